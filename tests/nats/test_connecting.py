@@ -112,7 +112,7 @@ def test_a_token_may_stand_in_the_url(tmp_path: Path, make_nats_server: MakeServ
 def test_tls_is_never_given_up_in_silence(tmp_path: Path, make_nats_server: MakeServers) -> None:
     server = make_nats_server(user_and_password())
     open_url = server.url.replace("nats://", "tls://ann:swordfish@")
-    assert "the settings ask for TLS, and the server offers none; no credentials were sent" in refusal_of(
+    assert "the settings ask for TLS, but the server offers no TLS; no credentials were sent" in refusal_of(
         make_app(open_url, tmp_path)
     )
     settings = NatsSettings(user="ann", password="swordfish", tls=ssl.create_default_context())

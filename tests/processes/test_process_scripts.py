@@ -107,7 +107,9 @@ def test_a_script_runs_its_own_handlers_and_ends_though_it_closes_nothing(
 def test_a_script_without_a_guard_is_told_so_and_starts_no_bomb(program: Program) -> None:
     output = output_of(program("say(start(ProcessPool(1), triple, number=14).result)"))
     assert output.count("put what starts workers and submits jobs under: if __name__ == '__main__':") == 1
-    assert "CannotStart: no process could begin it: the last one ended with exit code 1" in output
+    assert (
+        "CannotStart: no child process could start the handler: the last process ended with exit code 1" in output
+    )
     assert "started" not in output
 
 
@@ -137,7 +139,7 @@ def test_an_application_without_a_guard_is_told_so_and_starts_no_bomb(program: P
     assert process.returncode == 1
     assert output.count("RuntimeError: this script starts a worker while a process of that worker imports it") == 1
     assert "JobFailed" in output
-    assert "no process could begin it" in output
+    assert "no child process could start the handler" in output
 
 
 @pytest.mark.parametrize("command", [("-c", PRELUDE + "locate(triple)"), ("-m", "package")], ids=["-c", "package"])

@@ -43,35 +43,38 @@ BUILT_IN = {
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """The settings of an application that its engine is created with."""
+    """The settings of an application that its provider needs to create the engine."""
 
     url: str
     clock: Clock
     durability: Literal["full", "normal"]
     retention: Retention
-    """How long ended jobs are kept."""
+    """How long the engine keeps ended jobs."""
     settings: Any
-    """The settings object for this kind of engine, such as `NatsSettings`; None: the URL contains all settings."""
+    """The settings object for this kind of engine, such as `NatsSettings`; None if the URL has all settings."""
     make_projection: Callable[[str], Projection]
-    """Creates a local copy of jobs for an engine whose store cannot list them; takes a path or a name."""
+    """A function that creates a projection at a path, for an engine whose store cannot list jobs."""
     read_only: bool
-    """The caller only reads: the engine must not create streams on a server."""
+    """Whether the caller only reads: then the engine must not create streams on a server."""
 
 
 class EngineProvider(ABC):
-    """Describes an engine package to the rest of Mainspring. Importing it must not import the engine itself."""
+    """Describes an engine package to the rest of Mainspring. Importing a provider must not import the engine."""
 
     examples = ""
-    """URLs for error messages, such as `'redis://host:6379'`."""
+    """Example URLs for error messages, such as `'redis://host:6379'`."""
 
     doctor = "mainspring.doctor.examination:examine_store"
-    """The function that examines a store, as `module:name`; it takes an `Examination`. Default: jobs only."""
+    """The function that examines a store, as `module:name`.
+
+    It takes an `Examination`; by default it checks only jobs.
+    """
 
     needs_projection = False
     """Whether the engine calls `make_projection`."""
 
     bench: str | None = None
-    """The function that makes a `mainspring.bench.stores.StoreFactory` for an application, as `module:name`."""
+    """The function that makes a `mainspring.bench.stores.StoreFactory`, as `module:name`, or None."""
 
     @abstractmethod
     def make_engine(self, config: EngineConfig) -> Engine:
@@ -80,8 +83,8 @@ class EngineProvider(ABC):
     def import_engine(self) -> None:  # noqa: B027 - an engine may be in the same module
         """Import the modules that `make_engine` needs.
 
-        The application calls this when it is created. The first submit would be too late: a thread may make it,
-        and a child process that is forked during the import waits forever for the import to end.
+        The application calls this when it is created. At the first submit it would be too late: another thread may
+        fork meanwhile, and the forked child would wait forever for the import to end.
         """
 
     def check_url(self, url: str) -> None:  # noqa: B027 - any URL may name a store
@@ -92,18 +95,18 @@ class EngineProvider(ABC):
         return without_credentials(url)
 
     def store_name(self, url: str) -> str:
-        """Return a name that is the same for all URLs of one store, without anything secret."""
+        """Return a name that is the same for all URLs of one store, and contains no secret."""
         return self.public_url(url)
 
     def resolve(self, url: str, folder: Path) -> str:
-        """Return the URL with a relative path in it resolved against a folder."""
+        """Return the URL with its relative path resolved against a folder."""
         return url
 
     def require_shared(self, url: str) -> None:  # noqa: B027 - most stores are shared
-        """Raise `EngineUnavailable` if other processes cannot use the store."""
+        """Raise `EngineUnavailable` if other processes cannot use this store."""
 
     def require_existing(self, url: str) -> None:  # noqa: B027 - most stores are not created by reading
-        """Raise `EngineUnavailable` if there is no store and a command that only reads would create one."""
+        """Raise `EngineUnavailable` if the store does not exist: a command that only reads must not create it."""
 
 
 def provider_for(url: str) -> EngineProvider:
@@ -118,7 +121,7 @@ def provider_for(url: str) -> EngineProvider:
 
 
 def unknown_store(url: str) -> EngineUnavailable:
-    """Return the error for a URL that no engine serves, with example URLs of every engine that can be imported."""
+    """Return the error for a URL that no engine serves. It shows example URLs of all engines."""
     examples: dict[str, None] = {}
     for scheme in schemes():
         with suppress(EngineUnavailable):
@@ -145,12 +148,12 @@ def check_url(url: str) -> str:
 
 
 def schemes() -> list[str]:
-    """List the schemes of all engines, those of installed packages included."""
+    """List the URL schemes of all engines, including those of installed packages."""
     return [*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in BUILT_IN)]
 
 
 def load_name(name: str) -> Any:
-    """Import and return the object that `module:name` names."""
+    """Import the object that a text such as `module:name` names, and return it."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(module), attribute)
 

@@ -36,7 +36,7 @@ _encode_key = msgspec.json.Encoder(enc_hook=to_builtin, decimal_format="string",
 
 
 def key_part(name: str, value: Any) -> str:
-    """Return the part of a key for one argument. It is the same for a value and for its stored form."""
+    """Return the text by which one argument enters a key. A value and its stored form have the same text."""
     return f"{name}={_encode_key(value).decode()}"
 
 
@@ -96,18 +96,18 @@ class Arguments:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the parameters."""
+        """The names of the handler's parameters."""
         return self._names
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The names of the parameters without a default."""
+        """The names of the handler's parameters that have no default."""
         kinds = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
         parameters = self._signature.parameters.values()
         return tuple(p.name for p in parameters if p.default is Parameter.empty and p.kind not in kinds)
 
     def require_parameters(self, names: Sequence[str]) -> None:
-        """Raise `ValueError` if a name is not that of a parameter."""
+        """Raise `ValueError` if one of `names` is not the name of a parameter of the handler."""
         for name in names:
             if name not in self._names:
                 raise ValueError(f"handler {self._name!r} has no parameter {name!r}; it is {self}")
@@ -129,7 +129,7 @@ class Arguments:
         )
 
     def decode(self, payload: bytes, codec: str) -> tuple[Sequence[Any], dict[str, Any]]:
-        """Decode stored arguments to the positional and named arguments of a call."""
+        """Decode the stored arguments of a job into positional and named arguments for a call of its handler."""
         decoder = self._decoders.get(codec)
         if decoder is None:
             decoder = self._decoders[codec] = _serializer_named(codec, self._name).decoder(self._struct)
@@ -140,7 +140,7 @@ class Arguments:
         return self._call_of(values)
 
     def bind(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        """Bind the arguments of a call; return those that were given, by name."""
+        """Bind the arguments of a call to the handler's parameters; return them by name, without defaults."""
         if self._is_plain and len(positional) <= len(self._names):
             given = dict(zip(self._names, positional, strict=False))
             if not named:
@@ -181,7 +181,7 @@ class Arguments:
         return values, {}
 
     def _is_positional(self, parameter: Parameter, given: int) -> bool:
-        """Return whether a parameter can be passed by position, because none before it was left out."""
+        """Return whether a parameter can be passed by position: all parameters before it are given."""
         if parameter.kind is Parameter.POSITIONAL_ONLY:
             return True
         return parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and given == self._names.index(parameter.name)
@@ -204,7 +204,7 @@ class Arguments:
         return InvalidArguments(handler=self._name, parameter=self._find_bad(given), problem=text)
 
     def _find_bad(self, given: Mapping[str, Any]) -> str | None:
-        """Return the argument that cannot be encoded, because the encoder does not name it."""
+        """Return the first argument that cannot be encoded. The encoder's error does not name it."""
         for name, value in given.items():
             try:
                 self._serializer.encode(value)
@@ -224,7 +224,7 @@ def _signature_of(name: str, function: Callable[..., Any]) -> Signature:
 
 
 def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function behind a partial or a callable object, which has the annotations."""
+    """Return the function that a partial or a callable object calls: that function has the type annotations."""
     while isinstance(function, partial):
         function = function.func
     if isroutine(function) or isclass(function):
@@ -283,12 +283,12 @@ def _quoted(text: str) -> str | None:
 
 
 def single_item_function(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function with the signature of a submit for a batch handler: one element of its list."""
+    """Return a function that takes one element of a batch handler's list: its signature is that of a submit."""
     parameters = list(signature(function).parameters.values())
     kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     if len(parameters) != 1 or parameters[0].kind not in kinds:
         raise TypeError(
-            f"batch handler {name!r} must have one parameter, the list of what its jobs carry, such as "
+            f"batch handler {name!r} must have one parameter, a list with one element for each job, such as "
             f"(orders: list[int]); it has {signature(function)}"
         )
     parameter = parameters[0]
@@ -317,7 +317,10 @@ def _element_of(handler: str, parameter: str, annotation: Any) -> Any:
 
 
 def split_batch_results(handler: str, returned: Any, count: int) -> list[Any]:
-    """Return the result of a batch handler for each job. An exception among them belongs to that job alone."""
+    """Split the return value of a batch handler into one result for each job.
+
+    An exception in it fails that job.
+    """
     if returned is None:
         return [None] * count
     if not isinstance(returned, list | tuple) or len(returned) != count:

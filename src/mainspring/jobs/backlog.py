@@ -19,43 +19,46 @@ from mainspring.jobs.timestamps import MICROSECONDS
 
 
 class Backlog(Struct, frozen=True):
-    """The due jobs of one queue and one job type that a worker with free slots could claim."""
+    """The due jobs of one queue and job type that wait for a worker, as operators see them."""
 
     queue: str
     type: str
     count: int
     """How many jobs. Of the jobs in one sequence, or under the same limits, only the first one counts."""
     oldest: int
-    """Since when the oldest of them could be claimed."""
+    """The instant since which a worker could have claimed the oldest of these jobs."""
 
 
 MAX_COUNTED = 100
-"""A report counts at most this many jobs."""
+"""A report of waiting jobs counts no further than this many."""
 HEAD_START = 30 * MICROSECONDS
-"""How much waiting time each step of priority is worth. A job that has waited longer is not overtaken any more."""
+"""How much earlier a job counts as due for each step of its priority.
+
+A longer wait outweighs a higher priority.
+"""
 
 
 class WaitingJobs(Struct, frozen=True):
-    """The due jobs of one job type and queue that could start."""
+    """The due jobs of one job type and queue that a worker with a free slot could start."""
 
     type: str
     queue: str
     mark: str
     """A value that changes when one of the jobs is claimed, and stays the same while none is."""
     count: int
-    """How many there are; `MAX_COUNTED` means that many or more."""
+    """The number of waiting jobs; `MAX_COUNTED` means that many or more."""
     oldest: str | None = None
     """The id of the job that has waited longest, if the engine knows it without a search."""
     since: int | None = None
-    """Since when that job has waited."""
+    """The instant since which the oldest job has waited."""
     rank: int | None = None
-    """Their place in line: a lower rank is claimed first. None if the engine does not rank types and queues."""
+    """The place of these jobs in line: workers claim a lower rank first. None if the engine does not rank jobs."""
     age: int = 0
     """How many microseconds ago the engine read the lanes. The jobs may have been claimed since."""
 
 
 class LaneHead(Struct, frozen=True, gc=False):
-    """The first job of a lane. A lane has the due jobs of one job type, queue and priority."""
+    """The first due job of a lane. A lane has the jobs of one job type, queue and priority."""
 
     type: str
     queue: str
@@ -91,17 +94,17 @@ def _merge(type_: str, queue: str, lanes: list[LaneHead]) -> WaitingJobs:
 FRESH = 10 * MICROSECONDS
 """Jobs that became due within this time get a share of the starts while older jobs wait."""
 FRESH_SHARE = 4
-"""One of this many starts goes to such a fresh job."""
+"""While older jobs wait, one of this many starts goes to a job that has just become due."""
 
 
 class FreshShare:
-    """Keeps a backlog from starving new jobs: while old jobs wait, every fourth start goes to a fresh one."""
+    """Keeps a backlog from starving new jobs: while old jobs wait, every fourth start goes to a new one."""
 
     def __init__(self) -> None:
         self._credit = 0
 
     def share(self, starts: int, oldest_due: int, now: int) -> int:
-        """Return how many of `starts` go to jobs that have just become due."""
+        """Return how many of the next `starts` go to jobs that have just become due; 0 if no older job waits."""
         if oldest_due >= now - FRESH:
             return 0
         self._credit += starts

@@ -18,26 +18,26 @@ from mainspring.jobs.status import JobStatus
 
 PAGE = 1_000
 MAX_READ = 20_000
-"""How many due jobs in sequences and under limits are read at most."""
+"""The largest number of due jobs in sequences and under limits that one search reads."""
 MAX_GROUPS = 200
-"""For how many groups the situation is read at most: those whose jobs have waited longest."""
+"""The largest number of groups that one search examines; it examines those that have waited longest."""
 
 
 class BlockedGroup(Struct, frozen=True):
-    """Due jobs that wait for the same jobs."""
+    """Due jobs of one sequence, or under one limit, that wait for the same jobs to end."""
 
     sequence: str | None
-    """The sequence in which they wait; None if they wait for a limit."""
+    """The key of the sequence in which the jobs wait; None if they wait for a limit."""
     bucket: str | None
-    """The bucket of the limit that they wait for; None if they wait in a sequence."""
+    """The bucket of the limit that the jobs wait for; None if they wait in a sequence."""
     count: int
     """How many jobs wait."""
     oldest: str
-    """The id of the job that has been due longest."""
+    """The id of the waiting job that has been due longest."""
     since: int
-    """Since when that job has been due."""
+    """The instant since which the oldest waiting job has been due."""
     by: tuple[str, ...]
-    """The ids of the jobs that they wait for: the one in front, or some of those that occupy the limit."""
+    """The ids of the blocking jobs: the job in front in the sequence, or some of those that occupy the limit."""
 
 
 Group: TypeAlias = list[JobRecord]
@@ -68,7 +68,7 @@ def _due(engine: Engine, now: int) -> Iterator[JobRecord]:
 
 
 def _groups(records: Iterable[JobRecord]) -> list[Group]:
-    """Group jobs by their sequence, or else by their limits; the groups that have waited longest come first."""
+    """Group jobs by their sequence, or else by their limits; groups that have waited longest come first."""
     groups: dict[object, Group] = {}
     for record in records:
         key = (record.queue, record.sequence) if record.sequence is not None else (record.queue, record.limits)
@@ -79,20 +79,23 @@ def _groups(records: Iterable[JobRecord]) -> list[Group]:
 
 
 def _find_blocker(engine: Engine, group: Group, waiting: set[str]) -> BlockedGroup | None:
-    """Return what blocks a group; None if it waits for a worker, a token of a rate, or the end of a pause."""
+    """Return a group of waiting jobs with the jobs that block it; None if no job does.
+
+    A group that waits for a worker, for a token of a rate or for the end of a pause is not blocked by jobs.
+    """
     last = engine.situation(group[-1].id)
     if last is None or last.record.status is not JobStatus.PENDING or last.is_queue_paused:
         return None
     if last.behind is None:
         return _at_limit(group, last, waiting)
-    if last.behind not in waiting:  # the job in front runs, or is due again later
+    if last.behind not in waiting:  # the job in front runs, or waits for a later due time
         return _make_blocked(group, sequence=last.record.sequence, bucket=None, by=(last.behind,))
     front = engine.situation(last.behind)
     return None if front is None else _at_limit(group, front, waiting)
 
 
 def _at_limit(group: Group, situation: Situation, waiting: set[str]) -> BlockedGroup | None:
-    """Return the limit that blocks a group; None if there is none.
+    """Return a group with the full limit that blocks it; None if no limit does.
 
     An engine may reserve places of a limit for jobs that only wait for a worker. These do not block the group.
     """

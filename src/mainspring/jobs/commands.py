@@ -31,13 +31,13 @@ class Reopen(Struct, frozen=True, gc=False):
 
 
 class Replay(Struct, frozen=True, gc=False):
-    """Submit a copy of a dead letter as a new job, and link the two. A dead letter is replayed only once."""
+    """Submit a copy of a dead letter as a new job, and link both jobs. A dead letter is replayed only once."""
 
     id: str
     new_id: str
     due: int
     payload: bytes | None = None
-    """Changed arguments; None for those of the dead letter."""
+    """The changed arguments of the new job, encoded; None for those of the dead letter."""
     codec: str | None = None
 
 
@@ -54,7 +54,7 @@ class Delete(Struct, frozen=True, gc=False):
 
     id: str
     status: JobStatus | None = None
-    """Delete it only if it is in this state."""
+    """Delete the job only if it has this status."""
 
 
 class ChangeLimits(Struct, frozen=True, gc=False):
@@ -68,19 +68,19 @@ Command: TypeAlias = CancelJob | Reschedule | Reopen | Replay | Edit | Delete | 
 
 
 class Changed(Struct, frozen=True, gc=False):
-    """The answer to a command: whether it was carried out, and the state of the job before it."""
+    """The answer of an engine to a command: whether it was carried out, and the status of the job before."""
 
     is_done: bool
     status: JobStatus | None
-    """None if there is no such job."""
+    """The status of the job before the command; None if there is no such job."""
     note: str | None = None
-    """For a refused reopen or replay: the id of the job that replays it, or that holds its unique key."""
+    """For a refused reopen or replay: the id of the job that replays the dead letter or holds its unique key."""
     is_unique_conflict: bool = False
-    """Whether `note` is the job that holds its unique key."""
+    """Whether `note` is the id of the job that holds the unique key."""
 
 
 class PutSchedule(Struct, frozen=True, gc=False):
-    """Store a schedule, if the stored one still has the revision `expected`; None if there must be none."""
+    """Store a schedule if the stored one still has the revision `expected`, or if none is stored (None)."""
 
     record: ScheduleRecord
     expected: int | None
@@ -92,7 +92,7 @@ class PauseSchedule(Struct, frozen=True, gc=False):
     name: str
     is_paused: bool
     next_due: int | None
-    """The next occurrence of a schedule that is resumed."""
+    """The next occurrence of a schedule that is resumed; None for a pause."""
     expected: int | None = None
     """Change the schedule only if it still has this revision; None for any revision."""
 
@@ -111,18 +111,21 @@ class PauseQueue(Struct, frozen=True, gc=False):
 
 
 class PutLimit(Struct, frozen=True, gc=False):
-    """Store the limit of each bucket of a family: at most `most` jobs at once, or `most` starts within `per`."""
+    """Store the limit of a family of buckets: at most `most` jobs at once, or `most` starts within `per`."""
 
     family: str
     most: int
     per: int | None
-    """The microseconds of a rate limit; None for a concurrency limit."""
+    """The period of a rate limit in microseconds; None for a concurrency limit."""
     by: tuple[str, ...] = ()
-    """The parameters whose values make the key of a bucket. A worker compares them to detect a change."""
+    """The parameters whose values select the bucket of a job.
+
+    A worker compares them with its code to detect a change.
+    """
 
 
 class DropLimit(Struct, frozen=True, gc=False):
-    """Delete the limit of a family. Its buckets admit every job then."""
+    """Delete the limit of a family of buckets, so that they admit every job."""
 
     family: str
 

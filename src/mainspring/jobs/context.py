@@ -21,7 +21,7 @@ logger = logging.getLogger("mainspring.job")
 
 
 class JobContext:
-    """The running job, as `mainspring.current_job()` returns it to a handler.
+    """The context of the running job, which `mainspring.current_job()` returns to a handler.
 
     `progress` calls `report` with done, total and note. Without a `report`, progress is dropped.
     """
@@ -51,7 +51,7 @@ class JobContext:
 
     @property
     def due(self) -> datetime:
-        """When the job was due."""
+        """The instant at which the job was due."""
         return to_datetime(self._lease.due)
 
     @property
@@ -86,7 +86,7 @@ class JobContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the handler should end. Check it in long loops.
+        """Whether the handler should end. Handlers should check it in long loops.
 
         It is set when a cancel is requested, when a timeout passes, and when a shutdown interrupts the job.
         """
@@ -94,11 +94,11 @@ class JobContext:
 
     @property
     def stopping(self) -> bool:
-        """Whether the worker shuts down.
+        """Whether the worker shuts down, so that the handler should soon finish.
 
-        A job that has not ended after the grace period is interrupted and runs again. A handler that checks this
-        can save how far it has come and raise `Snooze(0)`. `cancelled` is not set during the grace period, because
-        no cancel of this job was requested.
+        A job that has not ended after the grace period is interrupted and runs again. A handler that checks
+        `stopping` can save its progress and raise `Snooze(0)`. `cancelled` is not set during the grace period,
+        because no cancel of this job was requested.
         """
         return self._is_shutdown
 
@@ -109,15 +109,18 @@ class JobContext:
         return _JobLog(logger, fields)
 
     def request_stop(self) -> None:
-        """Set `cancelled`."""
+        """Set `cancelled`, which tells the handler to end."""
         self._stop = True
 
     def announce_shutdown(self) -> None:
-        """Set `stopping`."""
+        """Set `stopping`, which tells the handler that its worker shuts down."""
         self._is_shutdown = True
 
     def drop_progress(self) -> None:
-        """Drop progress from now on: the attempt is over, but threads of the handler may still report it."""
+        """Drop progress reports from now on, because the attempt is over.
+
+        Threads of the handler may still send some.
+        """
         self._report = None
 
 
@@ -136,7 +139,7 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
 
 
 def runs_job() -> bool:
-    """Return whether the caller runs inside of a handler."""
+    """Return whether the calling code runs inside of a handler."""
     return _current.get() is not None
 
 

@@ -25,7 +25,7 @@ CHUNK = 100  # dead letters in one transaction
 def with_changes(
     arguments: Mapping[str, Any], changes: Mapping[str, Any], without: Collection[str]
 ) -> dict[str, Any]:
-    """Return the arguments of a dead letter without those named in `without`, and with `changes`."""
+    """Return a dead letter's arguments with `changes` applied, and without those named in `without`."""
     return {name: value for name, value in arguments.items() if name not in without} | dict(changes)
 
 
@@ -45,7 +45,10 @@ class DeadLetters:
         newest_first: bool = False,
         replayed: bool | None = False,
     ) -> JobPage:
-        """Return a page of failed jobs, as `app.jobs` does; by default without those that were replayed."""
+        """Return a page of dead letters.
+
+        `replayed=True` lists the failed jobs that were replayed, None all failed jobs.
+        """
         return self._source.manager().list(
             status=JobStatus.FAILED,
             queue=queue,
@@ -57,7 +60,7 @@ class DeadLetters:
         )
 
     def count(self, *, queue: str | None = None, type: str | None = None) -> int:
-        """Count the jobs that failed and were not replayed, like `app.counts()["FAILED"]`."""
+        """Count the dead letters (jobs that failed and were not replayed), like `app.counts()["FAILED"]`."""
         return self._source.manager().counts(queue=queue, type=type)[JobStatus.FAILED]
 
     def get(self, job_id: str) -> JobInfo:
@@ -70,7 +73,10 @@ class DeadLetters:
         return info
 
     def edit(self, job_id: str, changes: Mapping[str, Any], *, without: Collection[str] = ()) -> None:
-        """Change arguments of a dead letter, or remove those in `without`, checked against its handler."""
+        """Change arguments of a dead letter, and remove those in `without`.
+
+        Raises `InvalidArguments` if the handler's signature does not accept the new arguments.
+        """
         payload, codec = self._encode(self._source.manager().record(job_id), changes, without)
         self._source.manager().change(Edit(job_id, payload, codec), action="edit", needs="FAILED")
 
@@ -106,7 +112,7 @@ class DeadLetters:
         changes: Mapping[str, Any] | None = None,
         without: Collection[str] = (),
     ) -> Iterator[tuple[tuple[str, str], ...]]:
-        """Replay a few dead letters at a time, and yield pairs of the ids of dead letter and new job.
+        """Replay dead letters a few at a time; yield pairs of the id of a dead letter and the id of its new job.
 
         If the caller stops the iteration early, the remaining dead letters are not replayed.
         """
@@ -143,7 +149,7 @@ class DeadLetters:
     def _encode(
         self, letter: JobRecord, changes: Mapping[str, Any], without: Collection[str]
     ) -> tuple[bytes, str]:
-        """Encode the arguments of a dead letter with changes, and return them with their codec."""
+        """Apply changes to a dead letter's arguments; return them encoded, with the name of the encoding."""
         manager = self._source.manager()
         arguments = manager.registry.get(letter.type).arguments
         payload = arguments.encode_bound(with_changes(decode_any(letter.payload, letter.codec), changes, without))
@@ -162,7 +168,7 @@ class DeadLetters:
             after = page.end
 
     def purge(self, *ids: str) -> int:
-        """Delete dead letters for good. Return how many were deleted."""
+        """Delete dead letters permanently. Return how many were deleted."""
         manager = self._source.manager()
         remaining = iter(ids)
         while chunk := [Delete(job_id, JobStatus.FAILED) for job_id in islice(remaining, CHUNK)]:

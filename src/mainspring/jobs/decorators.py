@@ -36,7 +36,7 @@ R = TypeVar("R")
 
 
 class Decorators(ABC):
-    """Registers functions as handlers, and declares schedules. The application class derives from it."""
+    """The base class of `Mainspring` with the decorators that register handlers and declare schedules."""
 
     serializer: Serializer
 
@@ -135,11 +135,11 @@ class Decorators(ABC):
 
     @abstractmethod
     def _handler_added(self) -> None:
-        """Called after each registration, because a worker that already runs must learn of the handler."""
+        """React to a newly registered handler: a worker that already runs must learn of it."""
 
     @abstractmethod
     def _source(self) -> ManagerProvider:
-        """Return the application itself, from which job functions get the job manager."""
+        """Return the application itself: its job functions get the job manager from it."""
 
     def cron(
         self,
@@ -173,7 +173,10 @@ class Decorators(ABC):
         end: datetime | None = None,
         name: str | None = None,
     ) -> JobDecorator:
-        """Run a handler at a fixed interval: `@app.every(timedelta(minutes=5))`. Stored when a worker starts."""
+        """Run a handler at a fixed interval: `@app.every(timedelta(minutes=5))`.
+
+        The schedule is stored when a worker starts.
+        """
         rule = Every(interval)
         return self._recur(rule, name, misfire=misfire, overlap=overlap, jitter=jitter, start=start, end=end)
 

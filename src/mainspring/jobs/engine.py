@@ -53,13 +53,13 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 
 STALE = 45 * MICROSECONDS
-"""After this time without a heartbeat (three missed) a worker counts as dead, and others take over its jobs."""
+"""A worker that sent no heartbeat for this time (it missed three) counts as dead; others take over its jobs."""
 MAX_CRASHES = 3
 """The number of crashes after which a job becomes a dead letter."""
 
 
 class Capability(StrEnum):
-    """An ability that only some engines have. An option that needs a missing one is refused when it is given."""
+    """An ability that only some engines have. Mainspring refuses an option that needs a missing one."""
 
     ATOMIC_UNIT = "atomic_unit"
     """All calls inside of one `unit` are committed or rolled back together."""
@@ -87,38 +87,38 @@ class Demand(Struct, frozen=True):
     ahead: int
     """How many jobs that are due within the lead the worker can hold."""
     queues: tuple[str, ...] | None = None
-    """Only from these queues; None for all."""
+    """Lease only jobs of these queues; None for all queues."""
     suspects: bool = True
-    """Whether one of the jobs may be a suspect, see `records.is_suspect`. One `take` leases one at most."""
+    """Whether the worker accepts a suspect, see `records.is_suspect`. One `take` leases at most one suspect."""
 
 
 class Taken(Struct, frozen=True):
-    """The answer to `take`: leases for a worker, and when it should fetch again."""
+    """The answer of an engine to `take`: leases for a worker, and when the worker should fetch again."""
 
     leases: list[Lease]
     next_due: int | None
     """The earliest due time of a job of the demanded types that is not due yet and was not leased."""
     is_more: bool
-    """Whether due jobs may have been left for lack of room."""
+    """Whether due jobs may remain that the worker had no free slots for."""
     stops: list[str]
-    """The ids of jobs of this worker that were asked to stop."""
+    """The ids of this worker's running jobs that were asked to stop."""
     is_alive: bool = True
-    """False if this worker was declared dead. It gets no jobs under its old number."""
+    """False if this worker was declared dead: the engine leases nothing to its old number any more."""
     next_look: int | None = None
-    """Another time at which to fetch: a limit admits jobs again, or a job expires."""
+    """Another instant at which the worker should fetch: a limit admits jobs again, or a job expires."""
     next_firing: int | None = None
-    """The earliest occurrence of all schedules."""
+    """The earliest occurrence of any schedule."""
 
 
 class Swept(Struct, frozen=True):
-    """The answer to `sweep`."""
+    """The answer of an engine to `sweep`."""
 
     rescued: list[str]
-    """Jobs of dead workers that will run again."""
+    """The ids of jobs of dead workers that will run again."""
     quarantined: list[str]
-    """Jobs that crashed too often, and are dead letters now."""
+    """The ids of jobs that crashed too often and became dead letters."""
     waiting: tuple[WaitingJobs, ...]
-    """The due jobs that could start, by job type and queue, for all job types."""
+    """The due jobs that could start, of all job types, counted by job type and queue."""
 
 
 class Situation(Struct, frozen=True):
@@ -127,18 +127,18 @@ class Situation(Struct, frozen=True):
     record: JobRecord
     is_queue_paused: bool
     behind: str | None
-    """The id of the job before it in its sequence."""
+    """The id of the job in front of this one in its sequence; None if this one is first."""
     full_bucket: str | None
-    """The bucket of the limit that it waits for."""
+    """The bucket of the limit that the job waits for; None if no limit holds it back."""
     limited_until: int | None
     bucket_holders: tuple[str, ...]
-    """The ids of some of the jobs that occupy that bucket."""
+    """The ids of some of the jobs that occupy the full bucket."""
     unique_holder: str | None
     """The id of another job with the same unique key, which has not ended."""
 
 
 class Retention(Struct, frozen=True):
-    """How long jobs are kept after their end, in microseconds; None for ever."""
+    """How long an engine keeps jobs after their end, in microseconds; None for ever."""
 
     completed: int | None
     canceled: int | None
@@ -148,21 +148,21 @@ class Retention(Struct, frozen=True):
 
 
 class Pruned(Struct, frozen=True):
-    """The answer to `prune`."""
+    """The answer of an engine to `prune`."""
 
     deleted: int
     is_more: bool
-    """Whether there may be more jobs to delete now."""
+    """Whether there may be more jobs to delete at once."""
 
 
 class JobStore(Protocol):
-    """Submits, changes and lists jobs."""
+    """The part of an engine that submits, changes and lists jobs."""
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
         """Store jobs. Return for each job None, or the conflict that kept it from being stored."""
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
-        """Carry out commands on jobs, in order."""
+        """Carry out commands on jobs, in order; return an answer for each."""
 
     def find(self, query: Query) -> Page:
         """Return a page of the jobs that match a query."""
@@ -178,11 +178,11 @@ class JobStore(Protocol):
 
 
 class WorkerStore(Protocol):
-    """Leases jobs to workers, and rescues those of dead workers."""
+    """The part of an engine that leases jobs to workers, and rescues the jobs of dead workers."""
 
     @property
     def start_lead(self) -> int:
-        """How many microseconds before its due time the start of a job is committed."""
+        """How many microseconds before its due time a worker commits the start of a held job."""
 
     def enroll(self, worker: WorkerInfo) -> int:
         """Register a worker and return its number, which is never used again."""
@@ -194,7 +194,7 @@ class WorkerStore(Protocol):
         """Store which job types a worker has handlers for; return False if it was declared dead or has left."""
 
     def leave(self, worker: int) -> None:
-        """Remove a worker whose jobs are settled."""
+        """Remove a worker from the store after its jobs are settled."""
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         """Lease jobs to a worker: start those due within `start_lead`, and hold others due within `lead`."""
@@ -203,13 +203,13 @@ class WorkerStore(Protocol):
         """Mark held jobs RUNNING; return False for jobs that were canceled or taken over meanwhile."""
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Store outcomes and end their leases. Return False for stale fencing tokens: nothing is stored then."""
+        """Store outcomes and end their leases; for a stale fencing token, store nothing and return False."""
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        """Store that handlers begin, or their progress; return False for stale fencing tokens."""
+        """Store that handlers begin, or their progress; for a stale fencing token, only return False."""
 
     def sweep(self, worker: int) -> Swept:
-        """Rescue the jobs of dead workers, and return which jobs could start."""
+        """Rescue the jobs of dead workers; return the rescued jobs, and the due jobs that could start."""
 
     def workers(self) -> list[WorkerRecord]:
         """List the workers by number, including dead ones whose jobs were not rescued yet."""
@@ -219,7 +219,7 @@ class WorkerStore(Protocol):
 
 
 class ScheduleStore(Protocol):
-    """Keeps schedules, and stores the jobs of their occurrences."""
+    """The part of an engine that keeps schedules and stores the jobs of their occurrences."""
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
         """Advance schedules and store the jobs of their occurrences, unless another worker has done so already."""
@@ -227,47 +227,47 @@ class ScheduleStore(Protocol):
     def schedules(
         self, *, names: Sequence[str] | None = None, due_until: int | None = None, limit: int | None = None
     ) -> list[ScheduleRecord]:
-        """List schedules by name; with `due_until`, those that are due by then and not paused, earliest first."""
+        """List schedules by name; with `due_until`, only those due by then and not paused, the earliest first."""
 
     def occurrences(self, schedule: str, limit: int) -> list[Occurrence]:
         """List the occurrences of a schedule for which no job was made, the latest first."""
 
 
 class EventLog(Protocol):
-    """Stores events of jobs while a client follows them."""
+    """The part of an engine that stores events of jobs while a client follows them."""
 
     @property
     def is_followed(self) -> bool:
-        """Whether events were written when jobs were last started. Then a worker reports that handlers begin."""
+        """Whether the engine wrote events at the last start of jobs. Workers then report that handlers begin."""
 
     def listen(self, until: int) -> str:
-        """Write events until an instant. Return the position from which on events are available."""
+        """Write events until the instant `until`; return the position after which `events` can read them."""
 
     def events(self, after: str, limit: int) -> EventPage:
-        """Return at most `limit` events after a position."""
+        """Return at most `limit` events after a position, and the position of the next page."""
 
 
 class Admin(Protocol):
-    """Stores schedules and the settings of queues and limits, deletes old jobs, and writes backups."""
+    """The part of an engine that stores schedules, pauses and limits, deletes old jobs and writes backups."""
 
     def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
         """Store schedules, pauses and limits, in order; return for each whether it changed anything."""
 
     def paused_queues(self) -> tuple[str, ...]:
-        """List the queues from which no jobs start."""
+        """List the paused queues: no jobs of these start."""
 
     def limits(self) -> list[PutLimit]:
-        """List the limits."""
+        """List the stored limits."""
 
     def prune(self, retention: Retention) -> Pruned:
         """Delete a few jobs that are older than `retention` allows, and results whose own time to live is over."""
 
     def backup(self, path: str) -> None:
-        """Write a consistent copy, if the engine has `Capability.BACKUP`."""
+        """Write a consistent copy of the store to a file, if the engine has `Capability.BACKUP`."""
 
 
 class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Protocol):
-    """A store of jobs. Any thread may call `now`, `unit` and reads; the rest is called by one thread at a time."""
+    """A store of jobs. Any thread may call `now`, `unit` and reads; one thread at a time makes other calls."""
 
     @property
     def description(self) -> str:
@@ -287,4 +287,7 @@ class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Protocol):
         """Close the store; it may be opened again."""
 
     def unit(self, *, durable: bool) -> AbstractContextManager[Any]:
-        """Commit the calls inside as one transaction if possible. If not `durable`, a power cut may lose it."""
+        """Commit the engine calls made inside as one transaction if possible.
+
+        A power cut may lose the transaction if it is not `durable`.
+        """

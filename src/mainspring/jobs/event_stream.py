@@ -1,6 +1,6 @@
-"""Event streams: iterators over the events of jobs from now on, of all processes that share the store.
+"""Event streams: iterators over the events of jobs from now on, from all processes that share the store.
 
-Engines write events only while a client follows them. So a stream renews its request while it is read.
+Engines write events only while a client asks for them. So a stream renews its request as long as it is read.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class JobEvent:
     kind: EventKind
     at: datetime
     job_id: str
-    """The id of the job; for `skipped`, the name of the schedule."""
+    """The id of the job; for a `skipped` event, the name of the schedule."""
     type: str
     queue: str
     note: str | None
 
 
 class EventStream:
-    """An iterator over events from now on, for `for` and `async for`. It ends at its timeout, or after `stop`.
+    """An iterator over future events, for `for` and `async for`. It ends at its timeout, or after `stop`.
 
-    It covers all events since it was made, also those before the first iteration.
+    It returns all events since it was made, also those before the first iteration.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class EventStream:
         layers: tuple[TaskRunner, ...] = (),
     ) -> None:
         self._engine = engine
-        self._layers = layers  # the runners that must go on while a thread waits for events
+        self._layers = layers  # runners that must keep working while a thread waits for events
         self._clock = clock
         self._deadline = deadline_after(clock, timeout)
         self._condition = Condition()
@@ -91,18 +91,18 @@ class EventStream:
         return self._waiting.popleft() if self._waiting else None
 
     def _until(self) -> int | None:
-        """Return when to read again; None if the timeout has passed."""
+        """Return when the stream must read the store again; None if its timeout has passed."""
         now = self._clock.monotonic_ns()
         if self._deadline is None:
             return now + LOOK_NS
         return None if now >= self._deadline else min(now + LOOK_NS, self._deadline)
 
     def stop(self) -> None:
-        """End the iteration after the available events. Takes no lock, so that signal handlers may call it."""
+        """End the iteration after the available events. Takes no lock, so signal handlers may call it."""
         self._deadline = self._clock.monotonic_ns()
 
     def pending(self) -> list[JobEvent]:
-        """Return the available events that were not returned yet, without waiting."""
+        """Return the events that are available now and were not returned yet, without waiting."""
         self._read()
         found = list(self._waiting)
         self._waiting.clear()

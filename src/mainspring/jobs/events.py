@@ -22,9 +22,9 @@ class EventKind(StrEnum):
     SNOOZED = "snoozed"
     INTERRUPTED = "interrupted"
     RESCUED = "rescued"
-    """The worker died, and the job will run again."""
+    """The job's worker died, and the job will run again."""
     FAILED = "failed"
-    """The job was given up and is a dead letter now."""
+    """The job was given up and became a dead letter."""
     CANCELED = "canceled"
     RESCHEDULED = "rescheduled"
     REOPENED = "reopened"
@@ -66,5 +66,5 @@ _AGAIN = {
 
 
 def event_after(outcome: OutcomeKind, status: JobStatus) -> EventKind | None:
-    """Return the event for an outcome and the new status of the job; None if the job was handed back."""
+    """Return the event for an outcome that gave a job this status; None if the job was handed back."""
     return _FINAL.get(status) or _AGAIN.get(outcome)

@@ -18,7 +18,7 @@ START_ONE = "Start one: app.running(), app.run() or `mainspring run module:app`.
 
 
 class Reason(StrEnum):
-    """The reason for the state of a job."""
+    """The kind of reason for the status of a job."""
 
     NOT_DUE = "not due"
     RETRYING = "retrying"
@@ -42,18 +42,18 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a job is in its state. `str()` returns one or two sentences."""
+    """Why a job has its status. `str()` returns one or two sentences for users."""
 
     job_id: str
     status: JobStatus
     reason: Reason
     text: str
     remedy: str | None = None
-    """What a user can do about it from Python, if something has to be done."""
+    """The action by which a user can change this status from Python; None if none is necessary."""
     until: datetime | None = None
-    """When the state changes without any action."""
+    """The instant at which the status changes without any action; None if it is unknown."""
     blocked_by: tuple[str, ...] = ()
-    """The ids of jobs that it waits for, that hold its unique key, or that replay it."""
+    """The ids of the jobs that this one waits for, that hold its unique key, or that replay it."""
 
     def __contains__(self, words: str) -> bool:
         return words in str(self)
@@ -64,7 +64,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class _JobFacts:
-    """A job with its situation, and the workers and limits that exist."""
+    """The facts that explain a job: its situation, and the workers and limits in the store."""
 
     situation: Situation
     workers: Sequence[WorkerRecord]
@@ -78,16 +78,16 @@ class _JobFacts:
 
     @property
     def owner(self) -> WorkerRecord | None:
-        """The worker that holds the job; None if no worker does, or if that worker is dead."""
+        """The worker that has leased the job; None if none has, or if that worker is dead."""
         return next((worker for worker in self.workers if worker.number == self.record.owner), None)
 
     @property
     def handler_count(self) -> int:
-        """How many workers have its handler."""
+        """How many workers have the handler of the job."""
         return sum(self.record.type in worker.info.types for worker in self.workers)
 
     def at(self, instant: int | None) -> str:
-        """Format an instant, with its distance from now."""
+        """Format an instant, with its distance from now: `2026-05-01 12:00:00 UTC (in 5 min)`."""
         if instant is None:
             return "an unknown time"
         return f"{to_datetime(instant):%Y-%m-%d %H:%M:%S} UTC ({describe_distance(instant, self.now)})"
@@ -208,12 +208,12 @@ def _limited(facts: _JobFacts) -> Explanation | None:
 
 
 def _size(facts: _JobFacts, bucket: Bucket) -> str:
-    """Return how much a limit allows, in words."""
+    """Return in words how much the limit of a bucket allows, such as ` (10 starts a minute)`."""
     for limit in facts.limits:
         if limit.family == family_of(bucket):
             allowed = "at once" if limit.per is None else f"in {describe_duration(limit.per)}"
             return f" ({limit.most:,} {allowed})"
-    return ""  # the limit was dropped just now
+    return ""  # the limit was deleted just now
 
 
 def _unserved(facts: _JobFacts) -> Explanation | None:
@@ -227,7 +227,7 @@ def _unserved(facts: _JobFacts) -> Explanation | None:
             if len(facts.workers) == 1
             else f"none of {len(facts.workers)} workers knows"
         )
-        remedy = "Import its module in the worker with Mainspring(include=[...]), or name it as an alias."
+        remedy = "Import the handler's module in the worker with Mainspring(include=[...]), or add an alias."
         text = f"{due}, and {whom} its handler {record.type!r}."
         return facts.explain(Reason.UNKNOWN_HANDLER, text, remedy=remedy)
     return None
@@ -240,7 +240,7 @@ def _queued(facts: _JobFacts) -> Explanation:
         f"has been due since {facts.at(record.due)} and waits for a free slot in queue {record.queue!r}; "
         f"{them} its handler."
     )
-    remedy = "If it stays like this, all are busy or serve other queues: add workers or threads."
+    remedy = "If the job keeps waiting, all workers are busy or serve other queues: add workers or threads."
     return facts.explain(Reason.QUEUED, text, remedy=remedy)
 
 

@@ -1,4 +1,4 @@
-"""Job handles: a submit returns one, to wait for the job, get its result, or cancel it."""
+"""Job handles: a submit returns one. Callers use it to wait for the job, get its result, or cancel it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ R = TypeVar("R")
 
 
 class ManagerProvider(Protocol):
-    """Provides the job manager of an application, and opens it on first use."""
+    """Provides the job manager of an application. Opens it on first use."""
 
     @property
     def limits(self) -> LimitRegistry:
-        """The declared limits."""
+        """The limits that the application declares."""
 
     @property
     def is_open(self) -> bool:
@@ -34,7 +34,7 @@ class ManagerProvider(Protocol):
 
 
 async def open_manager(source: ManagerProvider) -> JobManager:
-    """Return the manager of this process. A thread opens the store, because files and servers may be slow."""
+    """Return the manager of this process. A thread opens the store, because that may block the event loop."""
     return source.manager() if source.is_open else await asyncio.to_thread(source.manager)
 
 
@@ -49,15 +49,15 @@ class JobHandle(Generic[R]):
         self._source = source
 
     def info(self) -> JobInfo:
-        """Return a snapshot of the job, with everything that is stored about it."""
+        """Return a snapshot of the job, with all stored data."""
         return self._source.manager().get(self.id)
 
     def status(self) -> JobStatus:
-        """Return the state of the job."""
+        """Return the status of the job."""
         return self._source.manager().record(self.id).status
 
     def wait(self, timeout: Duration | None = None) -> JobStatus:
-        """Wait until the job has ended, and return its state. Raises `TimeoutError` after `timeout`."""
+        """Wait until the job has ended, and return its status. Raises `TimeoutError` after `timeout`."""
         return self._source.manager().wait(self.id, timeout)
 
     def result(self, timeout: Duration | None = None) -> R:
@@ -78,15 +78,15 @@ class JobHandle(Generic[R]):
         return self._handler.decode_result(record.result, record.codec)  # type: ignore[no-any-return]
 
     def reschedule(self, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
-        """Change the due time, if the job has not started. Return whether it was changed."""
+        """Change the due time of the job if it has not started. Return whether it was changed."""
         return self._source.manager().reschedule(self.id, delay=delay, at=at)
 
     def explain(self) -> Explanation:
-        """Return why the job is in its state, for example why it has not started."""
+        """Explain the status of the job, for example why it has not started."""
         return self._source.manager().explain(self.id)
 
     def cancel(self, *, timeout: Duration | None = None) -> bool:
-        """Cancel the job. True means that it will not run, False that it runs or has ended.
+        """Cancel the job. Return True if it will not run any more, and False if it is running or has ended.
 
         A running job is asked to stop: see `current_job().cancelled`. The call returns when the store has
         committed the cancel. After `timeout` it raises `TimeoutError`; the request stays queued and may still take

@@ -23,7 +23,7 @@ class FollowingJob(Protocol):
     """A value of `then=`: a job function, or a variant of one."""
 
     def follow_up(self) -> FollowUp:
-        """Return the description of the job that follows."""
+        """Return the description of the follow-up job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,28 +34,32 @@ class HandlerOptions:
     priority: Priority = Priority.USER_VISIBLE
     retry: Retry = field(default_factory=Retry)
     timeout: Duration | None = None
-    """How long an attempt may take. Then a coroutine is canceled, a process killed, or a thread asked to stop."""
+    """How long an attempt may take.
+
+    When this time is over, the worker cancels a coroutine, kills a child process, or asks a function on a thread
+    to stop.
+    """
     soft_timeout: Duration | None = None
     """After this time `current_job().cancelled` is set, so that the handler can clean up before its timeout."""
     execution: Execution | None = None
     """`"process"` runs the handler in a child process, which can be killed. Otherwise a function runs on a thread,
     and an `async def` function on the event loop."""
     keep_result: bool | Duration = True
-    """Whether the result is stored; or for how long, if it is to be deleted before the job."""
+    """Whether the engine stores the result. A duration says when to delete the result, if earlier than the job."""
     unique: str | Unique | None = None
     rate: Rate | None = None
     concurrency: Concurrency | None = None
     expires: Duration | None = None
     """How long after its due time a job may still start. After that it becomes a dead letter."""
     then: FollowingJob | None = None
-    """The job that is submitted in the same transaction that completes this one, with its result as argument."""
+    """The follow-up job. The engine stores it in the transaction that completes this job, with the result."""
     batch: int | None = None
-    """The largest number of jobs in one call of the handler. Its only parameter is a list."""
+    """The largest number of jobs in one call of a batch handler. The handler's only parameter is a list."""
     sequence_by: str | tuple[str, ...] | None = None
     """The parameters whose values make the sequence key. Jobs with the same key run one after another, including
     jobs of other handlers with the same parameters and values."""
     steps_aside: bool = False
-    """Whether others of its sequence go first while a job waits for a retry; by default it keeps its place."""
+    """Whether a job that waits for a retry lets later jobs of its sequence run first. By default they wait."""
     aliases: tuple[str, ...] = ()
     """Earlier names of the handler. Jobs that were submitted under them still run."""
 
@@ -103,14 +107,14 @@ class HandlerOptions:
 
 
 def require_following_job(value: object) -> FollowingJob:
-    """Return a value of `then=`; raise `TypeError` if it is not a job function."""
+    """Return a value of `then=`; raise `TypeError` if it is not a job function or a variant of one."""
     if not hasattr(value, "follow_up"):
         raise TypeError(f"then must be a job such as other or other.options(delay=60), got {value!r}")
     return value
 
 
 def require_headers(headers: object) -> dict[str, str]:
-    """Return headers; raise `TypeError` unless they are a mapping of strings to strings."""
+    """Return the headers as a dict; raise `TypeError` unless they are a mapping of strings to strings."""
     if not isinstance(headers, Mapping) or not all(
         isinstance(name, str) and isinstance(value, str) for name, value in headers.items()
     ):

@@ -1,4 +1,7 @@
-"""Handlers, and the registry that finds a handler by its name. Names from the store are never imported."""
+"""Handlers, and the registry that finds a handler by its name.
+
+A job type that is read from the store is only looked up, never imported.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from mainspring.jobs.timestamps import to_microseconds
 
 
 class Handler:
-    """A registered function, with its name, its arguments and its options."""
+    """A handler: a registered function with its name, its parameters and its options."""
 
     __slots__ = (
         "_result_type",
@@ -88,7 +91,10 @@ class HandlerRegistry:
         self._handlers: dict[str, Handler] = {}
 
     def add(self, handler: Handler) -> None:
-        """Register a handler under its name and its aliases. A name belongs to one function only."""
+        """Register a handler under its name and its aliases.
+
+        Raises `ValueError` if another function has one of these names.
+        """
         names = (handler.name, *handler.options.aliases)
         with self._lock:
             for name in names:
@@ -108,7 +114,10 @@ class HandlerRegistry:
         return handler
 
     def full_name(self, name: str) -> str:
-        """Expand a short name: `cancel_order` to `shop.cancel_order`. Unknown or ambiguous names stay the same."""
+        """Expand a short name, such as `cancel_order` to `shop.cancel_order`.
+
+        Unknown or ambiguous names stay the same.
+        """
         if name in self._handlers:
             return name
         matches = {handler.name for handler in self.all() if handler.name.rpartition(".")[2] == name}
@@ -140,13 +149,13 @@ def _optional(duration: Duration | None, name: str) -> int | None:
 
 
 def default_name(function: Callable[..., Any]) -> str:
-    """Return the module and qualified name of a function, by default the name of its handler.
+    """Return the default name of a function's handler: the module and the qualified name of the function.
 
     For a function in `__main__`, the module is named by its file, as other modules import it.
     """
     module = getattr(function, "__module__", None) or "__main__"
     qualname = getattr(function, "__qualname__", None) or type(function).__qualname__
-    if module in ("__main__", "__mp_main__"):  # the latter in a process that was spawned
+    if module in ("__main__", "__mp_main__"):  # `__mp_main__` is the name in a spawned process
         main = sys.modules[module]
         spec = getattr(main, "__spec__", None)
         if spec is not None and spec.name:  # python -m package.module
@@ -157,7 +166,7 @@ def default_name(function: Callable[..., Any]) -> str:
 
 
 def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Return whether both are one function, whose module was reloaded or imported under two names."""
+    """Return whether two objects are the same function, whose module was reloaded or imported under two names."""
     return _place(one) == _place(other)
 
 

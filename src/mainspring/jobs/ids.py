@@ -1,8 +1,8 @@
 """Ids of jobs: 32 hexadecimal digits that sort by time, in the layout of UUIDv7.
 
-The ids that one process makes grow, so that an index appends them instead of scattering them. The random part is
-drawn for every millisecond and counted up within it. Random numbers for many milliseconds are read from the system
-at once: a system call lets other threads run, and these would then wait for the lock of `JobIds`.
+The ids of one process always grow, so a database index appends them at its end. `JobIds` draws a new random part
+for each millisecond and counts up within it. It reads random numbers for many milliseconds at once, because other
+threads would wait for its lock during the system call.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from threading import Lock
 from mainspring.errors import LimitExceeded
 
 MAX_ID_LENGTH = 200
-DRAWN = 512  # random numbers that are read at once
+DRAWN = 512  # how many random numbers one system call reads
 _RANDOM_BITS = 74
 _LOW = (1 << 62) - 1
 
 
 class JobIds:
-    """Makes ids. Safe to use from many threads and in forked children."""
+    """Makes ids of jobs. Many threads and forked children may use it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -30,19 +30,19 @@ class JobIds:
         self._random = array("Q")
 
     def make(self, now: int, count: int = 1) -> list[str]:
-        """Make `count` ids for an instant in microseconds."""
+        """Make `count` growing ids that contain the time `now`, in microseconds."""
         millisecond = now // 1_000
         with self._lock:
             if millisecond > self._millisecond or self._process != os.getpid():
                 self._millisecond = max(millisecond, self._millisecond)
-                self._low = self._draw() << (_RANDOM_BITS - 65)  # the top bit stays free to count
+                self._low = self._draw() << (_RANDOM_BITS - 65)  # the top bit is room to count up
             first = self._low
             self._low += count
             prefix = f"{self._millisecond:012x}7"
         return [f"{prefix}{n >> 62:03x}{2 << 62 | n & _LOW:016x}" for n in range(first, first + count)]
 
     def _draw(self) -> int:
-        """Return 64 random bits. A forked child does not use random numbers of its parent."""
+        """Return 64 random bits. A forked child draws its own, so that it does not repeat those of its parent."""
         process = os.getpid()
         if not self._random or self._process != process:
             self._random = array("Q", os.urandom(8 * DRAWN))
@@ -51,7 +51,7 @@ class JobIds:
 
 
 def require_id(job_id: object, name: str = "id") -> str:
-    """Return an id, or refuse it: it must be printable, not empty, and at most `MAX_ID_LENGTH` characters long."""
+    """Return an id; raise an error unless it is printable, not empty and not too long."""
     if not isinstance(job_id, str):
         raise TypeError(f"{name} must be a string, got {job_id!r}")
     if not job_id or not job_id.isprintable():

@@ -25,7 +25,10 @@ class AttemptInfo:
     started: datetime | None
     ended: datetime
     cause: str
-    """`failure`, `timeout`, `crash` (worker or process died) or `deploy` (a shutdown; uses up no attempt)."""
+    """The cause: `failure`, `timeout`, `crash` (worker or process died) or `deploy` (a shutdown interrupted it).
+
+    Only failures and timeouts use up attempts.
+    """
     error: str
 
 
@@ -40,7 +43,7 @@ class ProgressInfo:
 
     @property
     def share(self) -> float | None:
-        """The part that is done, from 0 to 1; None without a total."""
+        """The part of the work that is done, from 0 to 1; None if the handler reported no total."""
         return None if not self.total else self.done / self.total
 
 
@@ -56,7 +59,7 @@ class JobInfo:
     due: datetime
     created: datetime
     started: datetime | None
-    """When the last attempt started."""
+    """The instant at which the last attempt started."""
     finished: datetime | None
     arguments: Any
     result: Any
@@ -87,12 +90,12 @@ class JobInfo:
 
     @property
     def attempts(self) -> int:
-        """How many attempts are used up: failures and timeouts."""
+        """How many attempts the job has used up. Failures and timeouts count; crashes and interruptions do not."""
         return self.failures + self.timeouts
 
     @property
     def lateness(self) -> float | None:
-        """Seconds from the due time to the start of the last attempt."""
+        """The seconds between the due time and the start of the last attempt; None if the job has not started."""
         return None if self.started is None else (self.started - self.due).total_seconds()
 
 
@@ -161,7 +164,7 @@ def _optional(instant: int | None) -> datetime | None:
 
 
 class JobPage(list[JobInfo]):
-    """A page of a list of jobs. `app.jobs(after=page.next)` returns the next one; `next` is None at the end."""
+    """A page of a list of jobs. `app.jobs(after=page.next)` returns the next page; it is None on the last one."""
 
     def __init__(self, jobs: list[JobInfo], next: str | None) -> None:  # noqa: A002 - reads as page.next
         super().__init__(jobs)

@@ -1,4 +1,4 @@
-"""Job functions: the objects that `@app.job` returns. They can be called like the function, and submit jobs."""
+"""Job functions: the objects that `@app.job` returns. They submit jobs, and can be called like the handler."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ T = TypeVar("T")
 
 
 class JobFunction(Generic[P, R]):
-    """A decorated function. A call runs it directly; `submit` stores a job, which a worker runs.
+    """A decorated function. A call runs the function directly; `submit` stores a job, which a worker runs.
 
-    `after`, `at` and `options` return variants with other submit options. A variant can be kept and used again.
+    `after`, `at` and `options` return variants of the job function with other submit options. A variant can be
+    used many times.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class JobFunction(Generic[P, R]):
 
     @property
     def chosen(self) -> SubmitOptions:
-        """The submit options of this variant."""
+        """The submit options with which this variant of the job function submits jobs."""
         return self._options
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -65,7 +66,7 @@ class JobFunction(Generic[P, R]):
         return self._function(*args, **kwargs)  # type: ignore[no-any-return]
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Store a job and return its handle. The job is durable when this returns."""
+        """Store a job and return its handle. The job is durable when this call returns."""
         job_id = self._source.manager().submission.submit(self._handler, self._options, args, kwargs)
         return JobHandle(job_id, self._handler, self._source)
 
@@ -89,11 +90,14 @@ class JobFunction(Generic[P, R]):
         return submission.submit_many(self._handler, self._options, arguments, atomic=atomic)
 
     def after(self, delay: Duration) -> Self:
-        """Return a variant whose jobs are due `delay` after their submit."""
+        """Return a variant of this job function whose jobs are due `delay` after their submit."""
         return self.options(delay=delay)
 
     def at(self, instant: datetime) -> Self:
-        """Return a variant whose jobs are due at `instant`, an aware datetime. A past instant means at once."""
+        """Return a variant of this job function whose jobs are due at `instant`, an aware datetime.
+
+        If the instant is in the past, the jobs are due at once.
+        """
         return self.options(at=instant)
 
     def options(
@@ -111,7 +115,7 @@ class JobFunction(Generic[P, R]):
         headers: Mapping[str, str] | None = None,
         then: FollowingJob | None = None,
     ) -> Self:
-        """Return a variant whose jobs have other options. Options that are not given stay as they are.
+        """Return a variant of this job function with other submit options. Omitted options stay as they are.
 
         `unique` is a key or a `Unique`. Jobs with the same `sequence` run one after another, ordered by due time,
         then by submission. `expires` is how long after its due time a job may still start. `headers` are stored
@@ -136,7 +140,7 @@ class JobFunction(Generic[P, R]):
         return type(self)(self._handler, self._function, self._source, changed)
 
     def follow_up(self) -> FollowUp:
-        """Return the description of the job that follows another with `then=other.options(...)`."""
+        """Return the description of the follow-up job that `then=` of another job function names."""
         return describe_follow_up(self._handler, self._options, self._source.limits)
 
     def __repr__(self) -> str:
@@ -144,7 +148,7 @@ class JobFunction(Generic[P, R]):
 
 
 class AsyncJobFunction(JobFunction[P, R]):
-    """A decorated coroutine function. A call returns a coroutine; the result of a job is that of the coroutine."""
+    """A decorated coroutine function. A call returns a coroutine; a job has the coroutine's result."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
         """Call the coroutine function directly, without a job."""
@@ -152,10 +156,10 @@ class AsyncJobFunction(JobFunction[P, R]):
 
 
 class BatchJobFunction(JobFunction[[T], Any], Generic[T, R]):
-    """A decorated batch handler. A call takes the whole list; each job carries one element of it."""
+    """A decorated batch handler. A call takes the whole list; each job has one element of it as its argument."""
 
     def __call__(self, elements: list[T], /) -> R:  # type: ignore[override]
-        """Call the function directly, without a job."""
+        """Call the batch handler directly with a list, without jobs."""
         return self._function(elements)  # type: ignore[arg-type,no-any-return]
 
 
@@ -163,12 +167,15 @@ class AsyncBatchJobFunction(BatchJobFunction[T, R]):
     """A decorated batch handler that is a coroutine function."""
 
     def __call__(self, elements: list[T], /) -> Coroutine[Any, Any, R]:  # type: ignore[override]
-        """Call the coroutine function directly, without a job."""
+        """Call the coroutine function directly with a list, without jobs."""
         return self._function(elements)  # type: ignore[arg-type,no-any-return]
 
 
 class BatchJobDecorator(Protocol):
-    """The decorator that `@app.job(batch=...)` returns. Each job carries one element of the handler's list."""
+    """The decorator that `@app.job(batch=...)` returns.
+
+    It makes a job function whose jobs have one list element each.
+    """
 
     @overload
     def __call__(

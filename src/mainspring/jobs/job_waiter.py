@@ -1,4 +1,4 @@
-"""Waits for jobs to end. A worker in this process announces the end; otherwise the store is polled."""
+"""Waits for jobs to end. A worker in this process announces the end; otherwise the waiter polls the store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mainspring.jobs.status import FINAL, JobStatus
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.worker import blocking_for
 
-FIRST_POLL_NS = 5_000_000  # the first pause between two polls
+FIRST_POLL_NS = 5_000_000  # the first pause between two polls of the store
 LONGEST_PAUSE_NS = NANOSECONDS // 2  # the pause between polls grows up to this
 
 
@@ -21,13 +21,13 @@ class JobWaiter:
     def __init__(self, clock: Clock, *, virtual_time: bool, layers: tuple[TaskRunner, ...] = ()) -> None:
         self._clock = clock
         self._virtual_time = virtual_time
-        self._layers = layers  # the runners that must go on while a thread waits
+        self._layers = layers  # runners that must keep working while a thread waits
         self._changed = Condition()  # guards everything below
-        self._waiting: dict[str, int] = {}  # how many callers wait for a job
-        self._announced: dict[str, int] = {}  # how often the job was announced
+        self._waiting: dict[str, int] = {}  # the number of waiting callers for each job
+        self._announced: dict[str, int] = {}  # how often each job was announced
 
     def announce(self, ids: list[str]) -> None:
-        """Let the callers that wait for these jobs check them again."""
+        """Wake up the callers that wait for these jobs, so that they read the status again."""
         if self._waiting:
             with self._changed:
                 for job_id in ids:
@@ -38,10 +38,9 @@ class JobWaiter:
     def wait(
         self, job_id: str, read_status: Callable[[], tuple[JobStatus, int]], deadline: int | None
     ) -> JobStatus:
-        """Wait until a job is in a final state, and return it. Raises `TimeoutError` at the deadline.
+        """Wait until a job has ended, and return its final status. Raises `TimeoutError` at the deadline.
 
-        `read_status` returns the state of the job, and the nanoseconds until it is due, since it cannot end
-        before.
+        `read_status` returns the status of the job and the nanoseconds until it is due: it cannot end before then.
         """
         pause = FIRST_POLL_NS
         with blocking_for(*self._layers), self._registered(job_id):
@@ -58,19 +57,21 @@ class JobWaiter:
                     )
                 if self._virtual_time:
                     raise TimeoutError(
-                        f"job {job_id!r} is still {status}, and time stands still; call fast_forward() first"
+                        f"job {job_id!r} is still {status}, and the manual clock stands still; call fast_forward()"
                     )
                 until = now + max(pause, min(remaining, LONGEST_PAUSE_NS))
                 self._wait_for_announcement(job_id, seen, until if deadline is None else min(until, deadline))
                 pause = min(LONGEST_PAUSE_NS, pause * 2)
 
     def wait_until(self, is_so: Callable[[], bool], deadline: int | None, problem: str) -> None:
-        """Poll, with growing pauses, until `is_so` returns True. Raises `TimeoutError` at the deadline."""
+        """Call `is_so`, with growing pauses, until it returns True. Raises `TimeoutError` at the deadline."""
         pause = FIRST_POLL_NS
         while not is_so():
             now = self._clock.monotonic_ns()
             if self._virtual_time or (deadline is not None and now >= deadline):
-                raise TimeoutError(f"{problem}{', and time stands still' if self._virtual_time else ' in time'}")
+                raise TimeoutError(
+                    f"{problem}{', and the manual clock stands still' if self._virtual_time else ' in time'}"
+                )
             until = now + pause if deadline is None else min(now + pause, deadline)
             with blocking_for(*self._layers), self._changed:
                 self._clock.wait(self._changed, until)

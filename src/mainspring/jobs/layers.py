@@ -33,23 +33,23 @@ SLICE = 64  # calls that one thread makes in a row before the runner takes over
 
 
 class ControlLayer:
-    """Runs calls one after another, on the threads of their callers if possible, otherwise on `runner`."""
+    """The control layer: runs calls one after another, on their callers' threads if possible, else on `runner`."""
 
     def __init__(self, runner: TaskRunner) -> None:
         self._runner = runner
         self._calls: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._turn = Lock()
-        self._holder = 0  # the thread that has the turn
+        self._holder = 0  # the thread that runs calls now
         self.calls = 0
-        """How many calls were made. It changes with every change of state."""
+        """The number of calls so far. It changes with every change of state, so a reader can detect changes."""
 
     def post(self, function: Callable[[*Ts], object], *arguments: *Ts) -> None:
-        """Make a call, now or as soon as the calls before it are done."""
+        """Run a call now, or after the calls that are queued before it."""
         self._calls.append((function, arguments))
         self._serve()
 
     def run(self, function: Callable[[*Ts], R], *arguments: *Ts) -> R:
-        """Make a call and return its result. Inside of another call it is made at once."""
+        """Run a call and return its result. Inside of another call, it runs at once."""
         if self._holder == get_ident():
             return function(*arguments)
         result = _CallResult(function, arguments, self._runner)
@@ -58,8 +58,9 @@ class ControlLayer:
         return result.get()  # type: ignore[no-any-return]
 
     def _serve(self) -> None:
-        # A thread tries to get the turn after it has appended its call. The holder of the turn checks for calls
-        # after it has released the turn. So one of the two sees the other, and no call is forgotten.
+        # A thread appends its call first, and then tries to get the turn. The holder of the turn releases it
+        # first, and
+        # then checks for queued calls. So at least one of the two sees the call, and no call is forgotten.
         served = 0
         while self._calls and self._turn.acquire(blocking=False):
             self._holder = get_ident()
@@ -79,7 +80,7 @@ class ControlLayer:
     def _hand_over(self) -> bool:
         try:
             self._runner.post(self._serve)
-        except RunnerClosed:  # at the end of a shutdown: this caller makes the remaining calls
+        except RunnerClosed:  # at the end of a shutdown the runner is closed: this caller runs the remaining calls
             return False
         return True
 
@@ -87,7 +88,7 @@ class ControlLayer:
         self.calls += 1
         try:
             function(*arguments)
-        except BaseException as error:  # one bad call must not stop the sequence
+        except BaseException as error:  # an exception in one call must not stop the calls after it
             self._runner.services.report(
                 TaskFailure(
                     error=error,
@@ -100,12 +101,12 @@ class ControlLayer:
 
 
 class _CallResult:
-    """The result of a call, for the thread that waits for it."""
+    """The result of a call, for which another thread waits."""
 
     __slots__ = ("_arguments", "_error", "_function", "_is_done", "_runner", "_value")
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], runner: TaskRunner) -> None:
-        self._runner = runner  # makes the call, unless a caller does
+        self._runner = runner  # the runner runs the call, unless a caller is faster
         self._function = function
         self._arguments = arguments
         self._value: Any = None
@@ -116,13 +117,13 @@ class _CallResult:
     def run(self) -> None:
         try:
             self._value = self._function(*self._arguments)
-        except BaseException as error:  # raised again in the thread that waits
+        except BaseException as error:  # the waiting thread raises it again
             self._error = error
         finally:
             self._is_done.release()
 
     def get(self) -> Any:
-        if not self._is_done.acquire(blocking=False):  # another thread, or the runner, makes the call
+        if not self._is_done.acquire(blocking=False):  # another thread, or the runner, runs the call
             with blocking_for(self._runner):
                 self._is_done.acquire()
         if self._error is not None:
@@ -132,7 +133,7 @@ class _CallResult:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The layers that the parts of a worker use."""
+    """The three layers of a job manager, as the parts of a worker use them."""
 
     engine: Engine
     control: ControlLayer

@@ -28,14 +28,17 @@ from mainspring.runners.validation import require_instance
 
 @dataclass(frozen=True, slots=True)
 class LimitFamily:
-    """A declared limit, with a bucket for each value of the parameters `by`."""
+    """A declared limit of a handler or queue.
+
+    It has a bucket for each combination of values of the parameters `by`.
+    """
 
     name: str
     limit: Limit
     by: tuple[str, ...]
 
     def bucket(self, handler: Handler, given: Mapping[str, Any]) -> str:
-        """Return the bucket of a job with these arguments."""
+        """Return the bucket of this limit for a job with the arguments `given`."""
         return bucket_of(self.name, handler.arguments.key(given, self.by) if self.by else "")
 
 
@@ -44,7 +47,7 @@ class LimitRegistry:
 
     def __init__(self) -> None:
         self._queues: dict[str, tuple[LimitFamily, ...]] = {}
-        self._found: dict[tuple[Handler, str], tuple[LimitFamily, ...]] = {}  # a cache, because each submit asks
+        self._found: dict[tuple[Handler, str], tuple[LimitFamily, ...]] = {}  # a cache: every submit reads it
 
     def limit_queue(self, queue: str, concurrency: Concurrency | None, rate: Rate | None) -> None:
         """Declare the limits of a queue."""
@@ -56,15 +59,15 @@ class LimitRegistry:
         self._found.clear()
 
     def queues(self) -> tuple[str, ...]:
-        """Return the queues that have limits."""
+        """Return the names of the queues that have limits."""
         return tuple(self._queues)
 
     def of_queue(self, queue: str) -> tuple[LimitFamily, ...]:
-        """Return the limits of a queue."""
+        """Return the declared limits of a queue."""
         return self._queues.get(queue, ())
 
     def families(self, handler: Handler, queue: str) -> tuple[LimitFamily, ...]:
-        """Return the limits of a job of this handler in this queue."""
+        """Return the limits that apply to a job of this handler in this queue."""
         found = self._found.get((handler, queue))
         if found is None:
             options = handler.options
@@ -73,12 +76,12 @@ class LimitRegistry:
         return found
 
     def buckets(self, handler: Handler, queue: str, given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the buckets of a job of this handler in this queue, with these arguments."""
+        """Return the buckets that must admit a job of this handler in this queue, with these arguments."""
         families = self.families(handler, queue)
         return tuple(family.bucket(handler, given) for family in families) if families else ()
 
     def arrangements(self, handlers: Iterable[Handler]) -> list[PutLimit | DropLimit]:
-        """Return the changes for the store: limits to put, and limits to drop that are not declared any more."""
+        """Return the changes for the store: put the declared limits, drop those that are no longer declared."""
         known_handlers = list(handlers)
         declared = [family for handler in known_handlers for family in self.families(handler, "")]
         declared += [family for families in self._queues.values() for family in families]
@@ -100,7 +103,7 @@ def _families(of: str, concurrency: Concurrency | None, rate: Rate | None) -> tu
 
 
 PAGE = 1_000
-SAMPLE = 100  # jobs that are checked to find out whether the limits of the others have changed
+SAMPLE = 100  # how many jobs are compared before the search reads all jobs
 
 logger = logging.getLogger("mainspring.worker")
 
@@ -112,12 +115,12 @@ def store_limits(
     registry: HandlerRegistry,
     declared: LimitRegistry,
 ) -> None:
-    """Store the declared limits, and apply those that have changed to waiting jobs."""
+    """Store the declared limits, and put waiting jobs under those that have changed."""
     arrangements = declared.arrangements(registry.all())
     stored = {limit.family: limit.by for limit in engine.limits()}
     arrange(arrangements)
     puts = [a for a in arrangements if isinstance(a, PutLimit)]
-    # If the store has no limits yet, jobs that have limits were submitted by code that declares them as this does.
+    # If the store has no limits yet, its jobs with limits were submitted by code that declares the same limits.
     changed = {limit.family for limit in puts if stored and stored.get(limit.family) != limit.by}
     if puts:
         apply_limits(engine, change, registry, declared, changed)
@@ -130,7 +133,7 @@ def apply_limits(
     declared: LimitRegistry,
     changed: set[str],
 ) -> None:
-    """Apply the declared limits to waiting jobs. `changed` names the families whose keys have changed."""
+    """Put waiting jobs under the declared limits. `changed` has the limits whose parameters `by` have changed."""
     commands: list[Command] = []
     moved = 0
     for record, limits in _affected_jobs(engine, registry, declared, changed):
@@ -149,7 +152,7 @@ def apply_limits(
 def _affected_jobs(
     engine: Engine, registry: HandlerRegistry, declared: LimitRegistry, changed: set[str]
 ) -> Iterator[tuple[JobRecord, tuple[str, ...]]]:
-    """Yield waiting jobs that may need a change, each with the buckets that it should have."""
+    """Yield the waiting jobs whose limits may have changed, each with the buckets that must admit it now."""
     by_type = (
         (Query(status=JobStatus.PENDING, type=handler.name, limit=PAGE), families)
         for handler in registry.all()

@@ -15,18 +15,18 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-SEPARATOR = "\x1f"  # between family and key: no name contains it
-REMEMBERED = 10_000  # combinations of buckets whose order is cached
+SEPARATOR = "\x1f"  # separates family and key in the name of a bucket
+REMEMBERED = 10_000  # for how many combinations of buckets the order is cached
 
 Bucket: TypeAlias = str
 
 
 class Limit(Struct, frozen=True, gc=False):
-    """The limit of each bucket of a family: `most` jobs at once, or `most` starts within `per`."""
+    """The limit of each bucket of a family: at most `most` jobs at once, or `most` starts within `per`."""
 
     most: int
     per: int | None
-    """The microseconds of a rate limit; None for a concurrency limit."""
+    """The period of a rate limit in microseconds; None for a concurrency limit."""
 
     @property
     def interval(self) -> int:
@@ -35,7 +35,7 @@ class Limit(Struct, frozen=True, gc=False):
 
 
 class BucketState(Struct, gc=False):
-    """The state of a bucket, which the engine stores."""
+    """The state of a bucket, as the engine stores it."""
 
     running: int = 0
     full_at: int = 0
@@ -43,7 +43,7 @@ class BucketState(Struct, gc=False):
 
 
 class Refusal(Struct, frozen=True, gc=False):
-    """The bucket that does not admit a job, and until when; None: until another job of that bucket ends."""
+    """The bucket that refuses a job, and the instant from which it admits one; None: when another job ends."""
 
     bucket: Bucket
     until: int | None
@@ -60,7 +60,7 @@ def family_of(bucket: Bucket) -> str:
 
 
 def key_of(bucket: Bucket) -> str:
-    """Return the key of a bucket; empty if its limit is not by key."""
+    """Return the key of a bucket; empty if its limit has one bucket for all jobs."""
     return bucket.partition(SEPARATOR)[2]
 
 
@@ -71,12 +71,12 @@ def describe_bucket(bucket: Bucket) -> str:
 
 
 def is_fair(buckets: Iterable[Bucket]) -> bool:
-    """Return whether jobs with these buckets take turns with jobs of other keys."""
+    """Return whether one of the buckets has a key: jobs with different keys then take turns."""
     return any(not bucket.endswith(SEPARATOR) for bucket in buckets)
 
 
 class _AdmissionState:
-    """The state that all limits of one admission share."""
+    """The values that all limits of one `Admission` share."""
 
     __slots__ = ("changed", "is_tight", "now")
 
@@ -87,7 +87,7 @@ class _AdmissionState:
 
 
 class _BucketLimit:
-    """The limit and the state of one bucket in one admission."""
+    """The limit and the current state of one bucket, within one `Admission`."""
 
     __slots__ = ("bucket", "interval", "most", "shared", "state")
 
@@ -107,7 +107,7 @@ class _BucketLimit:
         return self.most if missing <= 0 else self.most + -missing // interval
 
     def count(self, starts: int) -> None:
-        """Count jobs that start."""
+        """Count jobs that start: they occupy the bucket, or use up its tokens."""
         state, interval, shared = self.state, self.interval, self.shared
         if interval is None:
             state.running += starts
@@ -116,20 +116,20 @@ class _BucketLimit:
         shared.changed[self.bucket] = state
 
     def vacate(self, ends: int) -> None:
-        """Subtract jobs that do not run any more."""
+        """Count jobs as ended, so that the bucket of a concurrency limit admits others."""
         if self.interval is None:
             self.state.running = max(0, self.state.running - ends)
             self.shared.changed[self.bucket] = self.state
 
     def refusal(self) -> Refusal:
-        """Return until when the bucket admits no job."""
+        """Return the instant from which the bucket admits a job again; None if another job must end first."""
         if self.interval is None:
             return Refusal(self.bucket, None)
         return Refusal(self.bucket, self.state.full_at - self.interval * (self.most - 1))
 
 
 class CombinedLimit:
-    """The buckets that must all admit a job, for jobs with the same buckets in one admission."""
+    """The limits of jobs with the same buckets, within one `Admission`. All buckets must admit a job."""
 
     __slots__ = ("_limits", "_shared")
 
@@ -138,13 +138,13 @@ class CombinedLimit:
         self._shared = shared
 
     def room(self, most: int) -> int:
-        """Return how many more jobs would be admitted, at most `most`."""
+        """Return how many more jobs all buckets would admit, at most `most`."""
         for limit in self._limits:
             most = min(most, limit.room())
         return max(0, most)
 
     def admit(self, wanted: int) -> int:
-        """Admit and count as many of `wanted` jobs as there is room for; return how many."""
+        """Admit as many of `wanted` jobs as all buckets have room for, and count them; return how many."""
         limits = self._limits
         for limit in limits:
             room = limit.room()
@@ -158,12 +158,12 @@ class CombinedLimit:
         return wanted
 
     def vacate(self, ends: int) -> None:
-        """Subtract jobs that do not run any more from all buckets."""
+        """Count jobs as ended in all buckets, so that others are admitted."""
         for limit in self._limits:
             limit.vacate(ends)
 
     def refusal(self) -> Refusal | None:
-        """Return the refusal of the bucket that would not admit a job; None if it would be admitted."""
+        """Return the refusal of the first full bucket; None if all buckets would admit a job."""
         for limit in self._limits:
             if limit.room() <= 0:
                 return limit.refusal()
@@ -171,7 +171,7 @@ class CombinedLimit:
 
 
 class Admission:
-    """Decides which jobs may start, one after another, and counts them.
+    """Decides for an engine which jobs the limits admit, one after another, and counts the admitted jobs.
 
     An engine may reuse an admission as long as nothing else changes limits or states. It calls `begin` with the
     new time, and `learn` with the states of further buckets.
@@ -190,40 +190,40 @@ class Admission:
 
     @property
     def is_tight(self) -> bool:
-        """Whether one of the buckets that were asked for admission since `begin` may be full."""
+        """Whether one of the buckets that were used since `begin` may be full."""
         return self._shared.is_tight
 
     def __len__(self) -> int:
-        """Return how many buckets and combinations of buckets are cached."""
+        """Return the size of the cache: the number of buckets and combinations of buckets."""
         return len(self._states) + len(self._combined)
 
     def begin(self, now: int) -> None:
-        """Continue at the time `now`."""
+        """Set the current time to `now`, and reset `is_tight`."""
         self._shared.now = now
         self._shared.is_tight = False
 
     def learn(self, states: Mapping[Bucket, BucketState]) -> None:
-        """Add the states of further buckets."""
+        """Add the stored states of further buckets."""
         self._states.update(states)
 
     def refusal(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
-        """Return the refusal of the bucket that would not admit a job; None if it would be admitted."""
+        """Return the refusal of the first bucket that is full; None if all would admit a job."""
         return self.limit_for(buckets).refusal()
 
     def admit(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
-        """Admit and count a job, or return the refusal of its full bucket."""
+        """Admit a job and count it in its buckets, or return the refusal of a full bucket."""
         return None if self.admit_many(buckets, 1) else self.refusal(buckets)
 
     def admit_many(self, buckets: tuple[Bucket, ...], wanted: int) -> int:
-        """Admit and count as many of `wanted` jobs as there is room for; return how many."""
+        """Admit as many of `wanted` jobs as the buckets have room for, and count them; return how many."""
         return self.limit_for(buckets).admit(wanted)
 
     def room(self, buckets: tuple[Bucket, ...], most: int) -> int:
-        """Return how many more jobs with these buckets would be admitted, at most `most`."""
+        """Return how many more jobs the buckets would admit, at most `most`."""
         return self.limit_for(buckets).room(most)
 
     def limit_for(self, buckets: tuple[Bucket, ...]) -> CombinedLimit:
-        """Return the limit of jobs with these buckets. All buckets must admit a job."""
+        """Return the limit that these buckets form together: all of them must admit a job."""
         combined = self._combined.get(buckets)
         if combined is None:
             found = [
@@ -243,9 +243,9 @@ class Admission:
 
 @lru_cache(REMEMBERED)
 def _in_order(buckets: tuple[Bucket, ...]) -> list[tuple[Bucket, str]]:
-    """Return buckets with their families, those with a key first.
+    """Return each bucket with its family; buckets with a key come before buckets that all jobs share.
 
-    So a job whose own bucket is full waits for that bucket, and not for the one that all jobs share.
+    So a job whose own bucket is full waits for that one, not for the shared one.
     """
     return [(bucket, family_of(bucket)) for bucket in sorted(buckets, key=_is_shared)]
 

@@ -1,8 +1,8 @@
 """The job manager: submits, queries and cancels jobs, and runs them with a worker.
 
-It has three layers, each on a runner that the caller chooses. Control changes state in memory and never waits for
-io. Io commits all queued calls of the engine as one transaction. Execution runs handlers and nothing else. The
-class `Mainspring` is built on the job manager.
+It has three layers, each on a runner that the caller chooses. The control layer changes state in memory and never
+waits for the store. The io layer commits all queued calls of the engine as one transaction. The execution layer
+runs handlers and nothing else. The class `Mainspring` is built on the job manager.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DEFAULT_STALL = 60.0
 
 
 class JobManager:
-    """Submits, queries, cancels and, once started, runs jobs.
+    """The job manager: submits, queries and cancels jobs. After `start`, its worker runs them.
 
     After `close` every call raises `EngineUnavailable`, except `close`, `hurry` and `shutdown`.
     """
@@ -103,11 +103,11 @@ class JobManager:
         self._last_stop: StopReport | None = None
         self._is_closed = False
         self.on_turn: Callable[[WorkerHealth], None] = lambda _health: None
-        """Called with the health of the worker about once a second, in the control sequence. It must not block."""
+        """Called about once a second with the health of the worker, on the control layer. It must not block."""
         engine.open(self._wake)
 
     def _open_engine(self) -> Engine:
-        """Return the engine, or raise if this manager is closed."""
+        """Return the engine; raise `EngineUnavailable` if this manager is closed."""
         if self._is_closed:
             raise closed_error(self.engine)
         return self.engine
@@ -115,7 +115,7 @@ class JobManager:
     # -- handlers and submits
 
     def register(self, name: str, function: Callable[..., Any], **options: Any) -> Handler:
-        """Register a handler, with the options of `@app.job`. A running worker begins to run its jobs."""
+        """Register a handler, with the options of `@app.job`. A running worker then also runs its jobs."""
         self._open_engine()
         handler = Handler(require_id(name, "name"), function, HandlerOptions(**options), self.serializer)
         self._control.run(self.registry.add, handler)
@@ -123,7 +123,7 @@ class JobManager:
         return handler
 
     def announce_handlers(self) -> None:
-        """Let a running worker store the job types that were registered after its start."""
+        """Make a running worker store the job types that were registered after its start."""
         if self._host is not None:
             self._host.announce_handlers()
 
@@ -137,7 +137,7 @@ class JobManager:
         id: str | None = None,
         **options: Any,
     ) -> str:
-        """Store a job for a registered handler, and return its id. The job is durable when this returns."""
+        """Store a job for a registered handler, and return its id. The job is durable when this call returns."""
         self._open_engine()
         handler = self._control.run(self.registry.get, name)
         chosen = SubmitOptions().changed(delay=delay, at=at, id=id, **options)
@@ -190,7 +190,7 @@ class JobManager:
         return JobPage([to_info(record) for record in page.records], page.end)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
-        """Count jobs by state. FAILED counts the dead letters: jobs that failed and were not replayed."""
+        """Count jobs by status. FAILED counts the dead letters: jobs that failed and were not replayed."""
         counts = self._open_engine().counts(queue=queue, type=self._full_name(type))
         return {str(status): count for status, count in counts.items()}
 
@@ -198,7 +198,7 @@ class JobManager:
         return None if type_ is None else self.registry.full_name(type_)
 
     def cancel(self, job_id: str, *, timeout: Duration | None = None) -> bool:
-        """Cancel a job. True means that it will not run, False that it runs or has ended.
+        """Cancel a job. Return True if it will not run any more, and False if it is running or has ended.
 
         A running job is asked to stop: see `current_job().cancelled`.
 
@@ -243,13 +243,16 @@ class JobManager:
         )
 
     def change(self, command: Any, *, action: str | None = None, needs: str = "") -> Changed:
-        """Carry out a command. With an `action`, raises `InvalidTransition` if the state does not allow it."""
+        """Carry out a command on a job.
+
+        With an `action`, raises `InvalidTransition` if the status of the job does not allow the command.
+        """
         changed = self._io.call(CHANGE, (command,))[0]
         self.require_done(command, changed, action=action, needs=needs)
         return changed
 
     def require_done(self, command: Any, changed: Changed, *, action: str | None = None, needs: str = "") -> None:
-        """Raise `JobNotFound` if there is no job; with an `action`, `InvalidTransition` if it was not done."""
+        """Raise `JobNotFound` if a command found no job, or `InvalidTransition` if an `action` was refused."""
         if changed.status is None:
             raise JobNotFound(job_id=command.id)
         if action is not None and not changed.is_done:
@@ -259,11 +262,11 @@ class JobManager:
             raise InvalidTransition(job_id=command.id, status=status, action=action, needs=needs)
 
     def change_all(self, commands: Sequence[Command]) -> builtins.list[Changed]:
-        """Carry out many commands, and return an answer for each."""
+        """Carry out many commands on jobs, and return an answer for each."""
         return self._io.call(CHANGE, commands)
 
     def arrange(self, arrangements: Sequence[Arrangement]) -> builtins.list[bool]:
-        """Store schedules, limits and pauses; return for each whether it changed anything."""
+        """Store schedules, limits and pauses; return for each whether the store changed."""
         return self._io.call(ARRANGE, arrangements) if arrangements else []
 
     def fire(self, firings: Sequence[Firing]) -> builtins.list[Fired]:
@@ -271,7 +274,7 @@ class JobManager:
         return self._io.call(FIRE, firings)
 
     def explain(self, job_id: str) -> Explanation:
-        """Return why a job is in its state, for example why it has not started."""
+        """Explain the status of a job, for example why it has not started."""
         situation = self._open_engine().situation(require_id(job_id))
         if situation is None:
             raise JobNotFound(job_id=job_id)
@@ -279,27 +282,27 @@ class JobManager:
         return explain(situation, self.engine.workers(), self.engine.limits(), self.engine.now(), front=front)
 
     def events(self, timeout: Duration | None = None) -> EventStream:
-        """Return a stream of the events from now on."""
+        """Return a stream of all events from now on."""
         return EventStream(self._open_engine(), self.clock, timeout=timeout, layers=self._runners)
 
     def wait_until(self, is_so: Callable[[], bool], timeout: Duration | None, problem: str) -> None:
-        """Wait until `is_so` returns True. Raises `TimeoutError`, with `problem`, after `timeout`."""
+        """Poll until `is_so` returns True. Raises `TimeoutError` with the text `problem` after `timeout`."""
         self._open_engine()
         self._waiter.wait_until(is_so, deadline_after(self.clock, timeout), problem)
 
     def wait(self, job_id: str, timeout: Duration | None) -> JobStatus:
-        """Wait until a job has ended, and return its state. Raises `TimeoutError` after `timeout`."""
+        """Wait until a job has ended, and return its status. Raises `TimeoutError` after `timeout`."""
         deadline = deadline_after(self.clock, timeout)
         return self._waiter.wait(job_id, lambda: self._state(job_id), deadline)
 
     def _state(self, job_id: str) -> tuple[JobStatus, int]:
-        """Return the state of a job, and the nanoseconds until it is due; 0 if it is not PENDING."""
+        """Return the status of a job, and the nanoseconds until it is due; 0 if it is not PENDING."""
         record = self.record(job_id)
         is_pending = record.status is JobStatus.PENDING
         return record.status, (record.due - self.engine.now()) * 1_000 if is_pending else 0
 
     def active_jobs(self) -> tuple[JobContext, ...]:
-        """Return the jobs that are leased to the worker of this process, including those not due yet."""
+        """Return the jobs that this process's worker has leased, including those that are not due yet."""
         self._open_engine()
         host = self._host
         return () if host is None else tuple(job.context for job in host.active_jobs())
@@ -310,7 +313,9 @@ class JobManager:
         """Start the worker of this process. It first rescues the jobs of dead workers."""
         self._open_engine()
         if self._host is not None:
-            raise RuntimeError("jobs are run in this process already; one worker is enough, give it more threads=")
+            raise RuntimeError(
+                "the worker of this process is already running; give it more threads= to run more jobs"
+            )
         store_limits(self.engine, self.arrange, self.change_all, self.registry, self._limits)
         if self._before_start is not None:
             self._before_start(self)
@@ -355,14 +360,14 @@ class JobManager:
             self._host.wake()
 
     def retime(self) -> None:
-        """Set the timers of jobs again, because the wall clock has jumped."""
+        """Set the worker's timers for jobs and schedules again, because the wall clock has jumped."""
         if self._host is not None:
             self._host.clock_jumped()
 
     def close(self, grace: Duration = DEFAULT_GRACE) -> None:
-        """Stop the worker and close the engine, for good. The runners belong to the caller and stay open.
+        """Stop the worker and close the engine permanently. The runners belong to the caller and stay open.
 
-        Requests that are queued and have not begun fail with `EngineUnavailable`.
+        Calls of the engine that are queued and have not begun fail with `EngineUnavailable`.
         """
         if self._is_closed:
             return
@@ -374,7 +379,7 @@ class JobManager:
             self.engine.close()
 
     def hurry(self) -> None:
-        """Make a `shutdown` in progress stop waiting for handlers."""
+        """Make a `shutdown` in progress interrupt the running handlers now instead of waiting for them."""
         if self._host is not None:
             self._host.hurry()
 
@@ -384,9 +389,9 @@ class JobManager:
             self._host.stop_fetching()
 
     def shutdown(self, grace: Duration = DEFAULT_GRACE) -> StopReport:
-        """Stop the worker. Handlers may finish within `grace`; the other jobs are handed back.
+        """Stop the worker. It lets handlers finish within `grace`, and hands the other jobs back.
 
-        A shutdown takes at most `grace`, and ten seconds for the store to confirm. The report has the jobs whose
+        A shutdown takes at most `grace`, and ten seconds for the store to confirm. The report lists the jobs whose
         end the store has not confirmed. A second shutdown changes nothing and returns the first report, with
         `already_shut_down` set. `start` starts a worker again.
         """

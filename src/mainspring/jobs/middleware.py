@@ -45,9 +45,9 @@ class Submit:
     type: str
     queue: str
     count: int
-    """The number of jobs."""
+    """The number of jobs in this submit."""
     headers: dict[str, str]
-    """The headers of the jobs. A middleware may add to them."""
+    """The headers that all jobs of this submit get. A middleware may add some."""
 
 
 class Middleware:
@@ -58,7 +58,10 @@ class Middleware:
         return nullcontext()
 
     def attempting(self, job: JobContext) -> AbstractContextManager[object]:
-        """Wrap an attempt, on the thread that runs it or waits for its process. A batch is wrapped once."""
+        """Wrap an attempt, on the thread that runs the handler or waits for its process.
+
+        A batch is wrapped once.
+        """
         return nullcontext()
 
     @asynccontextmanager
@@ -69,7 +72,7 @@ class Middleware:
 
 
 class Middlewares:
-    """The middleware of an application, in order."""
+    """The middleware of an application, in the order in which it was added."""
 
     def __init__(self) -> None:
         self._all: tuple[Middleware, ...] = ()
@@ -77,21 +80,21 @@ class Middlewares:
         """Whether no middleware was added yet."""
 
     def add(self, middleware: Middleware) -> None:
-        """Add a middleware, inside of those that were added before."""
+        """Add a middleware. It runs inside of those that were added before."""
         require_instance(middleware, Middleware, "middleware", "class Tracing(Middleware)")
         self._all = (*self._all, middleware)
         self.is_empty = False
 
     def submitting(self, submit: Submit) -> AbstractContextManager[object]:
-        """Wrap a submit in all middleware."""
+        """Wrap a submit in all middleware of the application."""
         return self._stack_submit(submit) if self._all else _NOTHING
 
     def attempting(self, job: JobContext) -> AbstractContextManager[object]:
-        """Wrap an attempt in all middleware."""
+        """Wrap an attempt in all middleware of the application."""
         return self._stack_attempt(job) if self._all else _NOTHING
 
     def attempting_async(self, job: JobContext) -> AbstractAsyncContextManager[object]:
-        """Wrap an attempt of a coroutine handler in all middleware."""
+        """Wrap an attempt of a coroutine handler in all middleware of the application."""
         return self._stack_async(job) if self._all else _NOTHING
 
     @contextmanager

@@ -19,12 +19,12 @@ CHANGED = "was changed there meanwhile"
 
 
 class MigrationStage(StrEnum):
-    """The stage of a move, as the target store records it."""
+    """The stage of a migration, as the target store records it."""
 
     MOVING = "moving"
     COMPLETE = "complete"
     IN_REVIEW = "in review"
-    """The move is complete, and a check runs whether it can be undone."""
+    """All jobs are moved, and a check runs whether the migration can be undone."""
     UNDOING = "undoing"
 
 
@@ -32,9 +32,9 @@ class MigratedJob(Struct, frozen=True, gc=False):
     """A waiting job or a dead letter, for the target store."""
 
     place: int
-    """Its place in the order of submission in the source store."""
+    """The place of the job in the order of submission in the source store."""
     turn: int
-    """The due time that decides its place in its sequence. A retry keeps the first one."""
+    """The due time that decides the place of the job in its sequence. A retry does not change it."""
     record: JobRecord
 
 
@@ -43,7 +43,7 @@ class MigratedSchedule(Struct, frozen=True):
 
     record: ScheduleRecord
     alive: tuple[str, ...]
-    """The ids of its jobs that have not ended, the oldest first."""
+    """The ids of the schedule's jobs that have not ended, the oldest first."""
     left_out: tuple[Occurrence, ...]
     """The occurrences for which no job was made, the oldest first."""
 
@@ -54,13 +54,13 @@ class MigratedSettings(Struct, frozen=True):
     paused: tuple[str, ...]
     limits: tuple[PutLimit, ...]
     rates: dict[str, int]
-    """For each bucket of a rate: the instant at which all tokens are available again."""
+    """For each bucket of a rate limit: the instant at which all its tokens are available again."""
 
 
 class MigrationDifference(Struct, frozen=True, gc=False):
     """A difference between the source store and the target store."""
 
     what: str
-    """`job`, `schedule`, `limit` or `queue`."""
+    """The kind of the thing that differs: `job`, `schedule`, `limit` or `queue`."""
     name: str
     problem: str

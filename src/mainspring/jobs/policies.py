@@ -62,7 +62,7 @@ class Unique:
 
     @property
     def conflicting_states(self) -> tuple[JobStatus, ...]:
-        """The states in which a job conflicts with a new one, with the defaults applied."""
+        """The statuses in which an existing job conflicts with a new one, with the defaults applied."""
         if self.on_conflict == "replace":
             return (JobStatus.PENDING,)
         if self.states is not None:
@@ -83,7 +83,7 @@ class Concurrency:
 
     @property
     def limit(self) -> Limit:
-        """The limit as engines use it."""
+        """The same limit in the form that engines use."""
         return Limit(self.n, None)
 
 
@@ -106,13 +106,13 @@ class Rate:
 
     @property
     def limit(self) -> Limit:
-        """The limit as engines use it."""
+        """The same limit in the form that engines use."""
         return Limit(self.n, to_microseconds(self.per, "per"))
 
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """A misfire policy: run missed occurrences of a schedule late, at most the latest `limit`."""
+    """A misfire policy: run the missed occurrences of a schedule late, but only the latest `limit` of them."""
 
     limit: int
 
@@ -121,7 +121,7 @@ class CatchUp:
 
 
 def names_of(by: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the names of the parameters whose values make a key."""
+    """Return the parameter names that `by=` lists. Their values make a key."""
     names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
     for name in names:
         if not str(name).isidentifier():
@@ -131,13 +131,13 @@ def names_of(by: str | tuple[str, ...] | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """Settings of the child processes of one worker. They start when the first job needs them."""
+    """Settings of a worker's child processes. The processes start when the first job needs one."""
 
     count: int = field(default_factory=lambda: os.cpu_count() or 1)
     max_jobs: int | None = None
-    """After this many jobs a process is replaced by a new one."""
+    """The worker replaces a child process after this many jobs."""
     max_memory: int | None = None
-    """A process that uses more bytes of memory than this after a job is replaced by a new one."""
+    """The worker replaces a child process that uses more than this many bytes of memory after a job."""
 
     def __post_init__(self) -> None:
         require_positive(self.count, "count", "processes")
@@ -147,13 +147,13 @@ class ProcessSettings:
             require_positive(self.max_memory, "max_memory", "bytes")
 
     def options(self) -> dict[str, Any]:
-        """Return the options of the process pool."""
+        """Return these settings as arguments for the process pool."""
         return {"max_jobs": self.max_jobs, "max_memory": self.max_memory}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """How long jobs are kept after their end; None for ever. By default dead letters are kept for ever."""
+    """How long jobs are kept after their end; None means for ever, as for dead letters by default."""
 
     completed: Duration | None = timedelta(days=7)
     canceled: Duration | None = timedelta(days=7)
@@ -167,7 +167,7 @@ class Keep:
         self.retention()
 
     def retention(self) -> Retention:
-        """Return the retention as engines use it."""
+        """Return these settings in the form that engines use."""
         return Retention(
             _age(self.completed, "completed"),
             _age(self.canceled, "canceled"),
@@ -178,18 +178,18 @@ class Keep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """Settings of a worker: how many handlers run at once, which queues it serves, and its maintenance."""
+    """Settings of a worker: how many handlers it runs at once, which queues it serves, and its maintenance."""
 
     coroutines: int = 100
-    """How many coroutine handlers run at once."""
+    """How many coroutine handlers the worker runs at once."""
     processes: ProcessSettings = field(default_factory=ProcessSettings)
     queues: tuple[str, ...] | None = None
     """The queues that the worker serves; None for all."""
     keep: Keep = field(default_factory=Keep)
     stall_after_ns: int = 60 * NANOSECONDS
-    """After how long a stall is reported; 0 for never."""
+    """How long due jobs stay unclaimed until the worker reports a stall, in nanoseconds; 0 for never."""
     has_maintenance: bool = True
-    """Whether the worker rescues, prunes and sends heartbeats. A worker with a manual clock does not."""
+    """Whether the worker sends heartbeats, rescues jobs and prunes. With a manual clock it does not."""
 
 
 def _age(duration: Duration | None, name: str) -> int | None:

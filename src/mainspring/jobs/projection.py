@@ -1,7 +1,7 @@
 """The protocol of projections: local copies of job records, for engines whose store cannot list and count jobs.
 
-The engine feeds a projection from the stream of job records. The projection stores how far it has come, so that it
-continues where it stopped. It is never the source of truth: it can be deleted and built again.
+The engine writes every change of a job record to the projection. The projection stores the number of the last
+change, and continues there after a restart. It can be deleted and built again, because the store has all records.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from mainspring.jobs.status import JobStatus
 
 
 class ProjectedJob(Struct, frozen=True, gc=False):
-    """A job with its current record, which is None if the job was deleted."""
+    """The current record of a job; None if the job was deleted."""
 
     id: str
     place: int
-    """The place of the job in the order of submission, over all jobs; 0 if it was deleted."""
+    """The place of the job in the order of submission of all jobs; 0 if the job was deleted."""
     record: JobRecord | None
 
 
 class Projection(Protocol):
-    """A local copy of job records. Any thread may call reads; one thread calls the other methods."""
+    """A local copy of job records. Any thread may read it; one thread calls the other methods."""
 
     @property
     def description(self) -> str:
-        """A description for users of where the projection is stored."""
+        """A description for users: where the projection is stored."""
 
     def open(self, source: str) -> int:
         """Open the projection; return the sequence number up to which it is complete.
@@ -38,10 +38,10 @@ class Projection(Protocol):
         """
 
     def apply(self, changes: Sequence[ProjectedJob], upto: int) -> None:
-        """Store changes in order, and in the same transaction the sequence number `upto` that they reach."""
+        """Store changes of jobs in order, and in the same transaction `upto`, the number of the last one."""
 
     def reset(self) -> None:
-        """Delete all records. The next `apply` starts from the beginning."""
+        """Delete all records, so that the projection is built again from the beginning."""
 
     def close(self) -> None:
         """Close the projection and release its resources."""

@@ -1,4 +1,4 @@
-"""Queues, for operators: pauses, resumes and drains a queue, and counts its jobs."""
+"""Queues: operators pause, resume and drain them, and count their jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class QueueStatistics:
     running: int
     completed: int
     failed: int
-    """Dead letters: jobs that failed and were not replayed."""
+    """The number of dead letters: jobs that failed and were not replayed."""
     canceled: int
 
 
@@ -66,7 +66,7 @@ class Queue:
         queries = (
             Query(status=JobStatus.PENDING, queue=self.name, due_until=now, limit=1),
             Query(status=JobStatus.RUNNING, queue=self.name, limit=1),
-            # again: a job that ran meanwhile may be retried, or may have submitted another one
+            # checked again: a job that ran meanwhile may be retried, or may have submitted another job
             Query(status=JobStatus.PENDING, queue=self.name, due_until=now, limit=1),
         )
         return not any(engine.find(query).records for query in queries)
@@ -101,7 +101,7 @@ def count_queues(manager: JobManager, names: Iterable[str]) -> list[QueueStatist
 
 
 def require_queues(queues: list[str] | tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Check the names of queues and return them; None for all queues."""
+    """Return the names of queues as a tuple, after a check; None means all queues."""
     if isinstance(queues, str):
         raise TypeError(f"queues must be a list of names, got {queues!r}; write queues=[{queues!r}]")
     return None if queues is None else tuple(require_id(name, "a queue") for name in queues)

@@ -1,6 +1,6 @@
 """Records of jobs, leases, outcomes and workers: the structs that engines store and exchange with workers.
 
-Lists of records are paged. A place in the order of submission is never reused. So pages, in both directions,
+Lists of records are paged by the order of submission, and a place in this order is never reused. So the pages
 neither repeat nor omit a job that exists during the whole listing, even if other jobs are added and deleted.
 """
 
@@ -15,7 +15,10 @@ from msgspec import Struct
 from mainspring.jobs.status import JobStatus, require_transition
 
 SUSPECT_CRASHES = 2
-"""The number of crashes that makes a job a suspect. A single crash is charged to all jobs that the worker ran."""
+"""The number of crashes that makes a job a suspect.
+
+If a worker dies, all jobs that it ran are charged with a crash. So one crash proves little.
+"""
 
 
 class _HasCrashes(Protocol):
@@ -24,46 +27,49 @@ class _HasCrashes(Protocol):
 
 
 def is_suspect(job: _HasCrashes) -> bool:
-    """Return whether a job is suspected of killing its workers. A worker runs one suspect at a time."""
+    """Return whether a job is suspected of crashing its workers. A worker runs one suspect at a time."""
     return job.crashes >= SUSPECT_CRASHES
 
 
 class UniqueKey(Struct, frozen=True, gc=False):
-    """The unique key of a new job. A job with the same key, in one of `states` and within `window`, conflicts."""
+    """The unique key of a new job.
+
+    An existing job with the key, in one of `states` and within `window`, conflicts.
+    """
 
     key: str
     states: tuple[JobStatus, ...]
     window: int | None = None
     """Only jobs submitted less than this many microseconds ago conflict; None for jobs of any age."""
     replaces: bool = False
-    """Whether the existing job, which is PENDING, takes over the arguments and due time of the new one."""
+    """Whether the conflicting job, which is PENDING, gets the arguments and due time of the new job."""
 
     def is_held_by(self, status: JobStatus, created: int, now: int) -> bool:
-        """Return whether a job with this key, in this state and of this age, conflicts with the new one."""
+        """Return whether an existing job with this key, status and submit time conflicts with the new job."""
         return status in self.states and (self.window is None or now - created < self.window)
 
 
 class FollowUp(Struct, frozen=True, gc=False):
-    """A job that is submitted in the same transaction that completes its predecessor."""
+    """A plan for a follow-up job, which the engine stores in the transaction that completes the job before it."""
 
     type: str
     queue: str
     priority: int
     delay: int = 0
     argument: str | None = None
-    """The parameter that gets the predecessor's result; None if the handler has no parameters."""
+    """The parameter that gets the result of the job before; None if the handler has no parameters."""
     sequence: str | None = None
     steps_aside: bool = False
     expires: int | None = None
-    """How many microseconds after its due time it may still start."""
+    """How many microseconds after its due time the follow-up job may still start."""
     limits: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Families of limits, each with the parameters whose values make its key."""
+    """The names of the limits, each with the parameters whose values select the bucket."""
     follow_up: FollowUp | None = None
-    """The job that follows this one."""
+    """The plan for the job that follows the follow-up job."""
 
 
 class NewJob(Struct, frozen=True, gc=False):
-    """A job to store."""
+    """A job that a caller submits, before it is stored."""
 
     id: str
     type: str
@@ -77,22 +83,22 @@ class NewJob(Struct, frozen=True, gc=False):
     sequence: str | None = None
     """The sequence key. Jobs with the same key run one after another, ordered by due time, then by submission."""
     steps_aside: bool = False
-    """Whether the jobs behind it in its sequence go first while it waits for a retry or after a snooze."""
+    """Whether later jobs of its sequence go first while the job waits for a retry or after a snooze."""
     limits: tuple[str, ...] = ()
     """The buckets that must all admit the job before it starts: see `jobs.limits`."""
     unique: UniqueKey | None = None
     expires: int | None = None
-    """From this instant on the job does not start any more."""
+    """The instant from which the job may not start any more."""
     schedule: str | None = None
     occurrence: int | None = None
-    """The occurrence of its schedule. At most one job is stored for a pair of schedule and occurrence."""
+    """The occurrence for which the schedule made the job. The store keeps one job for each occurrence."""
     headers: dict[str, str] | None = None
     """Strings that the application stores with the job, such as a trace id."""
     follow_up: FollowUp | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Whether it has no policies, headers, schedule or origin, like nearly all jobs of a bulk submit."""
+        """Whether the job has no policies, headers, schedule or origin, like nearly all jobs of a bulk submit."""
         return (
             self.origin,
             self.sequence,
@@ -124,10 +130,10 @@ class Conflict(Struct, frozen=True, gc=False):
 
 
 def conflict_of(job: NewJob, *, same_id: bool, same_occurrence: str | None, holder: str | None) -> Conflict | None:
-    """Return the conflict that keeps a new job from being stored; None if it is stored.
+    """Return the conflict that prevents storing a new job; None if there is none.
 
-    The engine has looked for a job with the same id (`same_id`), for the job of the same occurrence of its
-    schedule (`same_occurrence`) and for the job that holds its unique key (`holder`).
+    The engine passes the job with the same id (`same_id`), the job of the same occurrence (`same_occurrence`) and
+    the job that holds the unique key (`holder`), each None if it found none.
     """
     if same_id:
         return Conflict(job.id, ConflictKind.ID)
@@ -197,10 +203,10 @@ class JobRecord(Struct, frozen=True):
 
 
 class Lease(Struct, frozen=True, gc=False):
-    """A job that is leased to one worker, until it is settled or taken over."""
+    """A lease: the right of one worker to run a job, until the job is settled or another worker takes it over."""
 
     ref: Hashable
-    """The engine's own reference to the job."""
+    """A reference to the job that only the engine interprets."""
     id: str
     type: str
     queue: str
@@ -221,12 +227,12 @@ class Lease(Struct, frozen=True, gc=False):
 
     @property
     def frees_others(self) -> bool:
-        """Whether other jobs may wait for its end: it is in a sequence or under a limit."""
+        """Whether other jobs may wait for the end of this one, because it is in a sequence or under a limit."""
         return self.sequence is not None or bool(self.limits)
 
 
 class OutcomeKind(Enum):
-    """How an attempt ended; HANDED_BACK if there was none."""
+    """How an attempt ended. HANDED_BACK means that the handler did not run."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -234,7 +240,7 @@ class OutcomeKind(Enum):
     RETRY = "retry"
     SNOOZED = "snoozed"
     INTERRUPTED = "interrupted"
-    """Stopped by a shutdown. The job runs again and has used up no attempt."""
+    """A shutdown stopped the attempt. The job runs again, and no attempt is used up."""
     HANDED_BACK = "handed back"
     """The handler did not run. The job is PENDING again, as if it had not been leased."""
 
@@ -262,26 +268,26 @@ class Cause(StrEnum):
 
 
 class Outcome(Struct, gc=False):
-    """The end of a lease: how the attempt ended, and what to store about it."""
+    """The end of a lease: how the attempt ended, and the data to store."""
 
     lease: Lease
     kind: OutcomeKind
     due: int | None = None
-    """For RETRY and SNOOZED: when the job is due again."""
+    """For RETRY and SNOOZED: the instant at which the job is due again."""
     result: bytes | None = None
     error: str | None = None
     cause: Cause | None = None
     """For RETRY and FAILED: the cause, whose counter is raised."""
     began: int | None = None
-    """When the handler really began; None if it did not begin, or if the time was not measured."""
+    """The instant at which the handler began; None if it did not begin, or if this was not measured."""
     keep_result_until: int | None = None
-    """When the result may be deleted; None if it is deleted with the job."""
+    """The instant from which the result may be deleted; None if it is deleted with the job."""
     follow_up: NewJob | None = None
-    """For COMPLETED: the job to store in the same transaction."""
+    """For COMPLETED: the follow-up job, which the engine stores in the same transaction."""
 
 
 class ProgressReport(Struct, frozen=True, gc=False):
-    """A report about a running job: its handler begins, or has made progress."""
+    """A report about a running job: the handler begins, or has made progress."""
 
     lease: Lease
     progress: Progress | None
@@ -289,7 +295,7 @@ class ProgressReport(Struct, frozen=True, gc=False):
 
 
 class WorkerInfo(Struct, frozen=True):
-    """A worker as it registers itself: one start of a worker in one process."""
+    """A worker as it registers itself. Each start of a worker is a new registration."""
 
     name: str
     process: int
@@ -302,13 +308,16 @@ class WorkerRecord(Struct, frozen=True):
     number: int
     info: WorkerInfo
     heartbeat: int
-    """The time of its last heartbeat."""
+    """The instant of the worker's last heartbeat."""
     is_gone: bool
-    """Whether the worker is known to be dead, so that its jobs wait for a rescue. A silent worker may be alive."""
+    """Whether the worker is known to be dead, so that its jobs wait for a rescue.
+
+    A silent worker may still live.
+    """
 
 
 class Query(Struct, frozen=True):
-    """A filter for a list of jobs, which is in the order of their submission, or in reverse."""
+    """A filter for a list of jobs. The list is in the order of submission, or in reverse."""
 
     status: JobStatus | None = None
     queue: str | None = None
@@ -316,14 +325,14 @@ class Query(Struct, frozen=True):
     ids: tuple[str, ...] | None = None
     is_replayed: bool | None = None
     due_until: int | None = None
-    """Only jobs that are due by then."""
+    """Only jobs whose due time is not after this instant."""
     is_limited: bool | None = None
-    """Only jobs that are under a limit (True), or only jobs under none (False)."""
+    """Only jobs under a limit (True), or only jobs under no limit (False)."""
     is_bound: bool | None = None
     """Only jobs under a limit or in a sequence (True), or only jobs with neither (False)."""
     limit: int = 50
     after: str | None = None
-    """The position at which the last page ended, in either direction."""
+    """The position at which the previous page ended, in either direction."""
     newest_first: bool = False
 
 

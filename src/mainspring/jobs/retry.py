@@ -2,8 +2,7 @@
 
 `Retry(max_attempts=6, base=2, factor=2, max_delay=32)` waits 2, 4, 8, 16 and 32 seconds between six attempts.
 Failures and timeouts use up attempts. Crashes are counted separately, and an attempt that a shutdown interrupts
-does not count. A handler raises `Snooze`, `Retry.Later` or `Cancel` to end its attempt that way; they are signals,
-not errors.
+does not count. A handler raises `Snooze`, `Retry.Later` or `Cancel` to end its attempt without an error.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ class Retry:
     factor: float = 2
     """The factor by which the delay grows each time."""
     max_delay: Duration = 32
-    """The longest delay, before jitter."""
+    """The longest delay before a retry, to which `jitter` is applied."""
     jitter: float = 0.0
-    """The share of a delay, from 0 to 1, by which it varies at random, so that many retries do not coincide."""
+    """The share of each delay, 0 to 1, by which it varies at random, so that retries do not coincide."""
     give_up_on: tuple[type[BaseException], ...] = ()
-    """Exceptions that are not retried: the job becomes a dead letter at once."""
+    """The exceptions that are not retried: after one of them, the job becomes a dead letter at once."""
 
     Later = RetryLater
 
@@ -77,7 +76,7 @@ class Retry:
             raise TypeError(f"give_up_on must be a tuple of exception classes, got {self.give_up_on!r}")
 
     def delay_after(self, attempts: int, chance: random.Random) -> int | None:
-        """Return the delay in microseconds after that many used attempts; None if the job is given up."""
+        """Return the microseconds before the next attempt, after `attempts` used ones; None if none is left."""
         if attempts >= self.max_attempts:
             return None
         longest = to_microseconds(self.max_delay, "max_delay")

@@ -19,13 +19,13 @@ class Serializer(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that is stored with the encoded data."""
+        """The name of the encoding. It is stored with the encoded data."""
 
     def encode(self, value: object) -> bytes:
         """Encode a value; raise `TypeError` if it cannot be encoded."""
 
     def decoder(self, kind: type[T] | Any) -> Decoder:
-        """Make a decoder that accepts only values of the type `kind`."""
+        """Return a decoder that accepts only data of the type `kind`."""
 
 
 class Decoder(Protocol):
@@ -36,7 +36,7 @@ class Decoder(Protocol):
 
 
 class JsonSerializer:
-    """JSON: readable in the store and by other languages. The default."""
+    """Encodes values as JSON, which people and other languages can read. The default."""
 
     name = "json"
 
@@ -48,7 +48,7 @@ class JsonSerializer:
 
 
 class MsgpackSerializer:
-    """msgpack: smaller than JSON, and stores bytes as they are."""
+    """Encodes values as msgpack: smaller than JSON, and bytes need no conversion."""
 
     name = "msgpack"
 
@@ -66,7 +66,7 @@ SERIALIZERS: dict[str, type[JsonSerializer] | type[MsgpackSerializer]] = {
 
 
 def to_builtin(value: Any) -> Any:
-    """Convert a pydantic model to plain data; raise `TypeError` for other values that msgspec does not support."""
+    """Convert a pydantic model to plain data; raise `TypeError` for any other value, which cannot be stored."""
     dump = getattr(type(value), "model_dump", None)
     if dump is None:
         raise TypeError(
@@ -80,4 +80,4 @@ def _from_builtin(kind: type[Any], data: Any) -> Any:
     validate = getattr(kind, "model_validate", None)
     if validate is None:
         raise TypeError(f"{kind!r} cannot be read from the store")
-    return validate(data)  # msgspec passes a ValueError, such as pydantic's, on with the path of the value
+    return validate(data)  # msgspec adds the path of the value to a ValueError, such as pydantic's

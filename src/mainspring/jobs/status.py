@@ -1,4 +1,4 @@
-"""The states of a job, and the table of transitions between them that every engine obeys."""
+"""The statuses of a job, and the table of transitions between them that every engine obeys."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class JobStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether a job in this state has ended: only a command of an operator can change it."""
+        """Whether a job with this status has ended. Then only a command of an operator can change the status."""
         return self in FINAL
 
 
 FINAL = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELED})
 
 TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
-    # to FAILED without a start: expired
+    # to FAILED without a start if the job expires
     JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.CANCELED, JobStatus.FAILED}),
-    # back to PENDING: a retry, a snooze, an interrupted attempt, a rescue
+    # back to PENDING after a retry, a snooze, an interrupted attempt or a rescue
     JobStatus.RUNNING: FINAL | {JobStatus.PENDING},
-    # reopened by an operator
+    # an operator reopens the job
     JobStatus.FAILED: frozenset({JobStatus.PENDING}),
     JobStatus.COMPLETED: frozenset(),
     JobStatus.CANCELED: frozenset(),
@@ -41,14 +41,14 @@ TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
 
 
 def require_transition(before: JobStatus, after: JobStatus) -> JobStatus:
-    """Return the new state; raise `ValueError` if the table does not allow the transition."""
+    """Return the new status `after`; raise `ValueError` if a job with the status `before` cannot get it."""
     if after not in TRANSITIONS[before]:
         raise ValueError(f"a job cannot move from {before} to {after}")
     return after
 
 
 def to_status(status: JobStatus | str) -> JobStatus:
-    """Convert the name of a state; the error for an unknown name lists all names."""
+    """Convert a name to a status. The error for an unknown name lists all names."""
     try:
         return JobStatus(status)
     except ValueError:

@@ -15,11 +15,11 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST = datetime(9999, 12, 31, tzinfo=UTC)
 _ONE = timedelta(microseconds=1)
 LAST_INSTANT = (LAST - EPOCH) // _ONE
-"""The latest instant, on the last day that a `datetime` can express."""
+"""The latest instant: a moment of the last day that a `datetime` can express."""
 
 
 def to_instant(moment: datetime, name: str) -> int:
-    """Convert an aware datetime to an instant. `name` is the name of the argument in an error."""
+    """Convert an aware datetime to an instant. An error mentions `name` as the name of the argument."""
     if not isinstance(moment, datetime):
         raise TypeError(f"{name} must be an aware datetime, got {moment!r}")
     if moment.tzinfo is None:
@@ -31,7 +31,7 @@ def to_instant(moment: datetime, name: str) -> int:
 
 
 def instants_of(clock: Clock) -> Callable[[], int]:
-    """Return a function that reads the wall clock in microseconds since 1970."""
+    """Return a function that reads this clock's wall time, in microseconds since 1970."""
     if isinstance(clock, SystemClock):
         return clock.microseconds
     return lambda: to_instant(clock.now(), "now")
@@ -48,7 +48,7 @@ def to_microseconds(duration: Duration, name: str) -> int:
 
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-_MANY = 10  # from so many days, hours or minutes on, the smaller unit is left out
+_MANY = 10  # from this number of days, hours or minutes on, the smaller unit is left out
 
 
 def describe_distance(instant: int, now: int, *, in_short: bool = False) -> str:

@@ -23,7 +23,7 @@ EXPIRED = "expired: it did not start within its time"
 
 
 def submitted(kind: type[R], job: NewJob, now: int, **own: Any) -> R:
-    """Make the record of a new job. `own` has the additional fields of this kind of record."""
+    """Return the record of a new job. `own` has the additional fields of this kind of record."""
     return kind(
         id=job.id,
         type=job.type,
@@ -67,44 +67,44 @@ def _move(job: R, status: JobStatus, **changes: Any) -> R:
 
 
 def held(job: R, worker: int) -> R:
-    """Lease a job that is due soon to a worker, which holds it until its start."""
+    """Return the job as leased to a worker that holds it until its due time, with a new fencing token."""
     return replace(job, owner=worker, token=job.token + 1)
 
 
 def started(job: R, worker: int, now: int, *, is_held: bool) -> R:
-    """Start a job on a worker. A job that the worker holds keeps its fencing token."""
+    """Return the job as started by a worker. A job that the worker already holds keeps its fencing token."""
     return started_by_holder(job if is_held else held(job, worker), now)
 
 
 def started_by_holder(job: R, now: int) -> R:
-    """Start a job on the worker that holds it."""
+    """Return the job as started by the worker that holds it."""
     return _move(job, JobStatus.RUNNING, starts=job.starts + 1, started=max(now, job.due))
 
 
 def lease_revoked(job: R) -> R:
-    """Take a PENDING job from the worker that holds it, so that its start is refused."""
+    """Return a PENDING job without its lease, so that the engine refuses a start by the former holder."""
     return job if job.owner is None else replace(job, owner=None, token=job.token + 1)
 
 
 def is_leased(job: JobRecord, lease: Lease, worker: int, status: JobStatus) -> bool:
-    """Return whether a worker still has the lease of a job, and the job is in this state."""
+    """Return whether a worker still has this lease of a job, and the job has this status."""
     return (job.token, job.owner, job.status) == (lease.token, worker, status)
 
 
 def can_settle(job: JobRecord, outcome: Outcome, worker: int) -> bool:
-    """Return whether a worker may still settle a job with this outcome."""
+    """Return whether the engine accepts this outcome: the worker still has the lease."""
     is_held = outcome.kind is OutcomeKind.HANDED_BACK and not outcome.lease.is_started
     return is_leased(job, outcome.lease, worker, JobStatus.PENDING if is_held else JobStatus.RUNNING)
 
 
 def settled(job: R, outcome: Outcome, now: int) -> R:
-    """Settle a job: its attempt has ended, or it was handed back."""
+    """Return the job after an outcome: its attempt has ended, or it was handed back."""
     is_taken_back = outcome.kind is OutcomeKind.HANDED_BACK and outcome.lease.is_started
     status = STATUS_AFTER[outcome.kind]
     if status is JobStatus.PENDING and job.stop_requested:
         status = JobStatus.CANCELED
     is_completed = status is JobStatus.COMPLETED
-    if status is not job.status:  # a held job that is handed back stays PENDING
+    if status is not job.status:  # a held job that is handed back keeps the status PENDING
         require_transition(job.status, status)
     return replace(
         job,
@@ -128,13 +128,16 @@ def settled(job: R, outcome: Outcome, now: int) -> R:
 def _attempts_of(job: JobRecord, outcome: Outcome, now: int) -> tuple[Attempt, ...]:
     cause = Cause.DEPLOY if outcome.kind is OutcomeKind.INTERRUPTED else outcome.cause
     if cause is None:
-        return ()  # there is no failure to record
+        return ()  # an outcome without a cause is no failure
     error = outcome.error or "interrupted by a shutdown"
     return (Attempt(job.starts, outcome.began or job.started, now, cause.value, error),)
 
 
 def rescued(job: R, now: int, max_crashes: int = MAX_CRASHES) -> R:
-    """Rescue a job whose worker died. A held job is free again; a running job is charged with a crash."""
+    """Return the job after the death of its worker.
+
+    A held job is free again; a running job is charged with a crash.
+    """
     if job.status is JobStatus.PENDING:
         return replace(job, owner=None)
     crashes = job.crashes + 1
@@ -149,23 +152,23 @@ def rescued(job: R, now: int, max_crashes: int = MAX_CRASHES) -> R:
 
 
 def canceled(job: R, now: int) -> R:
-    """Cancel a PENDING job."""
+    """Return a PENDING job as CANCELED."""
     error = "canceled before it started"
     return _move(job, JobStatus.CANCELED, owner=None, finished=now, error=error)
 
 
 def expired(job: R, now: int) -> R:
-    """Expire a PENDING job, which has not started within its time."""
+    """Return a PENDING job as FAILED, because it did not start before its expiry."""
     return _move(job, JobStatus.FAILED, finished=now, error=EXPIRED)
 
 
 def reopened(job: R, due: int) -> R:
-    """Let a dead letter run again, with its counters of failed attempts set to zero."""
+    """Return a dead letter as PENDING again, with its counters of failed attempts set to zero."""
     return _move(
         job,
         JobStatus.PENDING,
         due=due,
-        expires=None,  # its time has passed, or would pass soon
+        expires=None,  # the expiry has passed, or would pass soon
         finished=None,
         error=None,
         failures=0,
@@ -175,7 +178,7 @@ def reopened(job: R, due: int) -> R:
 
 
 def replaced(job: R, new: NewJob) -> R:
-    """Give a job the arguments and times of a new job with the same unique key."""
+    """Return a job with the arguments and times of a new job that has the same unique key."""
     return replace(
         lease_revoked(job),
         payload=new.payload,
@@ -183,12 +186,12 @@ def replaced(job: R, new: NewJob) -> R:
         due=new.due,
         headers=new.headers,
         expires=new.expires,
-        limits=new.limits,  # they depend on the arguments
+        limits=new.limits,  # limits by key depend on the arguments
     )
 
 
 def copy_of(job: JobRecord, replay: Replay) -> NewJob:
-    """Make the new job of a replay: a copy of the dead letter without its unique key, schedule and expiry."""
+    """Return the new job of a replay: a copy of the dead letter without its unique key, schedule and expiry."""
     return NewJob(
         id=replay.new_id,
         type=job.type,
@@ -207,7 +210,7 @@ def copy_of(job: JobRecord, replay: Replay) -> NewJob:
 
 
 def lease_of(job: JobRecord, ref: Hashable, *, is_started: bool) -> Lease:
-    """Make the lease of a job that was just claimed."""
+    """Return the lease of a job that was just claimed."""
     return Lease(
         ref=ref,
         id=job.id,

@@ -89,7 +89,9 @@ def test_while_time_stands_still_waiting_is_an_error_and_not_a_hang(app: Mainspr
     def handler() -> None: ...
 
     handle = handler.after(60).submit()
-    with pytest.raises(TimeoutError, match=r"is still PENDING, and time stands still; call fast_forward\(\)"):
+    with pytest.raises(
+        TimeoutError, match=r"is still PENDING, and the manual clock stands still; call fast_forward\(\)"
+    ):
         handle.wait()
 
 

@@ -122,7 +122,7 @@ def test_jobs_of_a_dead_worker_are_rescued(
     info = shop.manager.get(job)
     assert (before, info.status, info.crashes, info.attempts) == (JobStatus.RUNNING, JobStatus.COMPLETED, 1, 0)
     assert ran == [job]
-    assert f"rescued 1 job of workers that died: {job}" in caplog.text
+    assert f"rescued 1 job from dead workers: {job}" in caplog.text
 
 
 def test_an_unknown_handler_is_spoken_of_once(
@@ -132,7 +132,7 @@ def test_an_unknown_handler_is_spoken_of_once(
     for number in range(3):
         shop.engine.submit([NewJob(f"job-{number}", "shop.gone", "default", 1, now, b"{}", "json")])
     shop.clock.advance(60)
-    assert caplog.text.count("jobs for handler 'shop.gone' are due, and this worker does not know it") == 1
+    assert caplog.text.count("jobs of type 'shop.gone' are due, but this worker has no handler") == 1
     assert shop.manager.counts()[JobStatus.PENDING] == 3
 
 
@@ -141,7 +141,7 @@ def test_a_sweep_that_fails_is_told_and_the_next_one_works(
 ) -> None:
     shop.engine.fail("sweep", 2)
     shop.clock.advance(5)
-    assert caplog.text.count("could not sweep: test: sweep fails") == 2
+    assert caplog.text.count("could not rescue jobs of dead workers: test: sweep fails") == 2
     job = shop.manager.submit("ping")
     shop.clock.advance(1)
     assert ran == [job]

@@ -147,7 +147,7 @@ def test_a_cancel_kills_the_process_of_a_handler(shop: ManagerFixture, handler: 
         wait_for_end()
     outcome = outcome_of(shop)
     assert outcome.kind is OutcomeKind.CANCELED
-    assert outcome.error == "stopped on request (the process that ran it was killed)"
+    assert outcome.error == "stopped on request (the handler's process was killed)"
 
 
 def test_a_timeout_kills_the_process_of_a_handler(shop: ManagerFixture) -> None:
@@ -157,7 +157,7 @@ def test_a_timeout_kills_the_process_of_a_handler(shop: ManagerFixture) -> None:
         wait_for_end()
     outcome = outcome_of(shop)
     assert (outcome.kind, outcome.cause) == (OutcomeKind.FAILED, Cause.TIMEOUT)
-    assert outcome.error == "timeout after 5 s: the process that ran it was killed"
+    assert outcome.error == "timeout after 5 s: the handler's process was killed"
 
 
 @pytest.mark.parametrize("handler", [work.until_canceled, work.until_canceled_on_a_loop], ids=["def", "async def"])
@@ -224,7 +224,7 @@ def test_a_job_whose_process_dies_runs_again_at_once_and_is_a_dead_letter_the_th
     ]
     assert (info.status, info.crashes, info.failures) == (JobStatus.FAILED, 3, 0)
     assert info.error == (
-        "quarantined: 3 processes died while they ran it (the process that ran it was killed by SIGSEGV)"
+        "quarantined: 3 processes died while they ran it (the handler's process was killed by SIGSEGV)"
     )
 
 
@@ -232,7 +232,7 @@ def test_a_process_that_exits_by_itself_has_crashed(shop: ManagerFixture) -> Non
     run(shop, work.leave, 3)
     outcome = outcome_of(shop)
     assert (outcome.kind, outcome.cause) == (OutcomeKind.RETRY, Cause.CRASH)
-    assert outcome.error == "the process that ran it ended with exit code 3"
+    assert outcome.error == "the handler's process ended with exit code 3"
 
 
 def test_a_crash_is_charged_to_no_other_job(shop: ManagerFixture) -> None:

@@ -280,7 +280,7 @@ def test_a_module_that_kills_its_child_never_starts(
     own_pool: ProcessPool, module: Callable[[str], CallRequest]
 ) -> None:
     run(own_pool, handlers.process_id).reply()
-    with pytest.raises(CannotStart, match="exit code 9 before that"):
+    with pytest.raises(CannotStart, match="exit code 9 before the handler began"):
         BackgroundRequest(own_pool, module("import os; os._exit(9)")).reply()
 
 

@@ -160,7 +160,10 @@ def test_many_are_told_as_many_or_more() -> None:
 def test_a_slot_that_is_free_lets_it_suspect_the_worker() -> None:
     occupancy = Occupancy(ExecutionKind.LOOP, 3, 100)
     assert str(occupancy) == "3 of 100 slots (loop) of this worker are occupied"
-    assert occupancy.remedy == "its log may say why; else restart it, and if that helps, please report it"
+    assert (
+        occupancy.remedy
+        == "the log of the worker may say why; if not, restart the worker, and if that helps, please report it"
+    )
 
 
 # -- in a worker

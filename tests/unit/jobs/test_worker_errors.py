@@ -41,7 +41,7 @@ def test_jobs_that_cannot_be_taken_are_taken_later(
     before = list(ran)
     shop.clock.advance(5)
     assert (before, ran) == ([], [job])
-    assert "jobs cannot be fetched, trying again in a second: test: take fails" in caplog.text
+    assert "the worker cannot fetch jobs, trying again in a second: test: take fails" in caplog.text
 
 
 def test_a_start_that_cannot_be_stored_is_tried_again_and_runs_once(shop: ManagerFixture, ran: list[str]) -> None:
@@ -311,7 +311,7 @@ def test_a_dead_letter_is_an_error_in_the_log_and_a_retry_a_warning(
     said = [(record.levelno, record.message.splitlines()[0]) for record in caplog.records]
     assert said == [
         (logging.WARNING, f"job {job} (fails) failed and runs again: ValueError: no"),
-        (logging.ERROR, f"job {job} (fails) was given up, a dead letter now: ValueError: no"),
+        (logging.ERROR, f"job {job} (fails) was given up and is a dead letter now: ValueError: no"),
     ]
 
 

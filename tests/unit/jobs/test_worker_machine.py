@@ -203,7 +203,7 @@ def test_after_a_suspect_it_fetches_the_next_one(driver: Driver) -> None:
 def test_a_fetch_that_failed_is_repeated_after_a_pause(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     error = OSError("the disk is gone")
     assert driver.report(driver.machine.fetch_failed, error) == []
-    assert caplog.messages == ["jobs cannot be fetched, trying again in a second: the disk is gone"]
+    assert caplog.messages == ["the worker cannot fetch jobs, trying again in a second: the disk is gone"]
     assert (driver.machine.fetch_error, driver.wakeup()) == (error, SECOND)
     assert driver.pass_time(SECOND - 1) == []
     assert kinds(driver.pass_time(1)) == [m.Fetch]

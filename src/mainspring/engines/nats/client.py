@@ -15,19 +15,22 @@ from nats.aio.client import Client
 from nats.errors import Error
 
 HEADER_VERSION = b"NATS/1.0\r\n"
-NO_TLS = "the settings ask for TLS, and the server offers none; no credentials were sent"
+NO_TLS = "the settings ask for TLS, but the server offers no TLS; no credentials were sent"
 
 
 class BatchingClient(Client):
-    """A client that sends many messages in one write. It expects well-formed headers, as the server sends them."""
+    """A NATS client that sends many messages in one write.
+
+    It expects well-formed headers, as the server sends them.
+    """
 
     @property
     def server(self) -> dict[str, Any]:
-        """The INFO that the server sends to a new connection."""
+        """The INFO message that the server sends to a new connection."""
         return dict(self._server_info)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - its name
-        """Refuse a connection without the requested encryption; the password is sent after this."""
+        """Refuse a server without the requested encryption. The client sends the password after this check."""
         await super()._process_info(info, initial_connection)
         is_wanted = "tls" in self.options or (self._current_server and self._current_server.uri.scheme == "tls")
         if is_wanted and initial_connection and not info.get("tls_required"):
@@ -45,14 +48,14 @@ class BatchingClient(Client):
         return headers
 
     async def write(self, messages: Iterable[bytes]) -> None:
-        """Send encoded messages in one write."""
+        """Send encoded messages to the server in one write."""
         await self._send_command(b"".join(messages))
         if self._flush_queue is not None and self._flush_queue.empty():
             await self._flush_pending()
 
 
 def encode_message(subject: str, data: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> bytes:
-    """Encode a message as a PUB or HPUB command. Subjects and headers need no escapes."""
+    """Encode a message as a PUB or HPUB command of the NATS protocol. Subjects and headers need no escapes."""
     if not headers:
         return b"PUB %s %s %d\r\n%s\r\n" % (subject.encode(), reply.encode(), len(data), data)
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()]).encode()

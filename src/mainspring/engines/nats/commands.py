@@ -1,8 +1,8 @@
 """Carries out commands on single jobs: cancel, reschedule, reopen, replay, edit, delete, change limits.
 
 A command changes the record of a job, its messages in the queue, its limiters and its unique keys in one
-transaction. The transaction commits only if no other process has changed the record meanwhile. So
-of a cancel and a start at the same time, one sees the other.
+transaction. The transaction commits only if no other process has changed the record meanwhile. So if a cancel and
+a start happen at the same time, one of them sees the other and is refused.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from mainspring.jobs.events import EventKind
 from mainspring.jobs.status import FINAL, JobStatus
 
 BATCH_SIZE = 50
-"""Commands in one transaction."""
+"""The largest number of commands in one transaction."""
 
 
 class NatsCommands:
-    """Carries out commands within transactions."""
+    """Carries out commands on jobs within transactions."""
 
     def __init__(self, *, job_queue: JobQueue, submitter: JobSubmitter, event_log: NatsEventLog) -> None:
         self._job_queue = job_queue
@@ -46,8 +46,8 @@ class NatsCommands:
     def carry_out_all(self, transactions: TransactionManager, commands: Sequence[Command]) -> list[Changed]:
         """Carry out commands in order, many in one transaction.
 
-        If the reply to a commit is lost, the next attempt reads the jobs. If they are as the last attempt left
-        them, it was stored, and its results are returned.
+        If the reply to a commit is lost, the next attempt reads the jobs again. If they are as the last attempt
+        left them, that attempt was stored, and its results are returned.
         """
         results: dict[int, Changed] = {}
         before: dict[str, StoredJob | None] = {}  # the jobs as the last attempt left them
@@ -63,7 +63,8 @@ class NatsCommands:
             number, command = numbered
             job = transaction.job(command.id)
             is_stored = number in results and before.get(command.id) == job
-            if not is_stored or (job is not None and job.status is JobStatus.RUNNING):  # notify its worker again
+            # notify the job's worker again
+            if not is_stored or (job is not None and job.status is JobStatus.RUNNING):
                 results[number] = self.carry_out(transaction, command)
             after[command.id] = transaction.job(command.id)
             return results[number]
@@ -71,11 +72,11 @@ class NatsCommands:
         return transactions.run_many(list(enumerate(commands)), work, prefetch=begin, batch_size=BATCH_SIZE)
 
     def prefetch(self, transaction: Transaction, commands: Sequence[Command]) -> None:
-        """Read the jobs of commands, in one request."""
+        """Read the jobs of these commands, in one request."""
         transaction.prefetch_jobs(command.id for command in commands)
 
     def carry_out(self, transaction: Transaction, command: Command) -> Changed:
-        """Carry out one command, if the state of its job allows it."""
+        """Carry out one command, if the status of its job allows it."""
         job = transaction.job(command.id)
         if job is None:
             return Changed(False, None)
@@ -100,7 +101,7 @@ class NatsCommands:
         return Changed(True, job.status)
 
     def cancel(self, transaction: Transaction, job: StoredJob) -> bool:
-        """Cancel a PENDING job, or ask a RUNNING one to stop; return whether it will never run."""
+        """Cancel a PENDING job, or ask a RUNNING job to stop; return whether the job will never run."""
         if job.status is JobStatus.PENDING:
             transaction.put_job(transitions.canceled(self._remove_from_queue(transaction, job), transaction.now))
             self._event_log.write(transaction, EventKind.CANCELED, job)
@@ -117,7 +118,7 @@ class NatsCommands:
 
     def _run_again(self, transaction: Transaction, job: StoredJob, command: Reopen | Replay) -> Changed:
         if job.replayed_as is not None:
-            return Changed(False, job.status, job.replayed_as)  # it was replayed as another job
+            return Changed(False, job.status, job.replayed_as)  # the dead letter was replayed as another job
         if isinstance(command, Replay):
             copy = transitions.copy_of(job, command)
             conflict = self._submitter.add(transaction, copy, nonce=f"replay of {job.id}")
@@ -128,7 +129,8 @@ class NatsCommands:
         holder = unique_keys.find_alive_holder(transaction, job)
         if holder is not None:
             return Changed(False, job.status, holder, is_unique_conflict=True)
-        unique_keys.claim(transaction, job)  # written, so that a concurrent submit with this key sees it
+        # the key's record is written, so that a concurrent submit with this key sees it
+        unique_keys.claim(transaction, job)
         add_job(transaction, job)
         self._job_queue.enqueue(transaction, change(transitions.reopened(job, command.due), turn=command.due))
         self._event_log.write(transaction, EventKind.REOPENED, job)

@@ -33,7 +33,7 @@ from mainspring.jobs.projection import Projection
 
 
 class NatsComponents:
-    """The components of one engine. `NatsEngine` calls them."""
+    """The components of one NATS engine. `NatsEngine` calls them."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""The connection to the servers. It runs on an event loop in its own thread and serves all other threads.
+"""The connection to the NATS servers. It runs on an event loop in its own thread and serves all other threads.
 
-It reconnects by itself when it is lost. A request is sent again until the server replies, or until the timeout of
-the settings is over: then it raises `EngineUnavailable`.
+The connection reconnects by itself when it is lost. A request is sent again until the server replies. If the
+timeout of the settings passes first, the request raises `EngineUnavailable`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 # Tasks on the loop get a copy of the caller's context.
 _shared_deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
-TRY_SECONDS = 2.0  # an unanswered request is sent again after this time
+TRY_SECONDS = 2.0  # an unanswered request is sent again after this many seconds
 NO_LEADER = 503
 PENDING_BYTES = 64 * 1024 * 1024
 CREDENTIALS_REMEDY = "check user and password, token, nkey or credentials, and that the server knows them"
@@ -39,13 +39,16 @@ TLS_REMEDY = (
     "give the server a certificate (`tls` in its configuration), or connect without TLS: nats:// and no tls="
 )
 NO_REPLY = "it does not reply"
-QUIET_SECONDS = 2.0  # a first connection that takes longer is logged
+QUIET_SECONDS = 2.0  # a first connection that takes longer than this is logged
 
 logger = logging.getLogger("mainspring.nats")
 
 
 class Connection:
-    """A connection, requests and the server's time. Usable from any thread, once it is open."""
+    """A connection to the NATS servers, with requests and the server's time.
+
+    Any thread may use it, once it is open.
+    """
 
     def __init__(self, servers: list[str], settings: NatsSettings, clock: Clock) -> None:
         self.servers = servers
@@ -56,18 +59,19 @@ class Connection:
         self._thread: Thread | None = None
         self._client: BatchingClient | None = None
         self._inbox = ReplyInbox(self.permission_error)
-        self._time_sample: tuple[int | None, int] = (None, 0)  # local monotonic time, and the server's time then
+        # local monotonic time, and the server's time at that moment
+        self._time_sample: tuple[int | None, int] = (None, 0)
         self.on_connection: Callable[[bool], None] = lambda _is_connected: None
         self.pulls = PullRequests(self._publish_soon)
-        self._last_error: str | None = None  # as the client reported it
+        self._last_error: str | None = None  # the last error that the client reported
         self._refusal: str | None = None  # the reason that a server gave for closing the connection
         self.denied: str | None = None
-        """The last permission error of the server."""
+        """The last permission error that the server reported; None if there was none."""
 
     # -- opening and closing
 
     def open(self) -> None:
-        """Connect; raises `EngineUnavailable` if no server answers in time."""
+        """Connect to a server; raise `EngineUnavailable` if none answers in time."""
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="mainspring-nats", daemon=True)
         self._thread.start()
@@ -99,7 +103,7 @@ class Connection:
             raise self.unavailable(f"no connection: {reason}", remedy=remedy) from error
         finally:
             slow_warning.cancel()
-        client.options["max_reconnect_attempts"] = -1  # after the first connection, reconnect without limit
+        client.options["max_reconnect_attempts"] = -1  # after the first connection, reconnect without a limit
         self._client = client
         await self._inbox.open(client)
         await self.pulls.subscribe(client)
@@ -123,7 +127,7 @@ class Connection:
             ping_interval=5,
             max_outstanding_pings=2,
             pending_size=PENDING_BYTES,
-            skip_subject_validation=True,  # all subjects consist of valid tokens
+            skip_subject_validation=True,  # no check of subjects: all of them consist of valid tokens
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnect,
             reconnected_cb=self._on_reconnect,
@@ -132,14 +136,14 @@ class Connection:
         )
 
     def close(self) -> None:
-        """Disconnect, and end the thread."""
+        """Disconnect from the server, and end the thread of the event loop."""
         loop, self._loop = self._loop, None
         if loop is None or self._thread is None:
             return
         asyncio.run_coroutine_threadsafe(self._disconnect(), loop).result(timeout=10)
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
-        late = asyncio.all_tasks(loop)  # from calls of other threads during the close
+        late = asyncio.all_tasks(loop)  # requests that other threads started during the close
         for task in late:
             task.cancel()
         if late:
@@ -164,7 +168,7 @@ class Connection:
         self._last_error = text or NO_REPLY
         if "uthorization" in text:
             self._refusal = text
-        elif isinstance(error, ConnectionResetError):  # the reason of the server may not have arrived
+        elif isinstance(error, ConnectionResetError):  # the server's reason may not have arrived yet
             self._refusal = self._refusal or text
         level = logging.DEBUG
         if "ermissions" in text:
@@ -173,7 +177,7 @@ class Connection:
         logger.log(level, "%s: %s", self.address, text)
 
     def _fail_denied_requests(self, text: str) -> bool:
-        """Fail the requests to a denied subject; return False if none waits, so that the error must be logged."""
+        """Fail the requests to a denied subject; return False if none waits: the error must be logged."""
         denied = parse_denied_subject(text)
         if denied is None:
             return False
@@ -189,7 +193,7 @@ class Connection:
 
     async def _on_reconnect(self) -> None:
         logger.warning("reconnected to %s", self.address)
-        self.pulls.drop_idle()  # pull requests that were sent meanwhile are lost
+        self.pulls.drop_idle()  # pull requests that were sent before are lost
         self.on_connection(True)
 
     @property
@@ -199,7 +203,7 @@ class Connection:
 
     @property
     def version(self) -> str:
-        """The version of the server."""
+        """The version of the connected server."""
         if self._client is None:
             return ""
         version = self._client.connected_server_version
@@ -207,18 +211,18 @@ class Connection:
 
     @property
     def server(self) -> dict[str, Any]:
-        """The INFO of the server: its id, its name, its cluster."""
+        """The INFO message of the connected server: its id, its name, its cluster."""
         return self._client.server if self._client else {}
 
     @property
     def max_payload(self) -> int:
-        """The size limit of a message, in bytes."""
+        """The largest message that the server accepts, in bytes."""
         return self._client.max_payload if self._client else 1_048_576
 
     # -- time
 
     def now(self) -> int:
-        """Return the server's time, in microseconds."""
+        """Return the server's time, in microseconds since 1970."""
         since, server = self._time_sample
         return self.local_time() if since is None else server + self.monotonic() - since
 
@@ -232,11 +236,11 @@ class Connection:
         return self._time_sample[0] is not None
 
     def local_time(self) -> int:
-        """Return the local wall clock, in microseconds."""
+        """Return the time of the local wall clock, in microseconds since 1970."""
         return to_instant(self._clock.now(), "now")
 
     def set_time(self, server: int, monotonic: int) -> None:
-        """Set the server's time at an instant of the local monotonic clock.
+        """Record the server's time, which was measured at an instant of the local monotonic clock.
 
         From then on `now` does not depend on the local wall clock, which may be wrong or be set.
         """
@@ -245,7 +249,7 @@ class Connection:
     # -- threads
 
     def run_on_loop(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Run a coroutine on the loop, and wait for its result."""
+        """Run a coroutine on the event loop, and wait for its result."""
         loop = self._loop
         if loop is None:
             work.close()
@@ -261,13 +265,16 @@ class Connection:
             raise self.unavailable("it was closed meanwhile", remedy="open the engine again") from error
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call a function on the loop, as soon as possible; do nothing if it is closed. Usable from any thread."""
+        """Call a function on the event loop as soon as possible, from any thread.
+
+        Do nothing if the loop is closed.
+        """
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(callback)
 
     def call_after(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call a function on the loop after some seconds. Usable from any thread."""
+        """Call a function on the event loop after some seconds, from any thread."""
 
         def start_timer() -> None:
             asyncio.get_running_loop().call_later(seconds, callback)
@@ -275,7 +282,7 @@ class Connection:
         self.call_soon(start_timer)
 
     def unavailable(self, reason: str, *, remedy: str | None = None) -> EngineUnavailable:
-        """Return the error for a failure of this server, with its last permission error."""
+        """Return an `EngineUnavailable` error with this reason and the server's last permission error."""
         return EngineUnavailable(
             engine=f"NATS at {self.address}",
             reason=reason if self.denied is None else f"{reason}; the server reported: {self.denied}",
@@ -283,7 +290,7 @@ class Connection:
         )
 
     def permission_error(self, subject: str) -> EngineUnavailable:
-        """Return the error for a missing permission, to publish to a subject or to subscribe to the inbox."""
+        """Return the error for a missing permission: to publish to a subject, or to subscribe to the inbox."""
         action = "subscribe" if subject == self._inbox.subject else "publish"
         return EngineUnavailable(
             engine=f"NATS at {self.address}",
@@ -295,7 +302,7 @@ class Connection:
     # -- requests
 
     def _try_seconds(self, deadline: float | None) -> float:
-        """Return how many seconds to wait for a reply before the request is sent again."""
+        """Return how many seconds to wait for a reply before sending the request again."""
         return TRY_SECONDS if deadline is None else min(TRY_SECONDS, deadline - loop_time())
 
     def _deadline(self) -> float | None:
@@ -307,7 +314,7 @@ class Connection:
 
     @contextmanager
     def shared_deadline(self) -> Iterator[None]:
-        """Apply one timeout to all requests in the block together, instead of one to each."""
+        """Apply one timeout to all requests in the block together, instead of one to each request."""
         timeout = self.settings.timeout
         before = _shared_deadline.set(None if timeout is None else self.monotonic() / 1e6 + timeout)
         try:
@@ -321,7 +328,7 @@ class Connection:
         return self._client
 
     async def request(self, subject: str, data: bytes, deadline: float | None) -> Msg:
-        """Return the reply to a request, which is sent again until there is one.
+        """Send a request until the server replies, and return the reply.
 
         Raises `EngineUnavailable` if the deadline passes first.
         """
@@ -334,7 +341,7 @@ class Connection:
                 if reply is not None and status_of(reply) != NO_LEADER:
                     return reply
                 if reply is not None:
-                    await asyncio.sleep(0.1)  # no leader for now
+                    await asyncio.sleep(0.1)  # the servers have no leader at the moment
             else:
                 await asyncio.sleep(0.05)
         raise self.unavailable(f"the request {subject} had no reply within {self.settings.timeout:g} s")
@@ -352,7 +359,7 @@ class Connection:
     async def _publish_all(self, messages: Sequence[tuple[str, bytes] | tuple[str, bytes, str]]) -> None:
         client = self._client
         if client is None or not client.is_connected:
-            return  # dropped: no sender relies on these messages
+            return  # the messages are dropped: no sender relies on them
         try:
             await client.write([encode_message(*message) for message in messages])
         except nats.errors.Error as error:
@@ -361,7 +368,7 @@ class Connection:
     # -- notifications
 
     def subscribe(self, subject: str, on_message: Callable[[str, bytes], None]) -> None:
-        """Call a function, on the loop's thread, for each message to a subject that no stream stores."""
+        """Call a function, on the event loop's thread, for each message to a subject that no stream stores."""
 
         async def receive(message: Msg) -> None:
             on_message(message.subject, message.data)
@@ -373,7 +380,7 @@ class Connection:
 
 
 async def _close(client: BatchingClient) -> None:
-    """Close a client; give up after a while, because it may hang after a failed handshake."""
+    """Close a client, but give up after a while, because a close may hang after a failed handshake."""
     try:
         await asyncio.wait_for(client.close(), 2)
     except (TimeoutError, OSError, nats.errors.Error) as error:
@@ -381,7 +388,7 @@ async def _close(client: BatchingClient) -> None:
 
 
 def loop_time() -> float:
-    """Return the time of the running loop's clock."""
+    """Return the current time of the running event loop's clock."""
     return asyncio.get_running_loop().time()
 
 

@@ -1,7 +1,7 @@
 """Pulls deliveries from consumers, and collects replies of the server that consist of many messages.
 
 A fetch does not wait: the consumer sends the messages that it has right now. An idle pull is a pull request that
-waits on the server for one message. So a worker without jobs sends no requests until the next job wakes it.
+waits on the server for one message. So a worker without jobs sends no requests until a job arrives.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from nats.aio.subscription import Subscription
 from mainspring.engines.nats.write_batch import StoredMessage
 
 IDLE_SECONDS = 30.0
-LATE_SECONDS = 5.0  # a message for an unanswered request may arrive this late
+LATE_SECONDS = 5.0  # seconds that a message may take after its request has timed out
 ACK = b"+ACK"
 IN_PROGRESS = b"+WPI"
 
 
 class Delivery(Struct, frozen=True, gc=False):
-    """A message that a consumer has delivered, to be acknowledged."""
+    """A message that a consumer delivered. This process must acknowledge it."""
 
     subject: str
     reply: str
     data: bytes
     revision: int
-    """Its sequence number in the stream."""
+    """The sequence number of the message in the stream."""
     pending: int
-    """How many more messages its consumer had to deliver."""
+    """How many more messages the consumer had to deliver at that time."""
     is_scheduled: bool
-    """Whether a schedule of the server has published it."""
+    """Whether the server published the message at a scheduled time."""
     deliveries: int
     received: float
-    """When it was received, by the clock of the loop."""
+    """When the message was received, by the event loop's clock."""
 
 
 class FetchRequest(Struct, frozen=True, gc=False):
-    """A request for messages of one consumer."""
+    """A request for messages from one consumer."""
 
     consumer: str
     most: int
 
 
 def status_of(message: Msg) -> int | None:
-    """Return the status code, if the server has sent a status instead of a message; else None."""
+    """Return the status code if the server sent a status instead of a message; otherwise None."""
     headers = message.headers
     status = headers.get("Status") if headers else None
     return None if status is None else int(status)
@@ -73,23 +73,26 @@ def parse_delivery(message: Msg) -> Delivery:
 
 
 def nak(delay: float) -> bytes:
-    """Return the negative acknowledgement: the server delivers the message again after some seconds."""
+    """Return the negative acknowledgement after which the server delivers the message again in `delay` seconds."""
     return b"-NAK" if delay <= 0 else b'-NAK {"delay": %d}' % round(delay * 1e9)
 
 
 class PullRequests:
-    """The pull requests of a connection. Used on the event loop only, apart from the public attributes."""
+    """The pull requests of a connection. Only the event loop uses it, apart from the public attributes."""
 
     def __init__(self, publish: Callable[[Sequence[tuple[str, bytes, str]]], None]) -> None:
         self._publish = publish
         self._client: Client | None = None
         self._inbox = ""
         self._count = 0
-        self._idle: dict[str, float] = {}  # consumers with an idle pull, and when it ends
+        self._idle: dict[str, float] = {}  # consumers with an idle pull, and the time at which the pull ends
         self._unfinished: dict[asyncio.Future[bool], str] = {}  # replies, with the subjects of their requests
         self.stream = ""
         self.idle_seconds = IDLE_SECONDS
-        """How long an idle pull waits: short in a cluster, where it is lost silently if the leader dies."""
+        """How long an idle pull waits for a message.
+
+        It is short in a cluster, where an idle pull is silently lost if the leader dies.
+        """
         self.on_delivery: Callable[[Delivery], None] = lambda _delivery: None
         self.on_end: Callable[..., None] = lambda **_why: None
         """Called when an idle pull has ended without a message."""
@@ -102,14 +105,14 @@ class PullRequests:
         await client.subscribe(f"{self._inbox}.idle.*", cb=self._receive_idle)
 
     def drop_all(self) -> None:
-        """End all pull requests: they are lost with the connection."""
+        """End all pull requests: they were lost with the connection."""
         self.drop_idle()
         for done in self._unfinished:
             if not done.done():
                 done.set_result(False)
 
     def fail_denied(self, subject: str, make_error: Callable[[str], Exception]) -> bool:
-        """Fail the requests to a denied subject, given in lower case; return whether it is used here."""
+        """Fail the requests to a denied subject (in lower case); return whether such requests exist."""
         denied = [(done, own) for done, own in self._unfinished.items() if own.lower() == subject]
         for done, own in denied:
             if not done.done():
@@ -117,13 +120,13 @@ class PullRequests:
         return bool(denied) or subject.startswith(f"{self._inbox.lower()}.")
 
     def drop_idle(self) -> None:
-        """Drop all idle pulls: the server does not have them any more."""
+        """Forget all idle pulls: the server does not have them any more."""
         self._idle.clear()
 
     # -- idle pulls
 
     def start_idle(self, consumers: Sequence[str]) -> None:
-        """Start an idle pull on each of these consumers, unless it has one."""
+        """Start an idle pull on each of these consumers, unless one is waiting there already."""
         now = asyncio.get_running_loop().time()
         requests: list[tuple[str, bytes, str]] = []
         for consumer in consumers:
@@ -150,7 +153,7 @@ class PullRequests:
     # -- fetching
 
     async def fetch(self, requests: Sequence[FetchRequest], seconds: float) -> list[Delivery]:
-        """Return the messages that several consumers have right now."""
+        """Return the messages that these consumers have right now."""
         replies = await asyncio.gather(*(self._fetch(request, seconds) for request in requests))
         return [delivery for reply in replies for delivery in reply]
 
@@ -164,7 +167,7 @@ class PullRequests:
     async def collect(
         self, subject: str, body: dict[str, Any], seconds: float
     ) -> list[tuple[str, StoredMessage]] | None:
-        """Return all messages of a reply, which ends with a status; None if the status does not come in time."""
+        """Return all messages of a reply that ends with a status; None if the status does not come in time."""
         found = await self._request_many(subject, json.dumps(body).encode(), seconds, None)
         if found is None:
             return None
@@ -175,7 +178,7 @@ class PullRequests:
         ]
 
     async def _request_many(self, subject: str, body: bytes, seconds: float, most: int | None) -> list[Msg] | None:
-        """Return the messages up to a status or up to `most`; without `most`, None if the reply is incomplete."""
+        """Return the messages up to a status, or up to `most`; without `most`, None if the reply is incomplete."""
         client = self._client
         if client is None:
             return None
@@ -185,7 +188,8 @@ class PullRequests:
         async def receive(message: Msg) -> None:
             status = status_of(message)
             if status is None and done.done() and most is not None:
-                self.on_delivery(parse_delivery(message))  # late, but delivered to this process
+                # the message is late, but it was delivered to this process
+                self.on_delivery(parse_delivery(message))
                 return
             if status is None:
                 found.append(message)

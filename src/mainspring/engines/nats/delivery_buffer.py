@@ -1,8 +1,8 @@
 """The delivery buffer: keeps the messages that were delivered to this process until a worker claims their jobs.
 
-While a worker has free slots, each of its lanes has an idle pull: the server delivers one message as soon as there
-is one, which wakes the worker. The worker then fetches as many messages as it has free slots. A message that no
-worker takes within a moment goes back to the server, so that an idle worker elsewhere gets it.
+While a worker has free slots, each of its lanes has an idle pull: the server delivers the next message at once,
+which wakes the worker. The worker then fetches as many messages as it has free slots. If no worker of this process
+takes a message within a moment, it goes back to the server, so that an idle worker elsewhere gets it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mainspring.engines.nats.subject_names import SubjectNames
 from mainspring.jobs.timestamps import MICROSECONDS
 
 KEEP_SECONDS = 0.25
-"""A job that no worker takes within this time goes back to the server."""
+"""A job that no worker of this process takes within this time goes back to the server."""
 PAUSE_SECONDS = 0.25
 
 
@@ -47,7 +47,7 @@ class DeliveryBuffer:
     # -- on the loop
 
     def _note_end(self, *, is_expired: bool) -> None:
-        """Renew an expired idle pull; if the consumer or its leader is gone, look up the consumers again later."""
+        """Renew an expired idle pull. If its consumer or the leader is gone, look up the consumers again later."""
         if is_expired:
             self._jetstream.pulls.start_idle(self._idle_consumers)
         else:
@@ -70,7 +70,7 @@ class DeliveryBuffer:
         asyncio.get_running_loop().call_later(KEEP_SECONDS, self._return_late)
 
     def _return_late(self) -> None:
-        """Return to the server the jobs that no worker has taken in time."""
+        """Return jobs to the server that no worker of this process has taken in time."""
         limit = asyncio.get_running_loop().time() - KEEP_SECONDS
         with self._lock:
             late = [delivery for delivery in self._jobs.values() if delivery.received <= limit]
@@ -79,12 +79,12 @@ class DeliveryBuffer:
             for delivery in late:
                 del self._jobs[delivery.subject]
                 wait = self._dues.pop(delivery.subject, now) - now
-                delay = max(0, wait) / MICROSECONDS / 2  # the server delivers it again before it is due
+                delay = max(0, wait) / MICROSECONDS / 2  # the server delivers the job again before it is due
                 replies.append((delivery.reply, nak(delay)))
         self._jetstream.send(replies)
 
     def _keep(self, delivery: Delivery) -> None:
-        """Keep the newest delivery of a job: the server has deleted the older message."""
+        """Keep the newest delivery of a job. The server has already deleted the older message."""
         other = self._jobs.get(delivery.subject)
         if other is None or other.revision <= delivery.revision:
             self._jobs[delivery.subject] = delivery
@@ -99,13 +99,13 @@ class DeliveryBuffer:
             self._jetstream.call_soon(lambda: self._jetstream.pulls.start_idle(chosen))
 
     def restart_idle_pulls(self) -> None:
-        """Start the idle pulls again after a reconnection: the server has forgotten them."""
+        """Start the idle pulls again after a reconnection, because the server has forgotten them."""
         self.start_idle_pulls(self._idle_consumers)
 
     def take_jobs(self, lanes: Iterable[str], until: int | None) -> list[Delivery]:
-        """Return the deliveries of these lanes, given as prefixes of their subjects.
+        """Remove and return the deliveries of these lanes, given as prefixes of subjects.
 
-        Jobs that are known to be due later than `until` stay here: the worker has no slot for them.
+        Jobs that are known to be due later than `until` stay in the buffer: the worker has no slot for them.
         """
         prefixes = tuple(lanes)
         with self._lock:
@@ -132,22 +132,22 @@ class DeliveryBuffer:
             self._jetstream.call_soon(self._start_return_timer)
 
     def take_reminders(self) -> list[Delivery]:
-        """Remove and return the delivered reminders, messages that ask any worker to act now."""
+        """Remove and return the delivered reminders."""
         with self._lock:
             found, self._reminders = self._reminders, []
             return found
 
     def fetch(self, requests: list[FetchRequest]) -> list[Delivery]:
-        """Return the deliveries that consumers have right now."""
+        """Return the deliveries that these consumers have right now."""
         return self._jetstream.fetch(requests)
 
     def progress_replies(self) -> list[tuple[str, bytes]]:
-        """Return the replies that tell the server that these deliveries are still in progress."""
+        """Return the messages that tell the server that buffered deliveries are still in progress."""
         with self._lock:
             return [(delivery.reply, IN_PROGRESS) for delivery in (*self._jobs.values(), *self._reminders)]
 
     def return_all(self) -> None:
-        """Return all deliveries to the server, and renew no idle pull."""
+        """Return all deliveries to the server, and renew no idle pulls."""
         with self._lock:
             replies = [delivery.reply for delivery in (*self._jobs.values(), *self._reminders)]
             self._jobs.clear()

@@ -95,7 +95,7 @@ class NatsEngine:
 
     @property
     def start_lead(self) -> int:
-        """How long before a job is due its start is committed: longer on a cluster."""
+        """How many microseconds before its due time the start of a job is committed. A cluster needs more."""
         return CLUSTER_START_LEAD if self._jetstream.reads_leader else START_LEAD
 
     @property
@@ -146,13 +146,13 @@ class NatsEngine:
             self._wake()
 
     def _expire_caches(self) -> None:
-        """Refresh the caches at their next use: notifications of changes may have been missed."""
+        """Mark the caches as outdated, because notifications of changes may have been missed."""
         self.components.settings_cache.must_refresh = True
         self.components.event_log.must_refresh = True
         self.components.schedules.must_refresh = True
 
     def _discard_state(self) -> None:
-        """Discard all cached state and leases: the stream was created again."""
+        """Discard all cached state and leases, because the stream was created again."""
         self.components.lanes.clear()
         self.components.schedules.clear()
         self.components.settings_cache.clear()
@@ -162,7 +162,7 @@ class NatsEngine:
         self.projector.close()
 
     def _on_notification(self, subject: str, data: bytes) -> None:
-        """Handle a notification of another process."""
+        """Handle a notification from another process."""
         match subject.removeprefix(self._names.notifications):
             case "lane":
                 self.components.lanes.must_read = True
@@ -180,7 +180,7 @@ class NatsEngine:
         self._wake()
 
     def _beat(self) -> None:
-        """Send the heartbeats of the workers of this process, and report which messages are in progress."""
+        """Send the heartbeats of this process's workers, and tell the server which messages are in progress."""
         self._jetstream.send([(active.reply, IN_PROGRESS) for active in self.components.leases.all()])
         self._jetstream.send(
             [
@@ -269,7 +269,8 @@ class NatsEngine:
         leases = [transitions.lease_of(active.job, active.job.place, is_started=False) for active in held]
         self.components.settler.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
         if not self._workers.is_enrolled(worker):
-            # It was declared dead, and continues under another number. Its running jobs can still be settled, if
+            # The worker was declared dead, and continues under another number. Its running jobs can still be
+            # settled, if
             # no other worker has claimed them.
             return
         left = self.components.leases.of(worker)
@@ -283,14 +284,17 @@ class NatsEngine:
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         self.components.streams.measure_time_if_old()
-        next_firing = self.components.schedules.next_firing()  # a step that may fail comes before the claims
+        next_firing = self.components.schedules.next_firing()  # this step may fail, so it comes before the claims
         taken = self.components.fetcher.fetch(worker, demands, lead, start_lead)
         if not self._workers.has_lease(worker):
             return self._hand_back_all(worker, taken)
         return replace(taken, next_firing=next_firing)
 
     def _hand_back_all(self, worker: int, taken: Taken) -> Taken:
-        """Hand back claimed jobs: the connection was lost for longer than a lease, so others may own them."""
+        """Hand back claimed jobs.
+
+        The connection was lost for longer than a lease, so other workers may own them.
+        """
         self._hand_back(worker, taken.leases)
         self._workers.drop(worker)
         return Taken([], None, is_more=False, stops=[], is_alive=False)
@@ -304,7 +308,7 @@ class NatsEngine:
         return results
 
     def _hand_back(self, worker: int, leases: Sequence[Lease]) -> None:
-        """Hand back jobs that no handler has seen, so that they do not count as crashes."""
+        """Hand back jobs whose handlers have not started, so that they are not charged with crashes."""
         try:
             self.components.settler.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
         except EngineUnavailable:
@@ -329,7 +333,8 @@ class NatsEngine:
     def prune(self, retention: Retention) -> Pruned:
         self.components.transactions.retention = kept_by_status(retention)
         if self.settings.may_claim:
-            self.components.reminders.handle_due(fetches=True)  # a reminder deletes a result whose time is over
+            # a reminder deletes a result when its time to live is over
+            self.components.reminders.handle_due(fetches=True)
         if self.projector.is_open or self.settings.projection is not None:
             self.components.orphan_repair.repair()
             return self._pruner.prune(retention, self.now())
@@ -346,7 +351,7 @@ class NatsEngine:
         return Swept(rescued, quarantined, self.components.waiting_jobs.find(self._types.get(worker, frozenset())))
 
     def repair_orphans(self, overdue: int | None = None) -> list[str]:
-        """Queue jobs again that have lost their message; `prune` does so in a process with a projection."""
+        """Queue jobs again that have lost their message. In a process with a projection, `prune` calls this."""
         repair = self.components.orphan_repair.repair
         return repair() if overdue is None else repair(overdue)
 

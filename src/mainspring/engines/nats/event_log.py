@@ -1,7 +1,7 @@
-"""The event log: a stream of its own, written while a client listens; events are deleted there after an hour.
+"""The event log: a separate stream, which processes write while a client listens. Events expire after an hour.
 
-A listener stores until when it listens, and each process that changes jobs reads that. Events are sent after the
-commit, without waiting for a reply: jobs do not depend on them, so a crash may lose some.
+A listener stores until when it listens, and each process that changes jobs reads that time. A process sends events
+after the commit, without waiting for a reply: no job depends on them, so a crash may lose some.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ NOTE_LENGTH = 200
 
 
 class ListenerRecord(Struct, frozen=True, array_like=True):
-    """The record of all listeners: until when any client listens."""
+    """The stored record of the listeners: the time until which any client listens."""
 
     until: int
 
 
 class NatsEventLog:
-    """Writes and reads events."""
+    """Writes events to the event log and reads them."""
 
     def __init__(self, jetstream: JetStream, names: SubjectNames) -> None:
         self._jetstream = jetstream
@@ -34,18 +34,18 @@ class NatsEventLog:
         self.must_refresh = True
 
     def refresh(self) -> None:
-        """Read until when a client listens."""
+        """Read from the server until when a client listens."""
         self.must_refresh = False
         data = self._jetstream.read_one(self._names.listeners).data
         if data:
             self._until = max(self._until, decode(data, ListenerRecord).until)
 
     def write(self, transaction: Transaction, kind: EventKind, job: JobRecord, note: str | None = None) -> None:
-        """Write an event of a job after the commit."""
+        """Write an event of a job, after the commit of the transaction."""
         self.write_event(transaction, Event(kind, transaction.now, job.id, job.type, job.queue, note))
 
     def write_started(self, transaction: Transaction, job: StoredJob, at: int | None = None) -> None:
-        """Write the `started` event of a job, if it was not written yet; the caller writes the job."""
+        """Write the `started` event of a job, if it was not written yet. The caller writes the job record."""
         if job.is_start_unreported:
             event = Event(EventKind.STARTED, at or job.started or transaction.now, job.id, job.type, job.queue)
             self.write_event(transaction, event)
@@ -56,23 +56,23 @@ class NatsEventLog:
         self.write(transaction, EventKind.FAILED, job, line or None)
 
     def write_event(self, transaction: Transaction, event: Event) -> None:
-        """Write an event, if a client listens."""
+        """Write an event, if a client listens, after the commit of the transaction."""
         if self.has_listener(transaction):
             transaction.batch.send(self._names.events, encode(event))
 
     def has_listener(self, transaction: Transaction) -> bool:
-        """Return whether a client listens."""
+        """Return whether a client listens at the time of the transaction."""
         if self.must_refresh:
             self.refresh()
         return transaction.now < self._until
 
     @property
     def is_followed(self) -> bool:
-        """Whether a client listens, as of the last read of the record."""
+        """Whether a client listened when the record was last read."""
         return self._until > 0 and self._jetstream.now() < self._until
 
     def listen(self, until: int) -> str:
-        """Ask all processes to write events until an instant; return the position before the first of them."""
+        """Ask all processes to write events until an instant; return the position before them."""
         data = self._jetstream.read_one(self._names.listeners).data
         stored = decode(data, ListenerRecord).until if data else 0
         if until > stored:
@@ -82,7 +82,7 @@ class NatsEventLog:
         return str(self._jetstream.last_sequence(self._names.events_stream))
 
     def read(self, after: str, limit: int) -> EventPage:
-        """Return the events after a position."""
+        """Return at most `limit` events after a position."""
         self._jetstream.wait_until_processed(self._names.events)
         found = self._jetstream.scan(
             self._names.events, after=int(after), most=limit, stream=self._names.events_stream

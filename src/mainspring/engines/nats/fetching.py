@@ -1,4 +1,4 @@
-"""Fetches jobs for a worker: pulls deliveries from the lanes, as its free slots allow, and claims the jobs."""
+"""Fetches jobs for a worker: pulls as many deliveries from the lanes as it has free slots, and claims the jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mainspring.jobs.records import Lease, is_suspect
 from mainspring.jobs.status import JobStatus
 
 WEIGHTS = {0: 1, 1: 3, 2: 6}
-"""Weights by priority: urgent jobs get more of the free slots, and every lane gets some."""
+"""The weight of each priority: urgent jobs get more of the free slots, and every lane gets some."""
 MAX_ROUNDS = 4
 MAX_PULL = 400
 
@@ -31,13 +31,13 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class LaneShares:
-    """Divides slots among lanes by priority; over many fetches, no lane gets less than its share minus one."""
+    """Divides free slots among lanes by priority. Over many fetches, each lane gets its share, or one less."""
 
     def __init__(self) -> None:
         self._credit: dict[NatsLane, float] = {}  # the exact shares so far, minus the starts that were given
 
     def divide(self, starts: int, lanes: Sequence[NatsLane]) -> dict[NatsLane, int]:
-        """Divide a number of starts among lanes; leave out the lanes that get none."""
+        """Divide a number of starts among lanes. Lanes that get none are left out."""
         total = sum(WEIGHTS[lane.priority] for lane in lanes)
         credit = {lane: self._credit.get(lane, 0.0) + starts * WEIGHTS[lane.priority] / total for lane in lanes}
         shares = {lane: max(0, floor(credit[lane])) for lane in lanes}
@@ -49,7 +49,7 @@ class LaneShares:
 
 
 class LaneFetcher:
-    """Gets deliveries of jobs: from the delivery buffer, and from the consumers of the lanes."""
+    """Finds deliveries of jobs, in the delivery buffer and at the consumers of the lanes."""
 
     def __init__(
         self, transactions: TransactionManager, streams: Streams, delivery_buffer: DeliveryBuffer, lanes: NatsLanes
@@ -60,24 +60,24 @@ class LaneFetcher:
         self._lanes = lanes
         self._shares = LaneShares()
         self.put_back = delivery_buffer.put_back
-        """Keep deliveries for the next fetch."""
+        """Keep deliveries in the buffer for the next fetch."""
 
     def all_lanes(self) -> list[NatsLane]:
-        """Return all lanes, including new ones of other processes."""
+        """Return all lanes, including those that other processes have just created."""
         if self._lanes.must_read:
             self._lanes.read_new(self._transactions.begin())
         return list(self._lanes.all)
 
     def consumers_of(self, slots: FreeSlots) -> list[str]:
-        """Return the consumers of the lanes of free slots."""
+        """Return the consumers of the lanes whose jobs fit into these free slots."""
         return list(self._streams.consumers_of(self._lanes.all[lane] for lane in slots.lanes).values())
 
     def start_idle_pulls(self, consumers: list[str]) -> None:
-        """Start idle pulls: the next message of each of these consumers wakes this process."""
+        """Start idle pulls: the next message of any of these consumers wakes this process."""
         self._delivery_buffer.start_idle_pulls(consumers)
 
     def find(self, slots: FreeSlots, pending: dict[NatsLane, int | None], leads: LeadTimes) -> list[Delivery]:
-        """Return deliveries for free slots, and update `pending`: how many more messages each lane has."""
+        """Return deliveries for free slots. Store in `pending` how many more messages each lane has."""
         until = None if slots.ahead else self._transactions.now() + leads.start
         buffered = self._delivery_buffer.take_jobs([self._lanes.all[lane][:-1] for lane in slots.lanes], until)
         lanes = [lane for lane in slots.lanes if pending[lane] != 0]
@@ -92,7 +92,7 @@ class LaneFetcher:
             prefix = self._lanes.all[lane][:-1]
             left = [delivery.pending for delivery in found if delivery.subject.startswith(prefix)]
             pending[lane] = min(left) if left else 0
-        # If a job was delivered twice, the server has only the newer message.
+        # If a job was delivered twice, only the newer message is still on the server.
         newest = {delivery.subject: delivery for delivery in sorted([*buffered, *found], key=_revision)}
         return list(newest.values())
 
@@ -123,7 +123,7 @@ class JobFetcher:
         self._leases = stop_requests.leases
 
     def fetch(self, worker: int, demands: Sequence[Demand], lead: int, start_lead: int) -> Taken:
-        """Lease jobs to a worker, as many as its demands have free slots."""
+        """Lease jobs to a worker, as many as its free slots can take."""
         if not self._workers.is_enrolled(worker):
             return Taken([], None, False, [], is_alive=False)
         if self._settings_cache.refresh_if_needed():
@@ -132,7 +132,7 @@ class JobFetcher:
         lanes = [lane for lane in self._lane_fetcher.all_lanes() if lane.queue not in self._settings_cache.paused]
         demanded = [FreeSlots(demand, lanes) for demand in demands]
         consumers = {slots: self._lane_fetcher.consumers_of(slots) for slots in demanded}
-        reminder_consumer = self._reminders.consumer()  # a step that may fail comes before the claims
+        reminder_consumer = self._reminders.consumer()  # this step may fail, so it comes before the claims
         leases: list[Lease] = []
         is_more = False
         for slots in demanded:
@@ -144,19 +144,20 @@ class JobFetcher:
         return Taken(leases, None, is_more, self._stop_requests.take(worker))
 
     def _fill(self, worker: int, slots: FreeSlots, leads: LeadTimes, leases: list[Lease]) -> bool:
-        """Fill the slots of one demand, and add to the leases; return whether jobs may be left over."""
+        """Lease jobs for the free slots of one demand, and add them to `leases`; return whether some are left."""
         try:
             return self._fill_until_full(worker, slots, leads, leases)
         except Exception:
             if not leases:
                 raise
             logger.exception(
-                "%s: fetching jobs failed; those that were claimed are run", self._transactions.jetstream.address
+                "%s: fetching more jobs failed; the worker runs the jobs that it has claimed",
+                self._transactions.jetstream.address,
             )
             return True
 
     def _fill_until_full(self, worker: int, slots: FreeSlots, leads: LeadTimes, leases: list[Lease]) -> bool:
-        # By lane: how many messages its consumer has left; None: unknown.
+        # For each lane, how many messages its consumer has left; None if that is unknown.
         pending: dict[NatsLane, int | None] = dict.fromkeys(slots.lanes)
         left: list[ClaimDecision] = []
         try:
@@ -178,11 +179,11 @@ class JobFetcher:
                     break
         finally:
             self._lane_fetcher.put_back((decision.delivery, decision.job) for decision in left)
-        # With True, the worker fetches again when it has free slots; only then do idle pulls wait on its lanes.
+        # If True, the worker fetches again when it has free slots. Only then do idle pulls wait on its lanes.
         return bool(left) or not slots.starts
 
     def hand_back_paused(self) -> None:
-        """Hand back held jobs of paused queues: their starts would be refused."""
+        """Hand back held jobs of paused queues, because the engine would refuse their starts."""
         paused = [active for active in self._leases.all() if active.job.queue in self._settings_cache.paused]
         for active in paused:
             if active.job.status is JobStatus.PENDING:

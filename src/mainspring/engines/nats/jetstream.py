@@ -1,7 +1,7 @@
 """Reads and writes the JetStream stream: API requests, direct reads, atomic batches and pull requests.
 
-A `commit` whose reply is lost returns None, as after a conflict: the caller reads the records again and finds
-whether the batch was stored.
+If the reply to a `commit` is lost, it returns None, as after a conflict: the caller reads the records again and
+finds whether the batch was stored.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MAX_SUBJECT = 3_800
 PAUSE_SECONDS = 0.1
 CLEARED_TTL = "60s"
 STORAGE_REMEDY = "give JetStream more storage: max_file_store of the servers, or the limits of the account"
-IMPOSSIBLE_REVISION = 2**62  # a revision that no message has
+IMPOSSIBLE_REVISION = 2**62  # no message has this revision
 
 
 class ServerError(Exception):
-    """The server has refused a request, with this error code."""
+    """Raised if the server refuses a request. It has the error code of the server."""
 
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(f"{error.get('description', 'unknown error')} (code {error.get('err_code', 0)})")
@@ -44,7 +44,7 @@ class ServerError(Exception):
 
 
 class JetStream(Connection):
-    """A connection that reads, writes and pulls messages of a stream. Usable from any thread, once open."""
+    """A connection that reads, writes and pulls messages of a stream. Any thread may use it, once it is open."""
 
     def __init__(self, servers: list[str], settings: NatsSettings, stream: str, clock: Clock) -> None:
         super().__init__(servers, settings, clock)
@@ -52,18 +52,18 @@ class JetStream(Connection):
         self._batch_count = 0
         self.pulls.stream = stream
         self.reads_leader = False
-        """Whether replicas may lag behind, so that records are read from the leader."""
+        """Whether records are read from the leader, because replicas may lag behind."""
         self.last_record = 0
         """The revision of the last job record that this process has stored."""
 
     # -- requests
 
     def api(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Call the JetStream API; raises `ServerError` if the server refuses."""
+        """Call the JetStream API and return the reply; raise `ServerError` if the server refuses."""
         return self.run_on_loop(self.api_async(verb, body))
 
     async def api_async(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Call the JetStream API, on the loop."""
+        """Call the JetStream API from a coroutine on the event loop."""
         data = json.dumps(body).encode() if body else b""
         reply = await self._request_json(f"$JS.API.{verb}", data, self._deadline())
         if "error" in reply:
@@ -71,7 +71,7 @@ class JetStream(Connection):
         return reply
 
     def find_each(self, verbs: Sequence[str]) -> list[dict[str, Any] | None]:
-        """Send many requests to the JetStream API at once; None for each object that does not exist."""
+        """Send many requests to the JetStream API at once; return None for each object that does not exist."""
         return self.run_on_loop(self._find_each(verbs)) if verbs else []
 
     async def _find_each(self, verbs: Sequence[str]) -> list[dict[str, Any] | None]:
@@ -86,7 +86,7 @@ class JetStream(Connection):
             raise
 
     async def _request_json(self, subject: str, data: bytes, deadline: float | None) -> dict[str, Any]:
-        """Return a reply of the API; repeat the request while the servers have no leader."""
+        """Return a reply of the JetStream API. Repeat the request while the servers have no leader."""
         while True:
             reply = dict(json.loads((await self.request(subject, data, deadline)).data))
             error = reply.get("error", {})
@@ -98,12 +98,12 @@ class JetStream(Connection):
     # -- reading
 
     def read(self, subjects: Iterable[str]) -> dict[str, StoredMessage]:
-        """Return the messages of subjects; `NO_MESSAGE` for those without one."""
+        """Return the message of each subject; `NO_MESSAGE` for a subject without one."""
         wanted = list(dict.fromkeys(subjects))
         return self.run_on_loop(self._read(wanted)) if wanted else {}
 
     def read_one(self, subject: str) -> StoredMessage:
-        """Return the message of a subject; `NO_MESSAGE` if there is none."""
+        """Return the message of one subject; `NO_MESSAGE` if there is none."""
         return self.read([subject])[subject]
 
     async def _read(self, subjects: list[str]) -> dict[str, StoredMessage]:
@@ -142,12 +142,12 @@ class JetStream(Connection):
     def scan(
         self, subject: str, *, after: int = 0, most: int = 1_000, stream: str | None = None
     ) -> list[tuple[str, StoredMessage]]:
-        """Return up to `most` messages of subjects with wildcards, in the order in which they were stored."""
+        """Return up to `most` messages whose subjects match a wildcard, in the order in which they were stored."""
         body = {"next_by_subj": subject, "seq": after + 1, "batch": most}
         return self.run_on_loop(self.collect(body, stream))
 
     def scan_each(self, places: Sequence[tuple[str, int]], *, most: int) -> list[list[tuple[str, StoredMessage]]]:
-        """Return messages of each of these subjects after its own revision; all are requested at once."""
+        """Return the messages of each subject after its own revision. All requests are sent at once."""
         bodies = [{"next_by_subj": subject, "seq": after + 1, "batch": most} for subject, after in places]
         return self.run_on_loop(self._collect_each(bodies)) if bodies else []
 
@@ -193,7 +193,7 @@ class JetStream(Connection):
             await self._publish(client, writes, inbox)
             reply = await self._inbox.wait(inbox, future, self._try_seconds(deadline))
             if reply is None:
-                return None  # unknown whether it was stored
+                return None  # it is unknown whether the batch was stored
             if status_of(reply) == NO_LEADER:
                 await asyncio.sleep(0.1)
                 continue
@@ -205,7 +205,8 @@ class JetStream(Connection):
                 return None
             if error.get("err_code") not in BUSY and error.get("code") != NO_LEADER:
                 raise ServerError(error)
-            reason = f"; the server reported: {error.get('description')}"  # busy, without a leader, or full
+            # the server is busy, without a leader, or full
+            reason = f"; the server reported: {error.get('description')}"
             await asyncio.sleep(pause)
             pause = min(0.1, 2 * pause)
         remedy = STORAGE_REMEDY if "resources" in reason else None
@@ -214,10 +215,11 @@ class JetStream(Connection):
         )
 
     def _require_size(self, writes: Sequence[Write]) -> None:
-        """Refuse messages that are too large for the server, before any is sent."""
+        """Refuse messages that are too large for the server, before any of them is sent."""
         limit = self.max_payload - HEADER_RESERVE
         for write in writes:
-            if len(write.subject) > MAX_SUBJECT:  # the server would close the connection of the whole process
+            # the server would close this connection, which the whole process uses
+            if len(write.subject) > MAX_SUBJECT:
                 raise LimitExceeded(
                     what=f"the subject {write.subject[:60]}..., in characters,",
                     size=len(write.subject),
@@ -233,7 +235,7 @@ class JetStream(Connection):
                 )
 
     def store_each(self, writes: Sequence[Write]) -> list[int | None]:
-        """Store messages one by one; return the revision of each, or None if it is not known to be stored."""
+        """Store messages one by one; return the revision of each, or None if it may not have been stored."""
         self._require_size(writes)
         return self.run_on_loop(self._store_each(writes))
 
@@ -266,7 +268,7 @@ class JetStream(Connection):
         await client.write(messages)
 
     def purge(self, subject: str) -> None:
-        """Purge a subject, without waiting for the reply; a lost purge does no harm."""
+        """Purge a subject without waiting for the reply. A lost purge does no harm."""
         self.send([self._purge(subject)])
 
     def _purge(self, subject: str, before: int | None = None) -> tuple[str, bytes]:
@@ -274,7 +276,7 @@ class JetStream(Connection):
         return f"$JS.API.STREAM.PURGE.{self._stream}", json.dumps(body).encode()
 
     def store(self, subject: str, data: bytes) -> int:
-        """Store one message unconditionally; return its revision."""
+        """Store one message, whatever the subject contains; return its revision."""
         batch = WriteBatch()
         batch.put(subject, data)
         while True:
@@ -283,7 +285,7 @@ class JetStream(Connection):
                 return revision
 
     def note_record(self, revision: int) -> None:
-        """Record the revision of a job record that was stored."""
+        """Record that a job record was stored with this revision."""
         self.last_record = max(self.last_record, revision)
 
     def last_sequence(self, stream: str) -> int:
@@ -291,18 +293,21 @@ class JetStream(Connection):
         return int(self.api(f"STREAM.INFO.{stream}")["state"]["last_seq"])
 
     def wait_until_processed(self, subject: str) -> None:
-        """Wait until the server has processed the messages of this process: send one that it must refuse."""
+        """Wait until the server has processed this process's messages.
+
+        The process sends a message that the server must refuse, and waits for the refusal.
+        """
         self.run_on_loop(self._commit([Write(subject, b"", expected=IMPOSSIBLE_REVISION)]))
 
     # -- pulling
 
     def fetch(self, requests: Sequence[FetchRequest]) -> list[Delivery]:
-        """Return the messages that several consumers have right now."""
+        """Return the messages that these consumers have right now."""
         return self.run_on_loop(self.pulls.fetch(requests, TRY_SECONDS)) if requests and self.is_connected else []
 
 
 def _with_expiry(batch: WriteBatch) -> list[Write]:
-    """Return the writes of a batch for a role that may not purge.
+    """Return the writes of a batch, changed for a role that may not purge.
 
     An empty message that clears a subject would be purged after the commit. It gets a time to live instead.
     """
@@ -322,5 +327,5 @@ def _headers_of(write: Write) -> dict[str, str] | None:
 
 
 def decode_api_message(message: dict[str, Any]) -> StoredMessage:
-    """Decode a message in the format of the API."""
+    """Decode a message that the JetStream API returned."""
     return StoredMessage(int(message["seq"]), b64decode(message.get("data", "")))

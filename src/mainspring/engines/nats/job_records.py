@@ -25,27 +25,27 @@ class StoredJob(JobRecord, frozen=True, array_like=True):
     """A job as it is stored on the server."""
 
     place: int = 0
-    """Its position in the order of submission."""
+    """The position of the job in the order of submission."""
     turn: int = 0
-    """Its position in a sequence: the due time with which it queued up."""
+    """The position of the job in its sequence: the due time with which it queued up."""
     nonce: str = ""
-    """Identifies the submit: tells it from another submit with the same id."""
+    """A value that identifies the submit, to tell it from another submit with the same job id."""
     admission: tuple[str, ...] = ()
-    """Its state towards its sequence and limits, as `limiters.admission_of` decodes it."""
+    """How far the sequence and the limits have admitted the job, as `limiters.admission_of` decodes it."""
     keep_result_until: int | None = None
     settled_by: str = ""
-    """The nonce of its last outcome: shows that an outcome was stored whose reply was lost."""
+    """The nonce of the last outcome. It shows that an outcome was stored although its reply was lost."""
     is_start_unreported: bool = False
-    """Whether the `started` event of the running attempt was not written yet."""
+    """Whether the `started` event of the running attempt has not been written yet."""
 
     @property
     def needs_admission(self) -> bool:
-        """Whether it is in a sequence or under limits, which must admit it before it is ready."""
+        """Whether the job is in a sequence or under limits, which must admit it before a worker gets it."""
         return self.sequence is not None or bool(self.limits)
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the job has ended."""
         return self.status not in (JobStatus.PENDING, JobStatus.RUNNING)
 
 
@@ -54,22 +54,22 @@ _RECORD_FIELDS = tuple(field.name for field in fields(JobRecord))
 
 
 def encode(value: Struct | list[object] | dict[str, object]) -> bytes:
-    """Encode any value that is stored."""
+    """Encode a value for the store."""
     return _encoder.encode(value)
 
 
 def decode_job(data: bytes) -> StoredJob:
-    """Decode a job."""
+    """Decode a stored job record."""
     return _decoder.decode(data)
 
 
 def decode(data: bytes, kind: type[T]) -> T:
-    """Decode any other value."""
+    """Decode a stored value of another kind."""
     return msgspec.msgpack.decode(data, type=kind)
 
 
 def to_record(job: StoredJob) -> JobRecord:
-    """Return the public part of a job's record."""
+    """Return the part of a stored job that all engines share."""
     return JobRecord(*[getattr(job, name) for name in _RECORD_FIELDS])
 
 

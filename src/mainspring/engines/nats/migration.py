@@ -50,16 +50,16 @@ from mainspring.jobs.status import JobStatus
 
 
 class MigrationCheckpoint(Struct, frozen=True, array_like=True):
-    """The progress of a migration."""
+    """The stored progress of a migration."""
 
     id: str
     source: str
-    """Where the jobs come from, for display."""
+    """A description of the source store, for display."""
     base: int
-    """Added to the places of its jobs, so that they precede all jobs that are submitted later."""
+    """A number that is added to the places of migrated jobs, so that they precede all jobs submitted later."""
     stage: MigrationStage = MigrationStage.MOVING
     position: int = 0
-    """All jobs up to this place of the source have arrived."""
+    """The place in the source up to which all jobs have arrived."""
     has_settings: bool = False
 
 
@@ -71,7 +71,7 @@ class MigrationCheckpoints:
         self._workers = workers
 
     def subject(self, move_id: str) -> str:
-        """Return the subject of a migration's checkpoint."""
+        """Return the subject of the checkpoint of a migration."""
         return self._transactions.names.moves + to_token(move_id)
 
     def find(self, move_id: str) -> MigrationCheckpoint | None:
@@ -98,7 +98,7 @@ class MigrationCheckpoints:
         transaction.put_struct(self.subject(checkpoint.id), checkpoint)
 
     def begin(self, move_id: str, source: str, last: int) -> MigrationCheckpoint:
-        """Write the checkpoint of a migration, unless there is one; from then on no worker enrolls here."""
+        """Write the checkpoint of a migration, unless it exists. From then on no worker can register here."""
 
         def work(transaction: Transaction) -> MigrationCheckpoint:
             checkpoint = self.read(transaction, move_id)
@@ -110,7 +110,7 @@ class MigrationCheckpoints:
         return self._transactions.run(work)
 
     def require_open(self, transaction: Transaction, move_id: str) -> bool:
-        """Return whether a migration still copies jobs; if so, the transaction commits only in that stage."""
+        """Return whether a migration still copies jobs; if so, the transaction commits only while it does."""
         checkpoint = self.require(transaction, move_id)
         if checkpoint.stage not in (MigrationStage.MOVING, MigrationStage.COMPLETE):
             raise self._stage_conflict(checkpoint)
@@ -119,7 +119,7 @@ class MigrationCheckpoints:
         return checkpoint.stage is MigrationStage.MOVING
 
     def set_stage(self, move_id: str, stage: MigrationStage, *, after: Collection[MigrationStage]) -> None:
-        """Set the stage of a migration, unless it is set already; the stage before must be one of `after`."""
+        """Set the stage of a migration, unless it is set already. The previous stage must be one of `after`."""
 
         def work(transaction: Transaction) -> None:
             checkpoint = self.require(transaction, move_id)
@@ -162,7 +162,7 @@ class MigrationCheckpoints:
         ]
 
     def require_no_migration(self) -> None:
-        """Refuse a worker during a migration: it would run jobs before earlier ones have arrived."""
+        """Refuse to register a worker during a migration: it would run jobs before earlier ones have arrived."""
         for checkpoint in self.find_open():
             raise EngineUnavailable(
                 engine=self._description,
@@ -172,19 +172,19 @@ class MigrationCheckpoints:
 
 
 MAX_WRITES = 900
-"""Messages in one transaction, by estimate."""
+"""The largest number of messages in one transaction, by estimate."""
 MAX_BYTES = 4_000_000
 WRITES_FOR_ADMISSION = 6
-"""Messages for the limiters of a job, by estimate."""
+"""The number of messages for the limiters of one job, by estimate."""
 MIGRATED = (JobStatus.PENDING, JobStatus.FAILED)
 BATCH_SIZE = 50
-"""Removals or schedules in one transaction."""
+"""The largest number of removals or schedules in one transaction."""
 RESERVED_BYTES = 65_536
-"""Bytes of a message that are reserved beside the data of a migrated job."""
+"""The bytes of a message that are reserved for other data than the migrated job."""
 
 
 class JobImporter:
-    """Stores the jobs of a migration. Only the mover calls it."""
+    """Stores the jobs of a migration. Only the process that moves jobs uses it."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class JobImporter:
 
     @property
     def max_job_bytes(self) -> int:
-        """The size limit of a job."""
+        """The largest size of a job, in bytes."""
         return self._transactions.jetstream.max_payload - RESERVED_BYTES
 
     def store(self, move_id: str, jobs: Sequence[MigratedJob]) -> None:
@@ -225,7 +225,7 @@ class JobImporter:
             checkpoint = self._checkpoints.require(transaction, move_id)
             missing = [job for job in part if job.place > checkpoint.position]
             if not missing or not self._checkpoints.require_open(transaction, move_id):
-                return  # stored already: the reply was lost, or another mover was faster
+                return  # the batch is stored already: the reply was lost, or another process was faster
             self._prefetch(transaction, missing, is_first_try=not tries)
             tries.append(None)
             for job in missing:
@@ -235,7 +235,10 @@ class JobImporter:
         self._transactions.run(work)
 
     def _prefetch(self, transaction: Transaction, jobs: Sequence[MigratedJob], *, is_first_try: bool) -> None:
-        """Read the records that jobs depend on, in few requests. The first try assumes that their ids are free."""
+        """Read the records that the jobs depend on, in few requests.
+
+        The first try assumes that their ids are free.
+        """
         names, records = transaction.names, [job.record for job in jobs]
         if is_first_try:
             for record in records:
@@ -258,7 +261,7 @@ class JobImporter:
         stored = _make_job(job, checkpoint.base, checkpoint.id)
         if stored.status is JobStatus.PENDING:
             if stored.sequence is not None and stored.turn <= transaction.now < stored.due:
-                # It held the sequence and waits for its retry: no job behind it may start first.
+                # The job held its sequence and waits for a retry: no job behind it may start first.
                 stored = self._admission.hold_sequence(transaction, stored)
             self._job_queue.enqueue(transaction, stored)
         else:  # without expiry: the workers here decide how long dead letters are kept
@@ -266,7 +269,7 @@ class JobImporter:
         unique_keys.claim(transaction, stored)
 
     def compare(self, move_id: str, jobs: Sequence[MigratedJob]) -> list[MigrationDifference]:
-        """Read jobs back; return those that differ from the source."""
+        """Read migrated jobs back; return those that differ from the source."""
         checkpoint = self._checkpoints.require(self._transactions.begin(), move_id)
         names = self._transactions.names
         found = self._transactions.jetstream.read(names.job(job.record.id) for job in jobs)
@@ -280,9 +283,10 @@ class JobImporter:
         return deviations
 
     def remove_jobs(self, move_id: str) -> Iterator[int]:
-        """Delete the jobs of a migration; yield the number of jobs after each batch."""
+        """Delete the jobs of a migration; after each batch, yield the number of deleted jobs."""
         jetstream, names = self._transactions.jetstream, self._transactions.names
-        position, last = 0, jetstream.last_sequence(names.stream)  # later messages are the tombstones of this loop
+        # later messages are tombstones that this loop has written
+        position, last = 0, jetstream.last_sequence(names.stream)
         while position < last and (found := jetstream.scan(f"{names.jobs}>", after=position)):
             position = found[-1][1].revision
             jobs = [decode_job(entry.data) for _, entry in found if entry.data]
@@ -300,13 +304,13 @@ class JobImporter:
 
 
 def _make_job(job: MigratedJob, base: int, move_id: str) -> StoredJob:
-    """Return the record of a migrated job, with the migration as its nonce."""
+    """Return the record of a migrated job. Its nonce is the id of the migration."""
     fields = {name: getattr(job.record, name) for name in job.record.__struct_fields__}
     return StoredJob(**fields, place=base + job.place, turn=job.turn, nonce=move_id)
 
 
 def _fitting(jobs: Sequence[MigratedJob]) -> Sequence[MigratedJob]:
-    """Return as many jobs as fit into one transaction, by estimate."""
+    """Return as many of the jobs as fit into one transaction, by estimate."""
     writes = size = 0
     for number, job in enumerate(jobs):
         record = job.record
@@ -336,7 +340,7 @@ def _prefetch_jobs(transaction: Transaction, jobs: Sequence[StoredJob]) -> None:
 
 
 class SettingsImporter:
-    """Stores the settings and schedules of a migration. Only the mover calls it."""
+    """Stores the settings and schedules of a migration. Only the process that moves jobs uses it."""
 
     def __init__(
         self,
@@ -363,7 +367,7 @@ class SettingsImporter:
         return [*(PauseQueue(queue, is_paused=True) for queue in settings.paused), *limits]
 
     def finish_settings(self, move_id: str, settings: MigratedSettings) -> None:
-        """Use up as many tokens of rates as in the source, and record that all settings have arrived."""
+        """Use up as many tokens of rate limits as in the source, and record that all settings have arrived."""
 
         def use_tokens(transaction: Transaction, rate: tuple[str, int]) -> None:
             self._admission.use_tokens(transaction, *rate)
@@ -379,7 +383,7 @@ class SettingsImporter:
         self._admission.prefetch_limiters(transaction, [bucket for bucket, _ in rates])
 
     def compare_settings(self, settings: MigratedSettings) -> list[MigrationDifference]:
-        """Return the pauses and limits that differ from the source."""
+        """Return the paused queues and limits that differ from the source."""
         self._settings_cache.refresh()
         here = {limit.family: limit for limit in self._settings_cache.list_limits()}
         paused = [
@@ -396,7 +400,10 @@ class SettingsImporter:
     # -- schedules
 
     def store_schedules(self, move_id: str, schedules: Sequence[MigratedSchedule]) -> None:
-        """Store schedules with their state. One that exists here is replaced only if it never fired here."""
+        """Store schedules with their state.
+
+        A schedule that exists here is replaced only if it never fired here.
+        """
 
         def work(transaction: Transaction, schedule: MigratedSchedule) -> None:
             record = schedule.record
@@ -404,7 +411,7 @@ class SettingsImporter:
             if existing.nonce == move_id or (existing.record is not None and existing.record.last_due is not None):
                 return
             if not self._checkpoints.require_open(transaction, move_id):
-                return  # another mover has finished, so workers may have started
+                return  # another process has finished the migration, so workers may have started
             revision = 0 if existing.record is None else existing.record.revision + 1
             stored = StoredSchedule(
                 replace(record, revision=max(record.revision, revision)), schedule.alive[-KEPT_JOBS:], move_id
@@ -416,7 +423,7 @@ class SettingsImporter:
         self._transactions.run_many(schedules, work, prefetch=_prefetch_schedules, batch_size=BATCH_SIZE)
 
     def compare_schedules(self, move_id: str, schedules: Sequence[MigratedSchedule]) -> list[MigrationDifference]:
-        """Read schedules back; return those that differ from the source."""
+        """Read migrated schedules back; return those that differ from the source."""
         transaction = self._transactions.begin()
         deviations = []
         for start in range(0, len(schedules), BATCH_SIZE):

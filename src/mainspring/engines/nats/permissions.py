@@ -24,7 +24,7 @@ API = "$JS.API"
 
 
 class Permissions(Struct, frozen=True, kw_only=True):
-    """The subjects that a role may publish and subscribe to."""
+    """The subjects that a role may publish to, and those that it may subscribe to."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
@@ -73,5 +73,5 @@ def _to_work(names: SubjectNames) -> list[str]:
         *(f"{API}.CONSUMER.CREATE.{stream}.*.{delivered}>" for delivered in (names.ready, names.reminders)),
         f"{API}.CONSUMER.MSG.NEXT.{stream}.*",
         f"$JS.ACK.{stream}.>",
-        f"$JS.ACK.*.*.{stream}.>",  # the form of newer servers, with domain and account
+        f"$JS.ACK.*.*.{stream}.>",  # the form that newer servers use, with domain and account
     ]

@@ -36,7 +36,7 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class Projector:
-    """Keeps one projection up to date. Usable from any thread."""
+    """Keeps one projection (a local copy of the job records) up to date. Any thread may use it."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Projector:
         return self._projection is not None
 
     def catch_up(self) -> Projection:
-        """Return the projection, after applying everything that was stored until now."""
+        """Apply all changes that were stored until now to the projection, and return it."""
         with self._lock:
             projection = self._projection
             if projection is None:
@@ -68,7 +68,7 @@ class Projector:
             return projection
 
     def _open(self) -> Projection:
-        """Open the file that the settings name; or one of a few, each used by one process at a time."""
+        """Open the projection file that the settings name, or one of a few files that each serve one process."""
         source = f"{self._names.stream} {self._streams.created}"
         chosen = self._jetstream.settings.projection
         if chosen is not None:
@@ -98,7 +98,7 @@ class Projector:
             elif self._position >= self._jetstream.last_record or waited >= LAG_SECONDS:
                 self._jetstream.last_record = min(self._jetstream.last_record, self._position)
                 return
-            else:  # a replica may not have the last record of this process yet, or it was deleted
+            else:  # a replica may lack the last record of this process, or the record was deleted
                 waited += PAUSE_SECONDS
                 time.sleep(PAUSE_SECONDS)  # noqa: TID251 - no event tells when the replica has it
             done += len(found)
@@ -112,13 +112,13 @@ class Projector:
         return ProjectedJob(job.id, job.place, to_record(job))
 
     def lag(self) -> int:
-        """Return by how many revisions of the stream the projection lags behind; 0 without a projection."""
+        """Return how many revisions the projection lags behind the stream; 0 without a projection."""
         if self._projection is None:
             return 0
         return max(0, self._jetstream.read_one(f"{self._names.jobs}>").revision - self._position)
 
     def rebuild(self) -> None:
-        """Clear the projection and build it again."""
+        """Delete the content of the projection and build it again from the stream."""
         with self._lock:
             if self._projection is not None:
                 self._projection.reset()
@@ -126,7 +126,7 @@ class Projector:
         self.catch_up()
 
     def close(self) -> None:
-        """Close the projection; the next process that opens it continues where it stopped."""
+        """Close the projection. The next process that opens it continues where it stopped."""
         with self._lock:
             projection, self._projection = self._projection, None
             if projection is not None:
@@ -138,14 +138,14 @@ COUNTED_STATUSES = (JobStatus.COMPLETED, JobStatus.CANCELED)
 
 
 class JobPruner:
-    """Deletes ended jobs whose retention is over."""
+    """Deletes ended jobs that were kept long enough."""
 
     def __init__(self, projector: Projector, change: Callable[[Sequence[Command]], list[Changed]]) -> None:
         self._projector = projector
         self._change = change
 
     def prune(self, retention: Retention, now: int) -> Pruned:
-        """Delete a batch of jobs; the result says whether there may be more."""
+        """Delete a batch of ended jobs that were kept long enough; the result says whether there may be more."""
         projection = self._projector.catch_up()
         found = {record.id: record for record in self._find_old(projection, retention, now)}
         if len(found) < PRUNE_BATCH:
@@ -156,7 +156,10 @@ class JobPruner:
         return Pruned(deleted, is_more=deleted > 0 and len(found) >= PRUNE_BATCH)
 
     def _find_old(self, projection: Projection, retention: Retention, now: int) -> Iterator[JobRecord]:
-        """Yield jobs whose retention is over, among the first of each status: jobs end about in that order."""
+        """Yield jobs that were kept long enough.
+
+        Only the first jobs of each status are read: they ended about first.
+        """
         for status, kept in kept_by_status(retention).items():
             page = projection.find(Query(status=status, limit=PRUNE_BATCH))
             yield from (record for record in page.records if (record.finished or now) + kept <= now)

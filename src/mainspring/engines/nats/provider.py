@@ -22,7 +22,7 @@ def is_nats(url: str) -> bool:
 
 
 class NatsProvider(EngineProvider):
-    """Jobs on NATS JetStream, for any number of machines."""
+    """Describes the NATS engine to the registry: jobs on NATS JetStream, for any number of machines."""
 
     examples = "'nats://host:4222'"
     doctor = "mainspring.doctor.nats_examination:examine_store"

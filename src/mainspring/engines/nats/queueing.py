@@ -24,7 +24,7 @@ from mainspring.jobs.timestamps import MICROSECONDS
 
 
 class NatsLane(Struct, frozen=True, gc=False):
-    """The queue, type and priority that jobs of one consumer have in common."""
+    """The queue, job type and priority that all jobs of one consumer share."""
 
     queue: str
     type: str
@@ -38,13 +38,13 @@ class NatsLanes:
         self._names = names
         self._announced: set[NatsLane] = set()
         self.all: dict[NatsLane, str] = {}
-        """The subject of each lane, with a wildcard for its jobs."""
+        """For each lane, the subject of its jobs, with a wildcard."""
         self._position = 0
         self.must_read = True
-        """Whether there may be new lanes."""
+        """Whether other processes may have stored new lanes."""
 
     def clear(self) -> None:
-        """Forget all lanes: the stream may have been created again."""
+        """Forget all lanes, because the stream may have been created again."""
         self._announced.clear()
         self.all.clear()
         self._position = 0
@@ -60,7 +60,7 @@ class NatsLanes:
             transaction.batch.after_commit(lambda: self._record_announced(lane))
 
     def knows(self, job: StoredJob) -> bool:
-        """Return whether this process has stored the lane of a job, so that workers know it."""
+        """Return whether this process has stored the lane of a job, so that workers can find it."""
         return NatsLane(job.queue, job.type, job.priority) in self._announced
 
     def _record_announced(self, lane: NatsLane) -> None:
@@ -87,25 +87,25 @@ class NatsLanes:
 
 
 def read_lane(names: SubjectNames, subject: str) -> tuple[NatsLane, str]:
-    """Return the lane whose record has this subject, and the subject of its jobs, with a wildcard."""
+    """Return the lane whose record has this subject, and the subject of the lane's jobs, with a wildcard."""
     tokens = subject.removeprefix(names.lanes)
     queue, type_, priority = tokens.split(".")
     return NatsLane(from_token(queue), from_token(type_), int(priority)), f"{names.ready}{tokens}.*"
 
 
 LEAD = 1 * MICROSECONDS
-"""How long before its due time a job is delivered: workers hold it and start it in time."""
+"""How long before its due time the server delivers a job, so that a worker can hold it and start it in time."""
 
 
 class JobQueue:
-    """Puts jobs into their lanes, now or when they are due, and removes them."""
+    """Puts jobs into their lanes, now or at their due time, and removes them."""
 
     def __init__(self, admission: AdmissionControl, lanes: NatsLanes) -> None:
         self._admission = admission
         self._lanes = lanes
 
     def enqueue(self, transaction: Transaction, job: StoredJob) -> None:
-        """Store a waiting job with its message."""
+        """Store a waiting job, with the message that delivers it."""
         self._lanes.announce(transaction, job)
         names, batch = transaction.names, transaction.batch
         transaction.put_job(job)
@@ -114,7 +114,7 @@ class JobQueue:
         if job.needs_admission:
             if job.due <= transaction.now:
                 self._admission.request(transaction, job)
-            else:  # a worker keeps the reminder until the job is due: such jobs are not held
+            else:  # a worker keeps the reminder until the job is due, because no worker holds such a job
                 subject, reminder = names.scheduled("job", job.id), names.reminder("enter", job.id)
                 batch.schedule(subject, reminder, job.due - LEAD, encode([job.due]))
         elif job.due <= transaction.now + LEAD:
@@ -124,12 +124,12 @@ class JobQueue:
             batch.schedule(names.scheduled("job", job.id), ready, job.due - LEAD)
 
     def make_ready_again(self, transaction: Transaction, job: StoredJob) -> None:
-        """Put a job that all limiters have admitted into its lane again."""
+        """Put a job that all its limiters have admitted into its lane again."""
         transaction.put_job(job)
         transaction.publish_ready(job)
 
     def knows_lane(self, job: StoredJob) -> bool:
-        """Return whether workers know the lane of a job already."""
+        """Return whether workers already know the lane of a job."""
         return self._lanes.knows(job)
 
     def separate_writes(self, transaction: Transaction, job: StoredJob) -> list[Write]:
@@ -148,7 +148,7 @@ class JobQueue:
     def dequeue(self, transaction: Transaction, job: StoredJob) -> StoredJob:
         """Remove a waiting job from its limiters, and delete its scheduled messages.
 
-        A message in its lane stays: the worker that gets it reads the record and ignores it. It is not purged:
+        A message in the lane stays: the worker that gets it reads the record and ignores it. It is not purged:
         after a purge of a subject that a consumer delivers, the server (2.15.1) may skip the next message there.
         """
         names = transaction.names

@@ -1,9 +1,9 @@
 """Reads jobs: single ones from their records, lists and counts from the projection, waiting ones from the lanes.
 
 The jobs that could start are found by lane: messages that its consumer has not delivered, or that were returned. A
-check of a lane costs up to three requests, so each sweep checks a few: lanes in which jobs wait, and some of the
-others in turn. For the other lanes it returns the last result, with its age. For types without a handler in this
-process, it finds only whether there are jobs.
+check of a lane costs up to three requests, so each sweep checks only a few lanes: those in which jobs wait, and
+some of the others in turn. For the other lanes it returns the last result, with its age. For types without a
+handler in this process, it finds only whether there are jobs.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from mainspring.jobs.engine import Situation
 from mainspring.jobs.records import JobRecord, Page, Query
 from mainspring.jobs.status import JobStatus
 
-BACKLOG_PAGE = 100  # messages of a lane whose jobs are read; the others are assumed to wait
+BACKLOG_PAGE = 100  # of how many messages of a lane the jobs are read; the others are assumed to wait
 
 
 class BacklogReader:
-    """Counts the due jobs that consumers have not delivered."""
+    """Counts the due jobs that consumers have not delivered to a worker."""
 
     def __init__(self, transactions: TransactionManager, streams: Streams) -> None:
         self._transactions = transactions
@@ -40,7 +40,7 @@ class BacklogReader:
         self._names = transactions.names
 
     def lanes(self) -> dict[NatsLane, str]:
-        """Return all lanes, with the subject of each; lanes are never deleted."""
+        """Return all lanes, each with the subject of its jobs. Lanes are never deleted."""
         found: dict[NatsLane, str] = {}
         position = 0
         while page := self._transactions.jetstream.scan(f"{self._names.lanes}>", after=position):
@@ -51,7 +51,7 @@ class BacklogReader:
         return found
 
     def read(self) -> list[Backlog]:
-        """Count the waiting jobs, by queue and type."""
+        """Count the jobs that wait for a worker, by queue and job type."""
         found: dict[tuple[str, str], Backlog] = {}
         for lane, subject in self.lanes().items():
             waiting = self._read_lane(lane, subject)
@@ -69,7 +69,7 @@ class BacklogReader:
         transaction.prefetch_jobs(ids)
         jobs = filter(None, map(transaction.job, ids))
         waiting = [job for job in jobs if job.status is JobStatus.PENDING and job.owner is None]
-        # Messages are published shortly before the jobs are due.
+        # The server publishes messages shortly before the jobs are due.
         due = [job.due for job in waiting if job.due <= transaction.now]
         if not due:
             return None
@@ -83,13 +83,13 @@ def _sum(one: Backlog | None, other: Backlog) -> Backlog:
     return Backlog(one.queue, one.type, one.count + other.count, min(one.oldest, other.oldest))
 
 
-MAX_LANES = 8  # lanes with a handler in this process that one sweep checks
+MAX_LANES = 8  # how many lanes with a handler in this process one sweep checks
 MAX_OTHER_LANES = 20
-MAX_MESSAGES = 16  # messages of one lane; those of leased jobs are among them
+MAX_MESSAGES = 16  # how many messages of one lane are read, including those of leased jobs
 
 
 class WaitingJobFinder:
-    """Finds the jobs that could start, lane by lane."""
+    """Finds the due jobs that could start, lane by lane."""
 
     def __init__(
         self, transactions: TransactionManager, streams: Streams, lanes: NatsLanes, settings_cache: SettingsCache
@@ -98,12 +98,12 @@ class WaitingJobFinder:
         self._streams = streams
         self._lanes = lanes
         self._settings_cache = settings_cache
-        self._turns = {True: 0, False: 0}  # the next lane: with a handler in this process, and without
+        self._turns = {True: 0, False: 0}  # the next lane to check, with a handler in this process and without
         self._found: dict[NatsLane, WaitingJobs] = {}  # the last result of each lane
-        self._checked: dict[NatsLane, int] = {}  # the time of that result
+        self._checked: dict[NatsLane, int] = {}  # the time of the last result
 
     def find(self, types: frozenset[str]) -> tuple[WaitingJobs, ...]:
-        """Return a sample of the due jobs that could start; types with a handler in this process come first."""
+        """Return a sample of the due jobs that could start. Types with a handler in this process come first."""
         lanes = [lane for lane in self._lanes.all if lane.queue not in self._settings_cache.paused]
         self._found = {lane: found for lane, found in self._found.items() if lane in lanes}
         known = [lane for lane in lanes if lane.type in types]
@@ -136,18 +136,18 @@ class WaitingJobFinder:
             self._checked[lane] = self._transactions.now()
 
     def _check(self, lanes: Sequence[NatsLane]) -> dict[NatsLane, WaitingJobs]:
-        """Check lanes concurrently: three requests for each lane, one after the other."""
+        """Check lanes at the same time. Each lane takes three requests, one after the other."""
         infos = self._streams.known_consumer_infos(self._lanes.all[lane] for lane in lanes)
         known = {lane: infos[subject] for lane in lanes if (subject := self._lanes.all[lane]) in infos}
         busy = {lane: info for lane, info in known.items() if info["num_pending"] or info["num_ack_pending"]}
         return {
             lane: _describe(lane, busy[lane], jobs)
             for lane, jobs in self._read(busy).items()
-            if jobs  # else all of them run, or were canceled
+            if jobs  # otherwise all of them run, or were canceled
         }
 
     def _read(self, infos: Mapping[NatsLane, dict[str, Any]]) -> dict[NatsLane, list[StoredJob]]:
-        """Return the jobs that could start, among the first undelivered ones, or else the first of all."""
+        """Return the jobs that could start, among the first undelivered messages of each lane, or all messages."""
         places = [(self._lanes.all[lane], _delivered(info)) for lane, info in infos.items()]
         pages = self._transactions.jetstream.scan_each(places, most=MAX_MESSAGES)
         ids = [[from_token(subject.rpartition(".")[2]) for subject, _ in page] for page in pages]
@@ -161,7 +161,7 @@ class WaitingJobFinder:
 
 
 def _delivered(info: dict[str, Any]) -> int:
-    """Return the revision of the last delivered message; 0 if nothing is left to deliver."""
+    """Return the revision of the last message that the consumer delivered; 0 if none is left to deliver."""
     return int(info["delivered"]["stream_seq"]) if info["num_pending"] else 0
 
 
@@ -178,7 +178,7 @@ def _could_start(job: StoredJob, now: int) -> bool:
 
 
 def _by_name(found: dict[NatsLane, WaitingJobs]) -> tuple[WaitingJobs, ...]:
-    """Merge the priorities of each type and queue, sorted by name."""
+    """Merge the reports of all priorities for each job type and queue, sorted by name."""
     together: dict[tuple[str, str], WaitingJobs] = {}
     for lane in sorted(found, key=lambda lane: (lane.type, lane.queue, lane.priority)):
         this, name = found[lane], (lane.type, lane.queue)
@@ -195,7 +195,7 @@ def _join(one: WaitingJobs, other: WaitingJobs) -> WaitingJobs:
 
 
 class JobReader:
-    """Finds, counts and explains jobs. Usable from any thread."""
+    """Finds, counts and explains jobs. Any thread may use it."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class JobReader:
         self._settings_cache = settings_cache
 
     def find(self, query: Query) -> Page:
-        """List jobs."""
+        """Return a page of the jobs that match a query."""
         if query.ids is None:
             return self._projector.catch_up().find(query)
         transaction = self._transactions.begin()
@@ -229,11 +229,11 @@ class JobReader:
         return self._projector.catch_up().counts(queue=queue, type=type_)
 
     def queues(self) -> tuple[str, ...]:
-        """List the queues that have jobs. The projection tells: lanes are kept after their last job."""
+        """List the queues that have jobs, by the projection: lanes remain after their last job."""
         return self._projector.catch_up().queues()
 
     def situation(self, job_id: str) -> Situation | None:
-        """Return the facts that explain the state of a job; None if there is no such job."""
+        """Return the facts that explain the status of a job; None if there is no such job."""
         transaction = self._transactions.begin()
         job = transaction.job(job_id)
         if job is None:

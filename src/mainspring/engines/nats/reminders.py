@@ -62,11 +62,11 @@ class ReminderHandler:
         self._next_wakeup: int | None = None
 
     def consumer(self) -> str:
-        """Return the name of the consumer that delivers reminders."""
+        """Return the name of the consumer that delivers reminders to workers."""
         return self._streams.consumer_of(f"{self._transactions.names.reminders}>")
 
     def handle_due(self, *, fetches: bool = False) -> None:
-        """Handle the due reminders that were delivered; fetch more if there are any, or if `fetches` is true."""
+        """Handle the due reminders that were delivered; fetch more if there were any, or if `fetches` is true."""
         delivered = self._delivery_buffer.take_reminders()
         if delivered or fetches:
             delivered += self._delivery_buffer.fetch([FetchRequest(self.consumer(), BATCH_SIZE)])
@@ -109,7 +109,7 @@ class ReminderHandler:
         return kind, key
 
     def _schedule_wakeup(self, now: int) -> None:
-        """Schedule a wake-up for the next reminder that was delivered early."""
+        """Schedule a wake-up for the next reminder that was delivered before its time."""
         if not self._kept:
             return
         due = min(_due_of(delivery) for delivery in self._kept.values())
@@ -118,11 +118,11 @@ class ReminderHandler:
             self._transactions.jetstream.call_after(max(0, due - now) / MICROSECONDS, self._wake)
 
     def kept_replies(self) -> list[str]:
-        """Return the reply subjects of the reminders that are kept."""
+        """Return the reply subjects of the reminders that wait here for their time."""
         return [delivery.reply for delivery in list(self._kept.values())]
 
     def drop_kept(self) -> list[str]:
-        """Drop the reminders that are kept; return their reply subjects."""
+        """Drop the reminders that wait here for their time; return their reply subjects."""
         replies = self.kept_replies()
         self._kept.clear()
         return replies
@@ -145,20 +145,20 @@ class ReminderHandler:
 
     def _enter(self, transaction: Transaction, job: StoredJob) -> None:
         if job.status is JobStatus.PENDING and job.owner is None and not is_ready(job):
-            # It is due; or it was rescheduled while the server published, which may delete the new schedule.
+            # The job is due; or it was rescheduled while the server published, which may delete the new schedule.
             self._job_queue.enqueue(transaction, job)
 
     def _expire(self, transaction: Transaction, job: StoredJob, expires: int) -> None:
         if expires <= transaction.now:
             self.expire(transaction, job)
-        elif job.status is JobStatus.PENDING:  # it was rescheduled while the server published
+        elif job.status is JobStatus.PENDING:  # the job was rescheduled while the server published
             names = transaction.names
             transaction.batch.schedule(
                 names.scheduled("expire", job.id), names.reminder("expire", job.id), expires
             )
 
     def expire(self, transaction: Transaction, job: StoredJob) -> None:
-        """Fail a job that has not started before it expires."""
+        """Make a job a dead letter that did not start before its expiry."""
         if job.status is JobStatus.PENDING and job.owner is None:
             after = transitions.expired(self._job_queue.dequeue(transaction, job), transaction.now)
             transaction.put_job(after)
@@ -166,5 +166,5 @@ class ReminderHandler:
 
 
 def _due_of(delivery: Delivery) -> int:
-    """Return when a reminder is due: the last element of its data; without data, it is due on delivery."""
+    """Return when a reminder is due: the last element of its data; without data, at once."""
     return int(decode(delivery.data, list[Any])[-1]) if delivery.data else 0

@@ -20,14 +20,14 @@ _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"
 
 
 class DeniedSubject(msgspec.Struct, frozen=True):
-    """A subject that the server denies this user. It is in lower case, as in all errors that nats-py reports."""
+    """A subject that the server denies to this user, in lower case, as nats-py reports errors."""
 
     is_subscription: bool
     subject: str
 
 
 def parse_denied_subject(text: str) -> DeniedSubject | None:
-    """Parse an error of the server; None if it is not about permissions."""
+    """Return the denied subject that an error of the server names; None if the error is not about permissions."""
     match = _DENIED.search(text.lower())
     return None if match is None else DeniedSubject(match[1] == "subscription", match[2])
 
@@ -43,19 +43,19 @@ _decoder = msgspec.json.Decoder(_PubAck)
 
 
 class PubAcks:
-    """Collects the acknowledgements of a number of published messages. Used on the event loop only."""
+    """Collects the acknowledgements of published messages. Only the event loop uses it."""
 
     __slots__ = ("_left", "done", "revisions")
 
     def __init__(self, number: int) -> None:
         self.revisions: list[int | None] = [None] * number
-        """The revision of each message; None: the server refused it, or sent no reply."""
+        """The revision of each message; None if the server refused the message or did not reply."""
         self._left = number
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def add(self, index: int, message: Msg) -> None:
-        """Record the acknowledgement of one message."""
-        if message.data:  # else no stream has this subject
+        """Record the server's acknowledgement of one message."""
+        if message.data:  # otherwise no stream has this subject
             stored = _decoder.decode(message.data)
             self.revisions[index] = stored.seq if stored.error is None else None
         self._left -= 1
@@ -63,7 +63,7 @@ class PubAcks:
             self.end()
 
     def end(self) -> None:
-        """End the wait."""
+        """End the wait for acknowledgements."""
         if not self.done.done():
             self.done.set_result(None)
 
@@ -73,20 +73,20 @@ class _PendingRequest(msgspec.Struct, frozen=True, gc=False):
     future: asyncio.Future[Msg]
 
     def fail_if_sent_to(self, subject: str, make_error: Callable[[str], EngineUnavailable]) -> bool:
-        """Fail the request if it was sent to this subject, given in lower case; return whether it was."""
+        """Fail the request if it was sent to this subject (in lower case); return whether it was."""
         denied = [own for own in self.subjects if own.lower() == subject]
         if denied:
             self.fail(make_error(denied[0]))
         return bool(denied)
 
     def fail(self, error: Exception) -> None:
-        """Fail the request: no reply will come."""
+        """Fail the request, because no reply will come."""
         if not self.future.done():
             self.future.set_exception(error)
 
 
 class ReplyInbox:
-    """Receives replies and passes them to the requests. Used on the event loop only."""
+    """Receives replies and passes them to the waiting requests. Only the event loop uses it."""
 
     def __init__(self, make_error: Callable[[str], EngineUnavailable]) -> None:
         self._make_error = make_error  # called with the denied subject
@@ -121,14 +121,14 @@ class ReplyInbox:
         return f"{self.subject}.{self._count}"
 
     def register(self, *subjects: str) -> tuple[str, asyncio.Future[Msg]]:
-        """Register a request to these subjects; return its reply subject and the future of its reply."""
+        """Register a request to these subjects; return its reply subject and a future for the reply."""
         inbox = self._next_subject()
         future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         self._requests[inbox] = _PendingRequest(subjects, future)
         return inbox, future
 
     async def wait(self, inbox: str, future: asyncio.Future[Msg], seconds: float) -> Msg | None:
-        """Return the reply; None if none comes in time, or the connection is lost."""
+        """Wait for a reply and return it; None if none comes in time, or if the connection is lost."""
         try:
             return await asyncio.wait_for(future, max(0.001, seconds))
         except TimeoutError:
@@ -137,19 +137,19 @@ class ReplyInbox:
             self._requests.pop(inbox, None)
 
     def register_many(self, number: int) -> tuple[str, PubAcks]:
-        """Register a number of messages; return their reply subject, to which each message appends its index."""
+        """Register several messages; return their reply subject, to which each message appends its index."""
         inbox = self._next_subject()
         acks = self._acks[inbox] = PubAcks(number)
         return inbox, acks
 
     async def wait_for_acks(self, inbox: str, acks: PubAcks, seconds: float) -> list[int | None]:
-        """Return the revision of each message; None for each without an acknowledgement in time."""
+        """Return the revision of each message; None for a message without an acknowledgement in time."""
         await asyncio.wait([acks.done], timeout=max(0.001, seconds))
         del self._acks[inbox]
         return acks.revisions
 
     def fail_all(self) -> None:
-        """End all waits: the connection is lost. The next connection may have other permissions."""
+        """End all waits, because the connection is lost. The next connection may have other permissions."""
         self._is_denied = False
         for request in list(self._requests.values()):
             request.fail(TimeoutError())
@@ -158,7 +158,7 @@ class ReplyInbox:
     def fail_denied(self, denied: DeniedSubject) -> bool:
         """Fail the requests to a denied subject; return whether a caller gets the error, now or later."""
         is_reported = bool(self._acks)
-        self._end_ack_waits()  # the callers send again the messages without an acknowledgement
+        self._end_ack_waits()  # the callers send messages without an acknowledgement again
         if denied.is_subscription:
             is_ours = denied.subject.startswith(self.subject.lower())
             self._is_denied = self._is_denied or is_ours

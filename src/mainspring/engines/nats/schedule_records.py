@@ -14,25 +14,25 @@ from mainspring.engines.nats.transaction import Transaction
 from mainspring.jobs.recurrence.schedule_records import Occurrence, ScheduleRecord
 
 KEPT_JOBS = 100
-"""How many jobs the record names at most, the newest ones: as many as one transaction can cancel."""
+"""The largest number of jobs that the record names: the newest ones, as many as one transaction can cancel."""
 KEPT_OCCURRENCES = 100
 REMOVED_KEPT_SECONDS = 604_800
-"""How long the record of a removed schedule is kept, so that other processes see the removal."""
+"""How many seconds the record of a removed schedule is kept, so that other processes see the removal."""
 
 
 class StoredSchedule(Struct, frozen=True, array_like=True):
     """A schedule as it is stored on the server."""
 
     record: ScheduleRecord | None
-    """None: it was removed."""
+    """The schedule; None if it was removed."""
     jobs: tuple[str, ...] = ()
-    """Its jobs that are not known to have ended, the oldest first."""
+    """The ids of the schedule's jobs that are not known to have ended, the oldest first."""
     nonce: str = ""
-    """Identifies the change that wrote it: shows that a change was stored whose reply was lost."""
+    """A value that identifies the last change. It shows that a change was stored although its reply was lost."""
 
 
 class SkippedOccurrences(Struct, frozen=True, array_like=True):
-    """The occurrences without a job, the latest last."""
+    """The occurrences of a schedule for which no job was made, the latest last."""
 
     occurrences: tuple[Occurrence, ...] = ()
 
@@ -46,7 +46,7 @@ def read_schedule(transaction: Transaction, name: str) -> StoredSchedule:
 
 
 def add_job(transaction: Transaction, job: StoredJob) -> None:
-    """Add a reopened job to the record of its schedule."""
+    """Add a reopened job to the unfinished jobs in the record of its schedule."""
     if job.schedule is None:
         return
     stored = read_schedule(transaction, job.schedule)
@@ -56,7 +56,7 @@ def add_job(transaction: Transaction, job: StoredJob) -> None:
 
 
 def add_skipped(transaction: Transaction, schedule: str, occurrences: list[Occurrence]) -> None:
-    """Store occurrences without a job; only the latest are kept."""
+    """Store occurrences for which no job was made. Only the latest are kept."""
     if occurrences:
         subject = transaction.names.skipped(schedule)
         before = transaction.get_struct(subject, SkippedOccurrences) or SkippedOccurrences()

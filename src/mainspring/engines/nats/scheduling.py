@@ -57,20 +57,20 @@ REMOVED = {"Nats-TTL": f"{REMOVED_KEPT_SECONDS}s"}
 
 
 class ScheduleCache:
-    """A copy of all schedules, ordered by next occurrence. Usable from any thread."""
+    """A local copy of all schedules, ordered by next occurrence. Any thread may use it."""
 
     def __init__(self, transactions: TransactionManager) -> None:
         self._transactions = transactions
-        self._lock = RLock()  # guards the attributes below
+        self._lock = RLock()  # guards the following attributes
         self._known: dict[str, tuple[int, ScheduleRecord | None]] = {}  # with the revision of the record
         self._by_due: list[tuple[int, str]] = []  # without paused schedules
         self._position = 0
         self._refreshed = 0
         self.must_refresh = True
-        """Whether a change was announced."""
+        """Whether another process announced a change."""
 
     def clear(self) -> None:
-        """Clear the copy: the stream may have been created again."""
+        """Clear the local copy, because the stream may have been created again."""
         with self._lock:
             self._known.clear()
             self._by_due.clear()
@@ -86,7 +86,7 @@ class ScheduleCache:
             return self._by_due[0][0] if self._by_due else None
 
     def find_due(self, until: int, limit: int | None, names: Iterable[str] | None = None) -> list[ScheduleRecord]:
-        """List the schedules that are due by an instant, the earliest first."""
+        """List the schedules that are due by the instant `until`, the earliest first."""
         wanted = None if names is None else set(names)
         found: list[ScheduleRecord] = []
         with self._lock:
@@ -115,7 +115,7 @@ class ScheduleCache:
     def _refresh_if_needed(self) -> None:
         now = self._transactions.now()
         if self.must_refresh or not 0 <= now - self._refreshed < FRESH:
-            self.must_refresh = False  # before the scan: a notification during the scan causes another
+            self.must_refresh = False  # before the scan, so that a notification during the scan causes another one
             try:
                 self._scan(self._position)
             except BaseException:
@@ -155,7 +155,7 @@ class ScheduleCache:
     # -- writing
 
     def write(self, transaction: Transaction, name: str, stored: StoredSchedule) -> None:
-        """Store a schedule, and notify all processes."""
+        """Store a schedule in a transaction, and notify all processes."""
         subject = transaction.names.schedule(name)
         is_tombstone = stored.record is None and not stored.jobs
         transaction.put(subject, encode(stored), REMOVED if is_tombstone else None)
@@ -174,14 +174,15 @@ class ScheduleCache:
             transaction.batch.send(*notification)
 
     def update(self, transaction: Transaction, name: str, stored: StoredSchedule) -> None:
-        """Update an outdated copy of a schedule with the record that a transaction has read."""
+        """Replace an outdated local copy of a schedule with the record that a transaction has read."""
         revision = transaction.stored(transaction.names.schedule(name)).revision
 
         def update_copy() -> None:
             with self._lock:
                 if revision:
                     self._update(name, revision, stored)
-                else:  # its tombstone has expired, so other removals may have been missed: read all again
+                # the tombstone has expired, so other removals may have been missed: read all schedules again
+                else:
                     self._drop(name)
                     self._position = 0
                     self.must_refresh = True
@@ -190,24 +191,24 @@ class ScheduleCache:
 
 
 BATCH_SIZE = 50
-"""Firings in one transaction."""
+"""The largest number of firings in one transaction."""
 MAX_JOBS = 100
-"""Jobs of one firing in one transaction."""
+"""The largest number of jobs of one firing in one transaction."""
 NEEDS_EARLIER_JOBS = (Overlap.SKIP, Overlap.REPLACE)
 
 
 class FiringPart(Struct, frozen=True):
-    """A firing, or a part of one."""
+    """A firing, or a part of one that is too large for one transaction."""
 
     firing: Firing
     occurrences: frozenset[int | None]
-    """Occurrences of the whole firing: their jobs are not earlier jobs."""
+    """All occurrences of the whole firing. The overlap policy does not count their jobs as earlier jobs."""
     nonce: str
     is_last: bool = True
 
 
 class FiringWriter:
-    """Fires schedules: stores the jobs of their occurrences, and advances them."""
+    """Fires schedules: stores the jobs of their occurrences, and advances the schedules."""
 
     def __init__(
         self,
@@ -224,7 +225,7 @@ class FiringWriter:
         self._event_log = event_log
 
     def fire_all(self, firings: Sequence[Firing]) -> list[Fired]:
-        """Fire schedules in order: small firings together, large ones in parts."""
+        """Fire schedules in order: small firings together in one transaction, large ones in parts."""
         results: list[Fired] = []
         for is_large, group in groupby(firings, lambda firing: len(firing.jobs) > MAX_JOBS):
             if is_large:
@@ -239,7 +240,7 @@ class FiringWriter:
         for part in _parts_of(firing):
             (fired,) = self._run_parts([part])
             if not fired.is_done:
-                return Fired(False)  # another worker fires it, or it was changed, paused or removed
+                return Fired(False)  # another worker fires the schedule, or it was changed, paused or removed
             submitted += fired.submitted
             skipped_for = skipped_for or fired.skipped_for
         return Fired(True, tuple(submitted), skipped_for)
@@ -249,7 +250,7 @@ class FiringWriter:
 
         def fire(transaction: Transaction, part: FiringPart) -> Fired:
             stored = read_schedule(transaction, part.firing.schedule)
-            if stored.nonce == part.nonce:  # it was stored, only the reply was lost
+            if stored.nonce == part.nonce:  # the firing was stored, only the reply was lost
                 self._schedule_cache.update(transaction, part.firing.schedule, stored)
                 self._schedule_cache.notify(transaction)
             else:
@@ -324,7 +325,7 @@ def _alive_jobs(transaction: Transaction, stored: StoredSchedule) -> list[Stored
 
 
 def _still_alive(transaction: Transaction, jobs: tuple[str, ...], *, must_read: bool) -> tuple[str, ...]:
-    """Return the jobs to keep in the record; ended ones are removed if there are many, or with `must_read`."""
+    """Return the jobs that the record keeps. Ended jobs are removed if there are many, or with `must_read`."""
     if must_read or len(jobs) > KEPT_JOBS:
         jobs = tuple(job.id for job in _alive_jobs(transaction, StoredSchedule(None, jobs)))
     return jobs[-KEPT_JOBS:]
@@ -337,7 +338,7 @@ def _skipped(job: NewJob, earlier: str, now: int) -> Occurrence:
 
 
 def _prefetch(transaction: Transaction, parts: Sequence[FiringPart]) -> None:
-    """Read the records that firings depend on: their schedules, then records with which new jobs may conflict.
+    """Read the records that firings depend on: the schedules, then the records that new jobs may conflict with.
 
     These are jobs with the same id or occurrence, the skipped occurrences, and earlier jobs if the overlap policy
     needs them.
@@ -357,7 +358,7 @@ def _prefetch(transaction: Transaction, parts: Sequence[FiringPart]) -> None:
 
 
 class NatsSchedules:
-    """Changes, fires and lists schedules. One thread writes, any thread may read."""
+    """Changes, fires and lists schedules. One thread writes; any thread may read."""
 
     def __init__(
         self,
@@ -368,12 +369,12 @@ class NatsSchedules:
     ) -> None:
         self._transactions = transactions
         self.schedule_cache = ScheduleCache(transactions)
-        """A copy of all schedules."""
+        """The local copy of all schedules."""
         self._firing_writer = FiringWriter(transactions, self.schedule_cache, submitter, commands, event_log)
 
     @property
     def must_refresh(self) -> bool:
-        """Whether a change was announced."""
+        """Whether another process announced a change."""
         return self.schedule_cache.must_refresh
 
     @must_refresh.setter
@@ -381,13 +382,13 @@ class NatsSchedules:
         self.schedule_cache.must_refresh = value
 
     def clear(self) -> None:
-        """Clear the copy: the stream may have been created again."""
+        """Clear the local copy, because the stream may have been created again."""
         self.schedule_cache.clear()
 
     # -- changes
 
     def put(self, command: PutSchedule) -> bool:
-        """Store a schedule, if the caller has read its current revision."""
+        """Store a schedule, if the stored one still has the revision that the caller has read."""
 
         def put(stored: ScheduleRecord | None, now: int) -> ScheduleRecord | None:
             if command.expected != (None if stored is None else stored.revision):
@@ -418,12 +419,12 @@ class NatsSchedules:
         return self._change(command.name, pause)
 
     def _change(self, name: str, change: Callable[[ScheduleRecord | None, int], ScheduleRecord | None]) -> bool:
-        """Replace the record of a schedule with the result of `change`; return False if that is None."""
+        """Replace the record of a schedule with the result of `change`; return False if `change` returns None."""
         nonce = token_hex(8)
 
         def work(transaction: Transaction) -> bool:
             stored = read_schedule(transaction, name)
-            if stored.nonce == nonce:  # it was stored, only the reply was lost
+            if stored.nonce == nonce:  # the change was stored, only the reply was lost
                 return self._confirm(transaction, name, stored)
             record = change(stored.record, transaction.now)
             if record is not None:
@@ -433,7 +434,7 @@ class NatsSchedules:
         return self._transactions.run(work)
 
     def remove(self, name: str) -> bool:
-        """Delete a schedule and its skipped occurrences; its jobs stay."""
+        """Delete a schedule and its record of skipped occurrences. Its jobs stay."""
         nonce = token_hex(8)
 
         def work(transaction: Transaction) -> bool:
@@ -462,11 +463,11 @@ class NatsSchedules:
     # -- reading
 
     def next_firing(self) -> int | None:
-        """Return the earliest next occurrence of all schedules that are not paused."""
+        """Return the earliest next occurrence of all schedules that are not paused; None if there is none."""
         return self.schedule_cache.next_firing()
 
     def find(self, names: Sequence[str] | None, due_until: int | None, limit: int | None) -> list[ScheduleRecord]:
-        """List schedules by name; or those that are due by an instant, the earliest first."""
+        """List schedules by name; with `due_until`, only those that are due by then, the earliest first."""
         if due_until is not None:
             return self.schedule_cache.find_due(due_until, limit, names)
         if names is None:
@@ -477,7 +478,7 @@ class NatsSchedules:
         return sorted(records, key=lambda record: record.name)[:limit]
 
     def occurrences(self, schedule: str, limit: int) -> list[Occurrence]:
-        """List the occurrences without a job, the latest first."""
+        """List the occurrences of a schedule for which no job was made, the latest first."""
         data = self._transactions.jetstream.read_one(self._transactions.names.skipped(schedule)).data
         kept = decode(data, SkippedOccurrences).occurrences if data else ()
         return list(kept[: -limit - 1 : -1])

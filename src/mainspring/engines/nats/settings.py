@@ -28,43 +28,51 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 
 def inbox_of(prefix: str, role: Role) -> str:
-    """Return the prefix of the subjects for replies to a role; no other role may subscribe to them."""
+    """Return the prefix of the subjects that receive replies to a role. No other role may subscribe to them."""
     return f"{DEFAULT_INBOX}_{prefix}_{role}"
 
 
 class NatsSettings(Struct, frozen=True, kw_only=True):
-    """Settings of the NATS engine."""
+    """Settings of the NATS engine, for `Mainspring(url, nats=NatsSettings(...))`."""
 
     prefix: str = DEFAULT_PREFIX
-    """Begins all names on the server: applications with different prefixes are separate."""
+    """The first part of all names on the server. Applications with different prefixes do not see each other."""
     replicas: int | None = None
-    """On how many servers of a cluster each message is stored: 1, 3 or 5; None: unchanged, 1 for a new stream."""
+    """On how many servers of a cluster each message is stored: 1, 3 or 5.
+
+    None keeps the number of an existing stream; a new stream gets 1.
+    """
     lease: float = DEFAULT_LEASE
-    """Seconds without a heartbeat after which other workers may claim the jobs of a worker."""
+    """After this many seconds without a heartbeat of a worker, other workers may claim its jobs."""
     timeout: float | None = DEFAULT_TIMEOUT
-    """Seconds that a call waits for the server before it raises `EngineUnavailable`; None: without limit."""
+    """Seconds that a call waits for the server before it raises `EngineUnavailable`; None for no limit."""
     user: str | None = None
     password: str | None = None
     token: str | None = None
     credentials: str | None = None
-    """A file with a JWT and its key (`.creds`)."""
+    """The path of a file with a JWT and its key (`.creds`)."""
     nkeys_seed: str | None = None
-    """The seed of an nkey: the text itself, `SU...`."""
+    """The seed of an nkey, as text: `SU...`."""
     tls: ssl.SSLContext | None = None
-    """For servers whose certificate is signed by a private authority, or that require a client certificate."""
+    """A TLS context, for servers with a private certificate authority or that require a client certificate."""
     role: Role | None = None
-    """The permissions of this process, see `permissions.py`; it sends no other requests. None: all permissions."""
+    """The role whose permissions this process has, see `permissions.py`; None for all permissions.
+
+    The process sends only requests that the role allows.
+    """
     inbox_prefix: str | None = None
-    """Prefix of the subjects for replies; None: that of the role, or `_INBOX`."""
+    """The prefix of the subjects that receive replies; None for that of the role, or `_INBOX`."""
     projection: str | None = None
-    """The file of the projection, from which lists are read. A process with this setting also prunes jobs, and
-    queues jobs again that have lost their message. None: a file in the user's cache directory, created for the
-    first list."""
+    """The file of the projection, a local copy of the jobs, from which lists are read.
+
+    A process with this setting also prunes jobs, and queues jobs again that have lost their message. None means a
+    file in the user's cache directory, created for the first list.
+    """
     prepared: bool = False
-    """Whether an operator has created the streams and consumers, so that this process only uses them."""
+    """Whether an operator has created the streams and consumers, so that this process need not create them."""
 
     def __post_init__(self) -> None:
-        """Refuse an unknown role."""
+        """Raise an error for an unknown role."""
         if self.role is not None and self.role not in ROLES:
             raise EngineUnavailable(
                 engine=f"role {self.role!r}",
@@ -74,7 +82,7 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def inbox(self) -> str:
-        """Prefix of the subjects for replies."""
+        """The prefix of the subjects that receive replies."""
         return self.inbox_prefix or (DEFAULT_INBOX if self.role is None else inbox_of(self.prefix, self.role))
 
     @property
@@ -94,11 +102,11 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def may_purge(self) -> bool:
-        """Whether this process may empty subjects."""
+        """Whether this process may purge subjects."""
         return self.role != "submitter"
 
     def __repr__(self) -> str:
-        """Return the settings without secrets, which must not appear in a log."""
+        """Return the settings as text, without secrets, because logs may contain it."""
         shown = {name: getattr(self, name) for name in self.__struct_fields__}
         hidden = {name: "..." for name in SECRETS if shown[name] is not None}
         fields = ", ".join(f"{name}={value!r}" for name, value in (shown | hidden).items())
@@ -106,7 +114,7 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
 
 
 def parse_url(url: str, settings: NatsSettings) -> tuple[list[str], NatsSettings]:
-    """Return the servers that a URL names, and the settings, updated with those of its query."""
+    """Return the servers that a URL names, and the settings with the values of the URL's query."""
     address, _, query = url.partition("?")
     servers = [_with_scheme(part.strip(), url) for part in address.split(",") if part.strip()]
     if not servers or not all(map(_is_address, servers)):

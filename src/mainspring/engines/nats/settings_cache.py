@@ -1,7 +1,8 @@
-"""Settings that all processes share: paused queues and limits.
+"""The settings that all processes share: paused queues and limits.
 
-They are one record. A transaction that admits jobs reads it together with the limiters, so a limit applies from
-the moment it is stored. All other code uses a cached copy, which is refreshed after a notification of a change.
+They are stored in one record. A transaction that admits jobs reads this record together with the limiters, so a
+limit applies from the moment it is stored. All other code uses a cached copy, which is refreshed after a
+notification of a change.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class _SettingsRecord(Struct, frozen=True, array_like=True):
 
 
 class StoredSettings(Struct, frozen=True):
-    """The settings as they are at one revision."""
+    """The shared settings, with the revision of their record."""
 
     revision: int = 0
     paused: frozenset[str] = frozenset()
@@ -29,22 +30,22 @@ class StoredSettings(Struct, frozen=True):
 
 
 class SettingsCache:
-    """Caches and changes the shared settings. Any thread may read the copy."""
+    """Caches and changes the shared settings. Any thread may read the cached copy."""
 
     def __init__(self, transactions: TransactionManager) -> None:
         self._transactions = transactions
         self._copy = StoredSettings()
         self.must_refresh = True
-        """Whether the copy may be outdated; set on any thread."""
+        """Whether the cached copy may be outdated. Any thread may set it."""
 
     @property
     def paused(self) -> frozenset[str]:
-        """The queues from which no jobs start."""
+        """The paused queues: none of their jobs start."""
         return self._copy.paused
 
     @property
     def limits(self) -> dict[str, Limit]:
-        """The limits, by family."""
+        """The limits, by the name of their family."""
         return self._copy.limits
 
     def list_limits(self) -> list[PutLimit]:
@@ -52,32 +53,34 @@ class SettingsCache:
         return list(self._copy.definitions)
 
     def refresh(self) -> None:
-        """Read the current settings."""
+        """Read the shared settings from the server."""
         self.must_refresh = False
         self.read(self._transactions.begin())
 
     def refresh_if_needed(self) -> bool:
-        """Read the current settings if the copy may be outdated; return whether they were read."""
+        """Read the shared settings if the cached copy may be outdated; return whether they were read."""
         is_needed = self.must_refresh
         if is_needed:
             self.refresh()
         return is_needed
 
     def read(self, transaction: Transaction) -> StoredSettings:
-        """Return the settings as a transaction reads them, and update the copy."""
+        """Return the shared settings as a transaction reads them, and update the cached copy."""
         entry = transaction.stored(transaction.names.settings)
         copy = self._copy
         if entry.revision == copy.revision:
             return copy
         record = decode(entry.data, _SettingsRecord) if entry.data else _SettingsRecord()
         settings = _settings_of(entry.revision, record)
-        if entry.revision > copy.revision or not entry.revision:  # 0: the stream was created again
+        # revision 0 means that the stream was created again
+        if entry.revision > copy.revision or not entry.revision:
             self._copy = settings
         return settings
 
     def change(self, arrangement: PauseQueue | PutLimit | DropLimit) -> bool:
-        """Change a setting for all processes; return whether it was different before."""
-        attempts: list[bool] = []  # whether each changed the record; after a lost reply, the next changes nothing
+        """Change a shared setting for all processes; return whether it was different before."""
+        # whether each attempt changed the record: after a lost reply, the next attempt changes nothing
+        attempts: list[bool] = []
         self._transactions.run(lambda transaction: attempts.append(self._write(transaction, arrangement)))
         is_changed = any(attempts)
         if is_changed and not attempts[-1]:
@@ -86,7 +89,7 @@ class SettingsCache:
         return is_changed
 
     def clear(self) -> None:
-        """Discard the copy: the stream was created again."""
+        """Discard the cached copy, because the stream was created again."""
         self._copy = StoredSettings()
         self.must_refresh = True
 

@@ -25,14 +25,14 @@ CLUSTER_IDLE_SECONDS = 2.0
 MAX_ACK_PENDING = 50_000
 EVENTS_KEPT = 3_600
 MARKERS_KEPT = 7 * 24 * 3_600
-"""How long the server keeps delete markers, for projections that were offline."""
+"""How many seconds the server keeps delete markers, so that a projection that was offline sees the deletions."""
 NANOSECONDS = 1_000_000_000
-MISSING_RETRY = 10 * MICROSECONDS  # a missing consumer is looked up again after this time
+MISSING_RETRY = 10 * MICROSECONDS  # a missing consumer is looked up again after this many seconds
 CLOCK_KEPT = 60 * MICROSECONDS
 CLOCK_SLACK = MICROSECONDS // 10
 CLOCK_TRIES = 4
 CLOCK_JUMP = MICROSECONDS
-ALREADY_IN_USE = (10058, 10148, 10013)  # another process has created it at the same time
+ALREADY_IN_USE = (10058, 10148, 10013)  # another process has created the object at the same time
 NO_PEERS = 10005  # too few servers of the cluster are online, for example just after its start
 PEERS_TIMEOUT = 10 * MICROSECONDS
 PEERS_PAUSE_SECONDS = 0.1
@@ -41,11 +41,11 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class MissingConsumer(EngineUnavailable):
-    """A consumer that an operator should have created does not exist."""
+    """Raised if a consumer does not exist that an operator should have created."""
 
 
 class Streams:
-    """Manages the streams and consumers of the engine, and measures the server's time."""
+    """Creates and checks the streams and consumers of the engine, and measures the server's time."""
 
     def __init__(self, jetstream: JetStream, names: SubjectNames, settings: NatsSettings) -> None:
         self._jetstream = jetstream
@@ -58,10 +58,10 @@ class Streams:
         self.on_new_stream: Callable[[], None] = lambda: None
         """Called when the stream was created again."""
         self.created = ""
-        """When the stream was created: tells the stream from a later one of the same name."""
+        """The creation time of the stream, which tells it from a later stream of the same name."""
 
     def prepare(self) -> None:
-        """Check the server, and create or update the streams."""
+        """Check the server, and create the streams or update them."""
         self._require_version()
         self._require_jetstream()
         info = self._ensure(self.stream_config())
@@ -73,11 +73,11 @@ class Streams:
         self.measure_time()
 
     def info(self) -> dict[str, Any]:
-        """Return the server's description of the stream: its configuration and its state."""
+        """Return the server's description of the main stream: its configuration and its state."""
         return self._jetstream.api(f"STREAM.INFO.{self._names.stream}")
 
     def remove(self) -> None:
-        """Delete both streams with all their messages, as after a measurement."""
+        """Delete both streams with all their messages, for example after a benchmark."""
         for name in (self._names.stream, self._names.events_stream):
             self._jetstream.api(f"STREAM.DELETE.{name}")
 
@@ -105,7 +105,7 @@ class Streams:
             ) from error
 
     def stream_config(self) -> dict[str, Any]:
-        """Return the configuration of the stream that stores everything."""
+        """Return the configuration of the main stream, which stores everything but events."""
         return {
             "name": self._names.stream,
             "description": "Mainspring: jobs, schedules, limits",
@@ -160,9 +160,9 @@ class Streams:
             raise self._refused(verb, error) from error
 
     def _create(self, verb: str, config: dict[str, Any], info_verb: str) -> dict[str, Any]:
-        """Create an object; if another process was faster, return the one that exists.
+        """Create a stream or consumer; if another process was faster, return the existing one.
 
-        A cluster that has just started may not know all its servers yet. Then this tries again for a while.
+        A cluster that has just started may not know all its servers yet. Then this method tries again for a while.
         """
         timeout = PEERS_TIMEOUT if self._settings.timeout is None else self._settings.timeout * MICROSECONDS
         deadline = self._jetstream.monotonic() + min(timeout, PEERS_TIMEOUT)
@@ -193,7 +193,10 @@ class Streams:
         )
 
     def consumers_of(self, subjects: Iterable[str]) -> dict[str, str]:
-        """Return the consumers of subjects, without those that an operator has not created yet."""
+        """Return the consumer of each subject.
+
+        Subjects whose consumer an operator has not created yet are left out.
+        """
         found: dict[str, str] = {}
         for subject in subjects:
             if self._jetstream.monotonic() < self._missing_until.get(subject, 0):
@@ -206,7 +209,7 @@ class Streams:
         return found
 
     def consumer_of(self, subject: str) -> str:
-        """Return the name of the consumer of a subject with a wildcard; create it if there is none."""
+        """Return the consumer of a subject with a wildcard; create the consumer if it does not exist."""
         name = digest(subject)
         if name not in self._consumers:
             self._ensure_consumer(name, subject)
@@ -239,7 +242,7 @@ class Streams:
         return self._find(f"CONSUMER.INFO.{self._names.stream}.{digest(subject)}")
 
     def known_consumer_infos(self, subjects: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return the server's descriptions of those consumers of subjects that this process uses."""
+        """Return the server's descriptions of the consumers of these subjects that this process uses."""
         ours = [subject for subject in subjects if digest(subject) in self._consumers]
         verbs = [f"CONSUMER.INFO.{self._names.stream}.{digest(subject)}" for subject in ours]
         try:
@@ -249,16 +252,16 @@ class Streams:
         return {subject: info for subject, info in zip(ours, infos, strict=True) if info is not None}
 
     def is_idle(self, subject: str) -> bool:
-        """Return whether the consumer of a subject reports nothing to deliver and nothing unacknowledged."""
+        """Return whether the consumer of a subject has nothing to deliver, and nothing unacknowledged."""
         info = self.known_consumer_infos([subject]).get(subject)
         return info is not None and not info["num_pending"] and not info["num_ack_pending"]
 
     def forget_consumers(self) -> None:
-        """Forget which consumers exist, and check each at its next use: the connection was lost."""
+        """Check each consumer again at its next use, because the connection was lost."""
         self._consumers.clear()
 
     def measure_time(self) -> None:
-        """Measure the server's time: the fastest of a few answers is the most exact."""
+        """Measure the server's time with a few requests. The fastest reply is the most exact."""
         best: tuple[int, str | None, int] | None = None
         for _ in range(CLOCK_TRIES):
             before = self._jetstream.monotonic()
@@ -272,7 +275,10 @@ class Streams:
             self._set_time(best[1], best[2])
 
     def _info(self) -> dict[str, Any]:
-        """Return the state of the stream. If it was created again, drop the consumers and call `on_new_stream`."""
+        """Return the state of the main stream.
+
+        If it was created again, drop the consumers and call `on_new_stream`.
+        """
         info = self._find(f"STREAM.INFO.{self._names.stream}")
         if info is None:
             if not self._settings.creates_streams:
@@ -291,7 +297,7 @@ class Streams:
             self._jetstream.set_time(to_instant(datetime.fromisoformat(text), "the server's time"), instant)
 
     def measure_time_if_old(self) -> None:
-        """Measure the server's time, if the last time is old, the connection was lost, or a clock jumped."""
+        """Measure the server's time again if the last one is old, the connection was lost, or a clock jumped."""
         # The gap between the clocks changes if the wall clock is set, or if the machine sleeps.
         gap = self._jetstream.local_time() - self._jetstream.monotonic()
         is_old = self._jetstream.monotonic() - self._measured > CLOCK_KEPT or abs(gap - self._gap) > CLOCK_JUMP

@@ -35,7 +35,7 @@ _ESCAPED = re.compile(r"=([0-9A-F]{2})")
 
 
 def to_token(name: str) -> str:
-    """Encode a name as a token of a subject; equal names, and only they, have equal tokens."""
+    """Encode a name as a token of a subject. Different names have different tokens."""
     if name.isascii() and name.isalnum():  # nearly all ids are
         return name
     token = _UNSAFE.sub(lambda match: b"=%02X" % match.group()[0], name.encode()).decode()
@@ -58,12 +58,12 @@ def from_token(token: str) -> str:
 
 
 def digest(*parts: str) -> str:
-    """Return a short name for long ones: a hash of 128 bits, so collisions do not occur in practice."""
+    """Return a short token for long names: a hash of 128 bits, so collisions do not occur in practice."""
     return blake2b("\x00".join(parts).encode(), digest_size=16).hexdigest()
 
 
 class SubjectNames:
-    """The subjects below one prefix."""
+    """The names of the subjects below one prefix."""
 
     def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
         if not _PREFIX.fullmatch(prefix):
@@ -86,11 +86,11 @@ class SubjectNames:
         self.listeners = f"{prefix}.listeners"
         self.events = f"{prefix}.event"
         self.notifications = f"{prefix}.note."
-        """Not stored: notifications to the processes that are connected."""
+        """The prefix of notifications. They go to the connected processes and are not stored."""
 
     @property
     def stored_subjects(self) -> list[str]:
-        """The subjects of the stream."""
+        """The subjects whose messages the main stream stores."""
         kinds = ("job", "at", "ready", "chore", "gate", "line", "key", "occurrence", "schedule", "skipped")
         return [f"{self.prefix}.{kind}.>" for kind in (*kinds, "worker", "lane", "move")] + [
             self.settings,
@@ -106,11 +106,11 @@ class SubjectNames:
         return f"{self.lanes}{to_token(queue)}.{to_token(type_)}.{priority}"
 
     def ready_of(self, queue: str, type_: str, priority: int, job_id: str) -> str:
-        """Return the subject of the message that writes a job into its lane."""
+        """Return the subject of the message that puts a job into its lane."""
         return f"{self.ready}{to_token(queue)}.{to_token(type_)}.{priority}.{to_token(job_id)}"
 
     def scheduled(self, kind: str, key: str) -> str:
-        """Return the subject of a scheduled message, which the server publishes when it is due."""
+        """Return the subject of a scheduled message, which the server publishes to its target when it is due."""
         return f"{self.prefix}.at.{kind}.{to_token(key)}"
 
     def reminder(self, kind: str, key: str) -> str:

@@ -1,6 +1,6 @@
 """Submits jobs: plain ones by the hundred in one transaction, others with the records that their policies change.
 
-A submit that is sent again, because its reply was lost, recognizes its own jobs by their nonce.
+If a submit is sent again because its reply was lost, it recognizes its own jobs by their nonce.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from mainspring.jobs.records import Conflict, ConflictKind, NewJob
 from mainspring.jobs.status import JobStatus
 
 RESERVED_BYTES = 65_536
-"""Bytes of a message that are reserved beside the arguments of its job, for headers and errors of attempts."""
+"""The bytes of a message that are reserved for other data than arguments: headers, and errors of attempts."""
 FEW = 8
-"""Up to this number, plain jobs are stored one by one, which is faster."""
+"""Up to this number, plain jobs are stored one by one, which is faster than a transaction."""
 BATCH_SIZE = 450
-"""Plain jobs in one transaction: two messages each, and a few for new lanes."""
+"""The largest number of plain jobs in one transaction: two messages for each, and a few for new lanes."""
 
 
 class JobWithNonce(Struct, frozen=True, gc=False):
-    """A job to be stored, and a nonce: a record with this nonce shows that the job was stored."""
+    """A job to store, with a nonce. A stored record with this nonce shows that this submit stored the job."""
 
     job: NewJob
     nonce: str
 
 
 class JobSubmitter:
-    """Stores new jobs."""
+    """Stores the jobs that callers submit."""
 
     def __init__(self, transactions: TransactionManager, job_queue: JobQueue, event_log: NatsEventLog) -> None:
         self._transactions = transactions
@@ -63,7 +63,7 @@ class JobSubmitter:
         return results
 
     def _require_size(self, job: NewJob) -> None:
-        """Refuse a job that is too large for a message, before anything is stored."""
+        """Raise an error if a job is too large for a message, before anything is stored."""
         limit = self._transactions.jetstream.max_payload - RESERVED_BYTES
         if len(job.payload) > limit:
             raise ArgumentsTooLarge(handler=job.type, size=len(job.payload), limit=limit)
@@ -84,13 +84,14 @@ class JobSubmitter:
     def _is_stored(self, transaction: Transaction) -> bool:
         try:
             return self._transactions.commit(transaction)
-        except BatchTooLarge:  # many new lanes
+        except BatchTooLarge:  # the jobs have many new lanes
             return False
 
     def _store_few(self, items: list[JobWithNonce]) -> bool:
-        """Store jobs one by one: for each its message first and then its record, without which it is ignored.
+        """Store jobs one by one: first the message of a job, then its record.
 
-        A batch costs the server some milliseconds, whatever its size. False: the caller must read the records.
+        Workers ignore a message without a record. A batch costs the server some milliseconds, whatever its size.
+        Returns False if the caller must read the records.
         """
         transaction = self._transactions.begin()
         if self._event_log.has_listener(transaction):
@@ -115,7 +116,7 @@ class JobSubmitter:
             if existing.nonce != nonce:
                 return Conflict(job.id, ConflictKind.ID)
             if existing.status is JobStatus.PENDING and existing.owner is None and not existing.needs_admission:
-                # Its record was stored, but perhaps not its message.
+                # The record was stored, but perhaps not the message.
                 self._job_queue.enqueue(transaction, existing)
             return None
         if job.unique is not None or job.schedule is not None:
@@ -134,7 +135,7 @@ class JobSubmitter:
         return stored
 
     def _make(self, transaction: Transaction, job: NewJob, nonce: str) -> StoredJob:
-        # Places grow with time, across all processes; within this one even for jobs of the same instant.
+        # Places grow with time, across all processes; within this process also for jobs of the same instant.
         self._last_place = max(self._last_place + 1, transaction.now * 1_000)
         return make_job(job, now=transaction.now, place=self._last_place, nonce=nonce)
 

@@ -36,11 +36,11 @@ TOMBSTONE_TTL = {"Nats-TTL": "604800s"}
 
 
 class BatchTooLarge(Exception):
-    """The writes of a transaction do not fit into one batch of the server."""
+    """Raised if the writes of a transaction do not fit into one batch of the server."""
 
 
 class Transaction:
-    """The reads and writes of one attempt of a transaction."""
+    """The reads and writes of one attempt to run a transaction."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class Transaction:
         self._retention = retention
         self._on_job_end = on_job_end
         self.now = now
-        """The time of the transaction, by the server's clock, in microseconds."""
+        """The time of the transaction in microseconds, by the server's clock."""
         self.batch = WriteBatch()
-        """For unconditional writes, and for actions after the commit."""
+        """The batch for unconditional writes, and for actions after the commit."""
         self.admitter: object = None
         """The limiters that `admission` has read and changed in this transaction."""
         self._jetstream = jetstream
@@ -74,22 +74,25 @@ class Transaction:
         self._read.update(self._jetstream.read(subject for subject in subjects if subject not in self._read))
 
     def assume(self, subject: str, revision: int, data: bytes) -> None:
-        """Treat a subject as read, with this content."""
+        """Treat a subject as if it had been read, with this content."""
         self._read[subject] = StoredMessage(revision, data)
 
     def get(self, subject: str) -> bytes:
-        """Return the data of a subject, as written here or else as read; empty if there is none."""
+        """Return the data of a subject, as this transaction wrote or read it; empty if there is none."""
         written = self._written.get(subject)
         return self.stored(subject).data if written is None else written[0]
 
     def stored(self, subject: str) -> StoredMessage:
-        """Return the message of a subject as it was read."""
+        """Return the message of a subject as this transaction read it."""
         if subject not in self._read:
             self.prefetch([subject])
         return self._read[subject]
 
     def put(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Write the data of a subject, if no other process changes it first; empty data clears the subject."""
+        """Write the data of a subject.
+
+        The commit fails if another process changes it first; empty data clears it.
+        """
         self.stored(subject)
         self._written[subject] = (data, headers)
 
@@ -103,7 +106,7 @@ class Transaction:
         self.put(subject, encode(value))
 
     def delete(self, subject: str) -> None:
-        """Replace the data of a subject with a tombstone: readers see the deletion until the tombstone expires."""
+        """Replace the data of a subject with a tombstone. Readers see the deletion until the tombstone expires."""
         self.put(subject, b"", TOMBSTONE_TTL)
 
     def scan(self, subject: str, *, after: int = 0, most: int = 1_000) -> list[tuple[str, StoredMessage]]:
@@ -113,7 +116,7 @@ class Transaction:
     # -- jobs
 
     def job(self, job_id: str) -> StoredJob | None:
-        """Return a job; None if there is none."""
+        """Return a job by its id; None if there is none."""
         if job_id not in self._jobs:
             data = self.get(self.names.job(job_id))
             self._jobs[job_id] = decode_job(data) if data else None
@@ -124,7 +127,7 @@ class Transaction:
         return self.job(from_token(subject.removeprefix(self.names.jobs)))
 
     def assume_job(self, job: StoredJob, revision: int) -> None:
-        """Treat a job as read, with the revision of its record."""
+        """Treat a job as if it had been read, with this revision of its record."""
         self._read[self.names.job(job.id)] = StoredMessage(revision, b"")
         self._jobs[job.id] = job
 
@@ -133,7 +136,7 @@ class Transaction:
         self.prefetch(self.names.job(job_id) for job_id in job_ids)
 
     def put_job(self, job: StoredJob) -> None:
-        """Write the record of a job; the server deletes that of an ended job when its retention is over."""
+        """Write the record of a job. The server deletes the record of an ended job when its retention is over."""
         kept = self._retention.get(job.status) if job.is_over else None
         headers = None
         if kept is not None:
@@ -144,19 +147,19 @@ class Transaction:
         self._jobs[job.id] = job
 
     def delete_job(self, job_id: str) -> None:
-        """Delete a job."""
+        """Delete the record of a job."""
         self.delete(self.names.job(job_id))
         self._jobs[job_id] = None
 
     def publish_ready(self, job: StoredJob) -> None:
-        """Store the message that delivers a job, right behind the record of the job, which is written here.
+        """Store the message that delivers a job to a worker, right behind the job record that is written here.
 
         The message has the content of the record. So the worker that gets it knows the record and its revision.
         """
         self._ready[self.names.job(job.id)] = self._ready_subject(job)
 
     def withdraw_ready(self, job: StoredJob) -> None:
-        """Undo `publish_ready`."""
+        """Undo `publish_ready` in this transaction."""
         subject = self._ready_subject(job)
         self._ready = {record: ready for record, ready in self._ready.items() if ready != subject}
 
@@ -170,25 +173,25 @@ class Transaction:
     # -- committing
 
     def revisions(self) -> dict[str, int]:
-        """Return the revisions of all records that were stored here, by subject."""
+        """Return the revisions of all records that this transaction stored, by subject."""
         return {subject: self._first + index for subject, index in self._indexes.items()}
 
     def last_record(self) -> int:
-        """Return the revision of the last job record that was stored here; 0 if there was none."""
+        """Return the revision of the last job record that this transaction stored; 0 if there was none."""
         jobs = self.names.jobs
         return max((at for subject, at in self.revisions().items() if subject.startswith(jobs)), default=0)
 
     def set_first_revision(self, first: int) -> None:
-        """Record that all writes were stored, with this revision for the first."""
+        """Record that all writes were stored, the first of them with this revision."""
         self._first = first
 
     @property
     def written(self) -> list[str]:
-        """The subjects that are written here."""
+        """The subjects that this transaction writes."""
         return list(self._written)
 
     def independent_writes(self) -> list[Write] | None:
-        """Return the writes, if they are only job records, which need not be stored as one batch; else None."""
+        """Return the writes if they are only job records, which can be stored one by one; otherwise None."""
         batch = self.batch
         if self._ready or batch.writes or batch.sends or batch.purges or batch.has_callbacks:
             return None
@@ -201,11 +204,11 @@ class Transaction:
         ]
 
     def set_revisions(self, revisions: dict[str, int | None]) -> None:
-        """Record the revisions of records that were stored one by one."""
+        """Record the revisions of job records that were stored one by one."""
         self._indexes = {subject: revision for subject, revision in revisions.items() if revision is not None}
 
     def build_batch(self) -> WriteBatch:
-        """Return all writes: each record with its ready message behind it, then the unconditional writes."""
+        """Return all writes as one batch: each record and its ready message, then the unconditional writes."""
         changes = WriteBatch()
         for subject, (data, headers) in self._written.items():
             self._indexes[subject] = changes.put(subject, data, self._read[subject].revision, headers)
@@ -220,15 +223,15 @@ class Transaction:
 
 
 class TransactionManager:
-    """Begins transactions, and runs work in transactions until one commits."""
+    """Begins transactions, and repeats work in new transactions until one commits."""
 
     def __init__(self, jetstream: JetStream, names: SubjectNames) -> None:
         self.jetstream = jetstream
         self.names = names
         self.on_job_end: Callable[[Transaction, StoredJob, int], None] = lambda _transaction, _job, _seconds: None
-        """Called for an ended job that the server deletes after some seconds."""
+        """Called for a job that has ended and that the server will delete after some seconds."""
         self.retention: dict[JobStatus, int] = {}
-        """After how many microseconds the server deletes ended jobs, by status; a missing status: never."""
+        """How many microseconds after their end the server deletes jobs, by status; if missing, never."""
 
     def now(self) -> int:
         """Return the server's time, in microseconds."""
@@ -239,7 +242,7 @@ class TransactionManager:
         return Transaction(self.jetstream, self.names, self.now(), self.retention, self.on_job_end)
 
     def run(self, work: Callable[[Transaction], T]) -> T:
-        """Run work in new transactions until one commits; return the result of that one."""
+        """Run work in new transactions until one commits; return its result."""
         for attempt in range(MAX_TRIES):
             transaction = self.begin()
             result = work(transaction)
@@ -267,7 +270,7 @@ class TransactionManager:
         return {write.subject for write, revision in zip(writes, revisions, strict=True) if revision is None}
 
     def commit(self, transaction: Transaction) -> bool:
-        """Store the writes of a transaction all or none; False if another process has changed a written record."""
+        """Store all writes of a transaction; store none and return False if another process changed a record."""
         first = self.jetstream.commit(transaction.build_batch())
         if first is None:
             return False

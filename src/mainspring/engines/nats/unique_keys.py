@@ -19,13 +19,13 @@ ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 
 
 class KeyHolders(Struct, frozen=True, array_like=True):
-    """The jobs of a key, the newest first; if there are many, the oldest are dropped."""
+    """The ids of the jobs with a unique key, the newest first. Only the newest are kept."""
 
     ids: tuple[str, ...]
 
 
 def find_conflict(transaction: Transaction, job: NewJob) -> Conflict | None:
-    """Return the stored job with the same occurrence or unique key, as a conflict; None if there is none."""
+    """Return the stored job with the same occurrence or unique key as a conflict; None if there is none."""
     return conflict_of(
         job,
         same_id=False,
@@ -35,7 +35,7 @@ def find_conflict(transaction: Transaction, job: NewJob) -> Conflict | None:
 
 
 def find_occurrence(transaction: Transaction, job: NewJob) -> str | None:
-    """Return the job that was stored for the same occurrence of a schedule."""
+    """Return the job that was stored for the same occurrence of a schedule; None if there is none."""
     if job.schedule is None or job.occurrence is None:
         return None
     subject = transaction.names.occurrence(job.schedule, job.occurrence)
@@ -57,7 +57,7 @@ def _jobs_of(transaction: Transaction, subject: str) -> list[StoredJob]:
 
 
 def claim(transaction: Transaction, job: StoredJob) -> None:
-    """Make a new job the holder of its unique key and its occurrence."""
+    """Record a new job as the holder of its unique key and of its occurrence."""
     if job.unique_key is not None:
         _add(transaction, transaction.names.key(job.unique_key), job.id)
     if job.schedule is not None and job.occurrence is not None:
@@ -65,7 +65,7 @@ def claim(transaction: Transaction, job: StoredJob) -> None:
 
 
 def _add(transaction: Transaction, subject: str, job_id: str) -> None:
-    """Put a job first, and drop jobs that were deleted."""
+    """Put a job first in a record of key holders, and drop jobs that were deleted."""
     holders = transaction.get_struct(subject, KeyHolders)
     others = [other for other in (holders.ids if holders else ()) if other != job_id]
     transaction.prefetch_jobs(others)
@@ -82,7 +82,7 @@ def find_alive_holder(transaction: Transaction, job: StoredJob) -> str | None:
 
 
 def release(transaction: Transaction, job: StoredJob) -> None:
-    """Delete the keys of a deleted job, if no other job has them."""
+    """Delete the keys of a deleted job, unless another job holds them."""
     for subject in _keys_of(transaction, job):
         holders = transaction.get_struct(subject, KeyHolders)
         if holders is not None and holders.ids == (job.id,):
@@ -90,7 +90,7 @@ def release(transaction: Transaction, job: StoredJob) -> None:
 
 
 def release_later(transaction: Transaction, job: StoredJob, seconds: int) -> None:
-    """Make the keys of a job expire a little after the job itself, if no other job has them."""
+    """Make the keys of a job expire a little after the job itself, unless another job holds them."""
     for subject in _keys_of(transaction, job):
         others = [other for other in _jobs_of(transaction, subject) if other.id != job.id]
         if not others:

@@ -17,7 +17,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class StoredMessage(Struct, frozen=True, gc=False):
-    """The message that the stream has for a subject; revision 0: it has none."""
+    """The message that the stream has for a subject. Revision 0 means that there is none."""
 
     revision: int
     data: bytes
@@ -27,31 +27,31 @@ NO_MESSAGE = StoredMessage(0, b"")
 
 
 class Write(Struct, frozen=True, gc=False):
-    """A message to be stored."""
+    """A message to store."""
 
     subject: str
     data: bytes
     expected: int | None = None
-    """The revision that the subject must have, 0 for none; None: any message is replaced."""
+    """The revision that the subject must have, 0 for none; None to replace any message."""
     headers: Mapping[str, str] | None = None
 
     @property
     def clears(self) -> bool:
-        """Whether it clears its subject. A scheduled message has no data either, but clears nothing."""
+        """Whether this message clears its subject. A scheduled message has no data either, but clears nothing."""
         return not self.data and "Nats-Schedule" not in (self.headers or ())
 
 
 class WriteBatch:
-    """Messages to be stored as one batch, and actions for after the commit."""
+    """Messages that the server stores as one batch, and actions for after the commit."""
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
         self._indexes: dict[str, int] = {}  # of the writes, by subject
         self._callbacks: list[Callable[[], object]] = []
         self.purges: list[str] = []
-        """Subjects to purge after the commit; a lost purge does no harm."""
+        """The subjects to purge after the commit. A lost purge does no harm."""
         self.sends: list[tuple[str, bytes]] = []
-        """Messages to send after the commit, without an answer: acknowledgements, notifications and events."""
+        """Messages to send after the commit, without a reply: acknowledgements, notifications and events."""
 
     def __contains__(self, subject: str) -> bool:
         return subject in self._indexes
@@ -66,7 +66,10 @@ class WriteBatch:
         expected: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> int:
-        """Add a message; return its index. A second message to the same subject replaces the first."""
+        """Add a message to the batch and return its index.
+
+        A second message to the same subject replaces the first.
+        """
         index = self._indexes.setdefault(subject, len(self.writes))
         if index == len(self.writes):
             self.writes.append(Write(subject, data, expected, headers))
@@ -101,7 +104,7 @@ class WriteBatch:
         return bool(self._callbacks)
 
     def run_callbacks(self) -> None:
-        """Call the functions that were added with `after_commit`: the batch is stored."""
+        """Call the functions that were added with `after_commit`, because the batch is stored."""
         for callback in self._callbacks:
             callback()
 

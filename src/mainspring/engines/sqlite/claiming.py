@@ -1,9 +1,9 @@
 """Claims jobs for workers: due jobs start, jobs that are due soon are held, jobs past their expiry fail.
 
-A claim executes a handful of statements, however many jobs there are: of each sequence and group, the index of
-claims holds only the head. Under limits, the heads of admitted groups start, and further jobs of the same groups
-with them. All admitted groups have an equal share of the worker's free slots and start in turns. Limits are
-counted once for each group, so a hundred jobs of one group cost hardly more than one.
+A claim executes a handful of statements, however many jobs there are: the index of claims holds only the first job
+(the head) of each sequence and group. Under limits, the heads of admitted groups start, and further jobs of the
+same groups with them. All admitted groups have an equal share of the worker's free slots and start in turns.
+Limits are counted once for each group, so a hundred jobs of one group cost hardly more than one.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _seq = attrgetter("seq")
 
 
 class LimitedJobClaimer:
-    """Claims jobs under limits: starts admitted jobs and parks refused groups. For use inside a unit.
+    """Claims jobs under limits: starts admitted jobs, and parks groups that a limit refused.
 
-    A unit is one transaction.
+    For use inside a unit, which is one transaction. A parked group is not tried again until its limit has room.
     """
 
     def __init__(self, store: Store) -> None:
@@ -74,7 +74,7 @@ class LimitedJobClaimer:
         return started, bool(refusals)
 
     def _park(self, groups: list[int], admitted: _ClaimAdmission, until: int) -> dict[str, Refusal]:
-        """Park the groups that were refused, and those that are full now, so that no claim tries them in vain."""
+        """Park the groups that a limit refused or would refuse now, so that no claim tries them in vain."""
         names = self._groups.names
         full = {names[number]: refusal for number, refusal in admitted.full(groups).items()}
         refusals = {names[number]: refusal for number, refusal in admitted.refusals.items()}
@@ -86,7 +86,7 @@ class LimitedJobClaimer:
     def _select_next_heads(
         self, groups: list[int], admitted: _ClaimAdmission, refusals: Collection[str], now: int
     ) -> None:
-        """Make the next job of each group its head, unless the group is parked."""
+        """Make the next job of each group the head of the group, unless the group is parked."""
         names, take_turns = self._groups.names, self._groups.take_turns
         headless = [number for number in admitted.headless() if not refusals or names[number] not in refusals]
         fair = [number for number in headless if take_turns[number]]
@@ -97,7 +97,7 @@ class LimitedJobClaimer:
             self._heads.select_group_heads({names[number] for number in set(groups).difference(headless)}, now)
 
     def _pick_more(self, room: int, admitted: _ClaimAdmission, until: int) -> dict[int, list[LeaseRow]]:
-        """Pick further jobs of groups whose heads start: an equal share of the free slots for each group."""
+        """Pick further jobs of the groups whose heads start. Each group gets an equal share of the free slots."""
         wanted = admitted.with_room()[: max(0, room)]
         if not wanted:
             return {}
@@ -108,7 +108,7 @@ class LimitedJobClaimer:
             run.sort(key=_due)
             del run[share:]
         surplus = sum(map(len, runs.values())) - room
-        for run in reversed(runs.values()):  # the first groups keep the remainder
+        for run in reversed(runs.values()):  # the first groups get the remainder
             if surplus <= 0:
                 break
             if len(run) == share:
@@ -117,7 +117,10 @@ class LimitedJobClaimer:
         return runs
 
     def _pick(self, groups: list[int], share: int, until: int) -> list[LeaseRow]:
-        """Pick the first jobs behind the head of each group, those of one group in the order of submission."""
+        """Pick the first jobs behind the head of each group.
+
+        The jobs of one group are in the order of submission.
+        """
         write, batch = self._database.write, to_json(groups)
         rows = lease_rows(write(waiting_sql.PICK_OF_GROUPS, (batch, share, until)))
         moved = write(waiting_sql.GROUPS_WITH_MOVED, (batch,))
@@ -127,7 +130,7 @@ class LimitedJobClaimer:
         return rows
 
     def _unpark_others(self, refusals: dict[str, Refusal], admission: Admission) -> None:
-        """Unpark groups that wait for a bucket that has room because another bucket refused a group."""
+        """Unpark groups that wait for a bucket with room, because another bucket refused a group."""
         self._parked_groups.unpark_for(
             {
                 bucket: 1
@@ -146,12 +149,12 @@ class _ClaimAdmission:
         self._admission = admission
         self._with_suspects: set[int] = set()
         self.last: dict[int, LeaseRow] = {}
-        """The last job of each group that starts, suspects aside."""
+        """For each group, the last job that starts, not counting suspects."""
         self.refusals: dict[int, Refusal] = {}
         """For each refused group, the bucket that refused it."""
 
     def admit_heads(self, rows: Iterable[LeaseRow]) -> list[LeaseRow]:
-        """Return the rows that may start: heads of groups that are admitted, and jobs without limits."""
+        """Return the jobs that may start: heads of groups whose limits admit them, and jobs without limits."""
         started = []
         for row in rows:
             number = row.grp
@@ -166,7 +169,7 @@ class _ClaimAdmission:
         return started
 
     def admit_members(self, runs: Mapping[int, list[LeaseRow]]) -> list[LeaseRow]:
-        """Return the jobs behind the heads of groups that may start with them, round robin over the groups."""
+        """Return the jobs behind the heads that may start, too, taking one job of each group in turn."""
         admitted: list[list[LeaseRow]] = []
         for number, run in runs.items():
             count = self._admit(number, len(run))
@@ -183,7 +186,7 @@ class _ClaimAdmission:
         return [number for number in self.last if number not in self.refusals and self._gates[number].room(1)]
 
     def full(self, groups: Iterable[int]) -> dict[int, Refusal]:
-        """Return the groups that were not refused, but would be refused now."""
+        """Return the groups that were not refused, but whose limit is full now."""
         if not self._admission.is_tight:
             return {}
         refusals = {number: self._gates[number].refusal() for number in groups}
@@ -194,7 +197,7 @@ class _ClaimAdmission:
         }
 
     def headless(self) -> list[int]:
-        """Return the groups whose heads have started, except those that started a suspect, too."""
+        """Return the groups whose heads have started, except those that also started a suspect."""
         return [number for number in self.last if number not in self._with_suspects]
 
     def _admit(self, number: int, wanted: int) -> int:
@@ -221,11 +224,11 @@ def _by_group(rows: Iterable[LeaseRow]) -> dict[int | None, list[LeaseRow]]:
     return runs
 
 
-MAX_ROUNDS = 20  # of picking, when limits refuse the picked jobs
+MAX_ROUNDS = 20  # how often the claimer picks again if limits refuse the picked jobs
 
 
 class JobClaimer:
-    """Claims jobs for workers; for use inside a unit."""
+    """Claims jobs for workers. For use inside a unit (one transaction)."""
 
     def __init__(self, store: Store) -> None:
         self._database = store.database
@@ -238,7 +241,7 @@ class JobClaimer:
         self._limited_claimer = LimitedJobClaimer(store)
         self._wake = store.wake
         self._fresh = FreshShare()
-        self._has_parked = False  # whether this claim parked a group, which may change the next time to poll
+        self._has_parked = False  # whether this claim parked a group, which may change the next time to fetch
         self._is_any_parked = 0  # whether groups are parked
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
@@ -273,7 +276,7 @@ class JobClaimer:
         return Taken(leases, min(dues, default=None), is_more, stops, next_look=next_poll, next_firing=next_firing)
 
     def _expire_and_unpark(self, now: int) -> tuple[int | None, int | None]:
-        """Expire jobs and unpark groups if it is time; return the next time to do so, and the next firing."""
+        """Expire jobs and unpark groups if it is time; return when to do so next, and the next firing."""
         expiry, admission, firing, self._is_any_parked = next_times(self._database.write(sql.NEXT_TIMES))
         if (expiry is not None and expiry <= now) or (admission is not None and admission <= now):
             self._expire(now)
@@ -329,7 +332,7 @@ class JobClaimer:
         return [to_lease(row, describe(row.lane), limits, is_started=is_started) for row in rows]
 
     def _has_more(self, lanes: str, until: int) -> bool:
-        """Return whether due jobs wait for a slot here, or for a bucket with unused capacity."""
+        """Return whether due jobs wait for a slot of this worker, or for a bucket with unused capacity."""
         return self._has_due(lanes, until) or (self._unpark_for_free_capacity() and self._has_due(lanes, until))
 
     def _unpark_for_free_capacity(self) -> bool:
@@ -364,7 +367,7 @@ class JobClaimer:
         if rows:
             self._database.write(sql.MARK_STARTED, (to_json([row.seq for row in rows]), worker, now))
 
-    # -- jobs held ahead
+    # -- jobs held before their due time
 
     def _claim_ahead(self, worker: int, demand: Demand, lanes: str, after: int, until: int) -> list[Lease]:
         rows = lease_rows(self._database.write(sql.PICK_BETWEEN, (lanes, demand.ahead, after, until)))

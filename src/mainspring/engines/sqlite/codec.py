@@ -42,7 +42,7 @@ _parts = msgspec.json.Decoder(tuple[str | int, ...]).decode
 
 @lru_cache(CACHE_SIZE)
 def to_group(lane: int, limits: tuple[str, ...]) -> str | None:
-    """Return the name of the group of a job; None if it has no limits."""
+    """Return the name of the group of a job, made of lane and limits; None if the job has no limits."""
     return msgspec.json.encode((lane, *limits)).decode() if limits else None
 
 
@@ -62,7 +62,7 @@ def limits_of(group: str | None) -> tuple[str, ...]:
 
 @lru_cache(CACHE_SIZE)
 def takes_turns(group: str) -> bool:
-    """Return whether jobs of a group take turns with those of other groups."""
+    """Return whether the jobs of a group take turns with the jobs of other groups."""
     return is_fair(limits_of(group))
 
 
@@ -90,7 +90,7 @@ RECORD_COLUMNS = """j.id, l.type, l.queue, l.priority, j.status, j.due, j.create
 
 
 class Extras(msgspec.Struct, array_like=True, gc=False):
-    """Columns that only some jobs use."""
+    """The columns that only some jobs use, of one job."""
 
     ready: int
     sequence: str | None
@@ -100,7 +100,7 @@ class Extras(msgspec.Struct, array_like=True, gc=False):
 
 
 class LeaseRow(msgspec.Struct, array_like=True, gc=False):
-    """A claimed job, as a row."""
+    """A claimed job, as a database row."""
 
     seq: int
     id: str
@@ -114,16 +114,16 @@ class LeaseRow(msgspec.Struct, array_like=True, gc=False):
     crashes: int
     interruptions: int
     extras: Extras | int | None
-    """An integer is the number of its group, if the job uses no other of these columns; None: it uses none."""
+    """The rare columns of the job; only the number of its group if it uses no other; None if it uses none."""
 
     @property
     def ready(self) -> int:
-        """Time from which the job waits in line."""
+        """The instant from which the job waits in line."""
         return self.extras.ready if isinstance(self.extras, Extras) else self.due
 
     @property
     def grp(self) -> int | None:
-        """The number of its group."""
+        """The number of the job's group; None if it has none."""
         return self.extras.grp if isinstance(self.extras, Extras) else self.extras
 
 
@@ -141,7 +141,7 @@ numbers = msgspec.json.Decoder(list[int]).decode
 
 
 def to_json(batch: object) -> str:
-    """Encode a batch for `json_each`."""
+    """Encode a batch of rows as JSON text for `json_each`."""
     return encode(batch).decode()
 
 
@@ -156,12 +156,12 @@ def to_stored(data: bytes, codec: str | None) -> str | bytes:
 
 
 def to_bytes(value: Any) -> bytes:
-    """Convert a stored value back to a payload: text for JSON, a blob for other codecs."""
+    """Convert a stored value, text or a blob, back to a payload."""
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
 def to_optional_json(value: object) -> str | None:
-    """Encode a value for a JSON column of its own; None stays None."""
+    """Encode a value for a column with JSON text; None stays None."""
     return None if value is None else to_json(value)
 
 
@@ -171,7 +171,7 @@ def new_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
 
 
 def plain_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
-    """Encode jobs that have only arguments and a due time."""
+    """Encode jobs that have only arguments and a due time as a batch for `INSERT`."""
     return to_json(
         [
             (job.id, lane, job.due, to_text(job.payload, job.codec), job.codec)
@@ -201,12 +201,12 @@ def _new_row(job: NewJob, lane: int) -> tuple[Any, ...]:
 
 
 def equal_rows(jobs: Iterable[NewJob]) -> str:
-    """Encode jobs that differ only in id and payload."""
+    """Encode jobs that differ only in id and payload as a batch for `INSERT`."""
     return to_json({job.id: to_text(job.payload, job.codec) for job in jobs})
 
 
 def alike_rows(jobs: Iterable[NewJob], lane: int) -> str:
-    """Encode jobs that differ only in id, payload and keys."""
+    """Encode jobs that differ only in id, payload and keys as a batch for `INSERT`."""
     return to_json(
         [
             (
@@ -222,13 +222,13 @@ def alike_rows(jobs: Iterable[NewJob], lane: int) -> str:
 
 
 def shared_columns(job: NewJob) -> tuple[Any, ...]:
-    """Return the columns that are equal for jobs that are alike."""
+    """Return the columns that are the same for all jobs of an `alike_rows` batch."""
     headers, follow_up = to_optional_json(job.headers), to_optional_json(job.follow_up)
     return (int(job.steps_aside), job.expires, headers, follow_up)
 
 
 def are_alike(jobs: Sequence[NewJob]) -> bool:
-    """Return whether jobs differ only in id, payload and keys, as those of one submit do."""
+    """Return whether jobs differ only in id, payload and keys, like those of one submit."""
     first = _kind(jobs[0])
     if jobs[0].origin is not None or jobs[0].schedule is not None or jobs[0].due != jobs[-1].due:
         return False  # jobs of many submitters differ in due time, so they are not compared in full
@@ -261,7 +261,7 @@ def to_lease(
     *,
     is_started: bool,
 ) -> Lease:
-    """Convert a claimed row to a lease; `limits` has the buckets of groups, by number."""
+    """Convert a claimed row to a lease. `limits` has the buckets of each group, by group number."""
     queue, kind, priority, _ = lane
     payload = row.payload.encode() if row.codec == JsonSerializer.name else bytes.fromhex(row.payload)
     sequence = headers = follow_up = None
@@ -296,7 +296,7 @@ def to_lease(
 
 
 def completed_rows(outcomes: Sequence[Outcome]) -> str:
-    """Encode outcomes of kind COMPLETED, which have only a result."""
+    """Encode outcomes of kind COMPLETED, which only have a result, as a batch for `UPDATE`."""
     return to_json(
         [
             (
@@ -313,7 +313,7 @@ def completed_rows(outcomes: Sequence[Outcome]) -> str:
 
 
 def outcome_rows(outcomes: Sequence[Outcome], now: int) -> str:
-    """Encode outcomes of any kind."""
+    """Encode outcomes of any kind as a batch for `UPDATE`."""
     return to_json([_outcome_row(outcome, now) for outcome in outcomes])
 
 
@@ -339,7 +339,10 @@ def _outcome_row(outcome: Outcome, now: int) -> tuple[Any, ...]:
 
 
 def _attempt(outcome: Outcome, now: int) -> dict[str, Any] | None:
-    """Return the history entry of an unsuccessful attempt, else None; SQL adds its number and its start."""
+    """Return the history entry of an attempt that did not complete, else None.
+
+    SQL adds its number and its start.
+    """
     cause = Cause.DEPLOY if outcome.kind is OutcomeKind.INTERRUPTED else outcome.cause
     if cause is None:
         return None
@@ -347,7 +350,7 @@ def _attempt(outcome: Outcome, now: int) -> dict[str, Any] | None:
 
 
 def to_record(row: Sequence[Any]) -> JobRecord:
-    """Convert a row with `RECORD_COLUMNS` to a record."""
+    """Convert a database row with `RECORD_COLUMNS` to a job record."""
     return JobRecord(
         id=row[0],
         type=row[1],

@@ -1,4 +1,4 @@
-"""Executes commands on single jobs: cancel, reschedule, reopen, replay, edit, delete, regroup."""
+"""Executes commands on single jobs: cancel, reschedule, reopen, replay, edit, delete, change limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNIQUE_KEY_OF = "SELECT unique_key FROM jobs WHERE id = ?1"
 
 
 class Commands:
-    """Executes commands; for use inside a unit (one transaction)."""
+    """Executes commands on jobs. For use inside a unit (one transaction)."""
 
     def __init__(self, store: Store) -> None:
         self._database = store.database
@@ -99,7 +99,7 @@ class Commands:
     def _revive(self, command: Reopen | Replay, status: JobStatus) -> Changed:
         write = self._database.write
         replayed_as = write(sql.REPLAYED_AS, (command.id,))
-        if replayed_as is not None:  # the replay has taken over its work
+        if replayed_as is not None:  # the replay has taken over the work of this dead letter
             return Changed(False, status, replayed_as)
         if isinstance(command, Replay):
             self._replay(command)
@@ -139,7 +139,7 @@ class Commands:
 
 
 def _follow(command: Command, statuses: dict[str, JobStatus]) -> None:
-    """Update the statuses after a command, for the commands that follow it in the batch."""
+    """Update the cached statuses after a command, for the commands after it in the batch."""
     if isinstance(command, Reopen):
         statuses[command.id] = JobStatus.PENDING
     elif isinstance(command, Replay):

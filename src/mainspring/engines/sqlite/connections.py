@@ -34,7 +34,7 @@ _DATA_ERRORS = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Raise errors of SQLite that occur in the block as errors of Mainspring: see `translate`."""
+    """Convert errors of SQLite that the block raises to errors of Mainspring: see `translate`."""
     try:
         yield
     except apsw.Error as error:
@@ -68,7 +68,7 @@ def translate(error: apsw.Error, path: str) -> MainspringError:
         return EngineUnavailable(
             engine=engine,
             reason=f"another process held its lock for too long ({error})",
-            remedy="look for a stopped process or an open transaction on this file, and try again",
+            remedy="look for a suspended process or an open transaction on this file, and try again",
         )
     return EngineUnavailable(
         engine=engine,
@@ -83,22 +83,22 @@ STATEMENT_CACHE_SIZE = 200
 
 
 class ConnectionPool(Protocol):
-    """Opens and lends the connections to one database."""
+    """Opens the connections to one database, and lends them to threads."""
 
     def writer(self) -> AbstractContextManager[apsw.Connection]:
-        """Lend the writing connection."""
+        """Lend the connection for writing to this thread."""
 
     def reader(self) -> AbstractContextManager[apsw.Connection]:
-        """Lend a connection for reading."""
+        """Lend a connection for reading to this thread."""
 
     def dedicated(self, purpose: str) -> AbstractContextManager[apsw.Connection]:
-        """Lend the connection that is reserved for one purpose."""
+        """Lend the connection that is reserved for one purpose to this thread."""
 
     def temporary(self) -> AbstractContextManager[apsw.Connection]:
-        """Lend a connection for one use."""
+        """Lend a connection to this thread for one use."""
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections of the pool."""
 
 
 class FileConnectionPool:
@@ -132,7 +132,7 @@ class FileConnectionPool:
 
     @contextmanager
     def writer(self) -> Iterator[apsw.Connection]:
-        """Lend the writing connection; callers must hold a lock of their own, so one uses it at a time."""
+        """Lend the connection for writing. The caller must hold a lock, so that one thread uses it at a time."""
         with self._fork_lock:
             if self._writer is None:
                 self._writer = self._open_writer()
@@ -149,7 +149,7 @@ class FileConnectionPool:
 
     @contextmanager
     def reader(self) -> Iterator[apsw.Connection]:
-        """Lend a read-only connection to any thread."""
+        """Lend a read-only connection to the calling thread."""
         with self._fork_lock:
             try:
                 connection = self._readers.pop()
@@ -165,7 +165,7 @@ class FileConnectionPool:
 
     @contextmanager
     def dedicated(self, purpose: str) -> Iterator[apsw.Connection]:
-        """Lend the connection that is reserved for one purpose."""
+        """Lend the connection that is reserved for one purpose to the calling thread."""
         with self._fork_lock:
             connection = self._dedicated.get(purpose)
             if connection is None:
@@ -183,14 +183,14 @@ class FileConnectionPool:
                 connection.close()
 
     def close(self) -> None:
-        """Close all connections; they open again when used."""
+        """Close all connections. They are opened again at their next use."""
         self.suspend()
         self.resume()
 
     # -- forks
 
     def suspend(self) -> None:
-        """Block further threads, wait until no thread uses a connection, and close all connections."""
+        """Let no other thread use a connection, wait until none does, and close all connections."""
         self._fork_lock.acquire_exclusive()
         for connection in (self._writer, *self._readers, *self._dedicated.values()):
             if connection is not None:
@@ -205,19 +205,19 @@ class FileConnectionPool:
         self._fork_lock.release_exclusive()
 
     def resume_in_child(self) -> None:
-        """Do nothing: the child opens connections of its own with another pool."""
+        """Do nothing: a forked child opens its own connections with another pool."""
 
 
 class _ForkLock:
     """A shared-exclusive lock: threads that use a connection share it, a fork acquires it exclusively.
 
-    Several exclusive holders do not exclude each other: forks and `close` may overlap.
+    Several exclusive holders do not exclude each other, because forks and `close` may overlap.
     """
 
     def __init__(self) -> None:
-        self._changed = Condition()  # guards everything below
-        self._shared = 0  # threads that use a connection
-        self._exclusive = 0  # callers of `acquire_exclusive`
+        self._changed = Condition()  # guards the following attributes
+        self._shared = 0  # how many threads use a connection
+        self._exclusive = 0  # how many callers of `acquire_exclusive` have not released the lock
 
     def __enter__(self) -> None:
         with self._changed:
@@ -232,14 +232,14 @@ class _ForkLock:
                 self._changed.notify_all()
 
     def acquire_exclusive(self) -> None:
-        """Block further threads, and wait until none shares the lock."""
+        """Let no other thread share the lock, and wait until none does."""
         with self._changed:
             self._exclusive += 1
             while self._shared:
                 self._changed.wait()
 
     def release_exclusive(self) -> None:
-        """Undo one `acquire_exclusive`; threads may share the lock when each is undone."""
+        """Undo one `acquire_exclusive`. Threads may share the lock again when all are undone."""
         with self._changed:
             self._exclusive -= 1
             self._changed.notify_all()
@@ -249,7 +249,7 @@ class Suspendable(Protocol):
     """A pool of connections that no thread may use during a fork."""
 
     def suspend(self) -> None:
-        """Block further threads, and wait until no thread uses a connection."""
+        """Let no other thread use a connection, and wait until none does."""
 
     def resume(self) -> None:
         """Undo one `suspend`."""
@@ -259,11 +259,11 @@ class Suspendable(Protocol):
 
 
 _all: WeakSet[Suspendable] = WeakSet()  # global, because a fork affects the whole process
-_forking = local()  # `pools`: those that the thread has suspended for its fork
+_forking = local()  # `pools` has those that the forking thread has suspended
 
 
 def suspend_for_forks(pool: Suspendable) -> None:
-    """Suspend a pool during every fork of this process.
+    """Suspend a pool of connections during every fork of this process.
 
     A thread inside a call of SQLite may hold mutexes of SQLite, which the child would wait for forever.
     """
@@ -271,7 +271,7 @@ def suspend_for_forks(pool: Suspendable) -> None:
 
 
 def _before_fork() -> None:
-    _forking.pools = sorted(_all, key=id)  # two threads that fork suspend them in the same order
+    _forking.pools = sorted(_all, key=id)  # in the same order for all threads that fork
     for pool in _forking.pools:
         pool.suspend()
 
@@ -293,29 +293,33 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-CHECKPOINT_PAGES = 1_000  # of the log since the last request
+CHECKPOINT_PAGES = 1_000  # how many pages the log may grow until the next request
 # SQLite cannot restart a log that is written without a pause. When it is this long, the writing thread runs the
 # checkpoint itself; the checkpoint thread has left it little to copy.
 OVERDUE_PAGES = 4_000
 
 
 class Checkpointer:
-    """Runs checkpoints in a thread of its own when the write-ahead log has grown."""
+    """Runs checkpoints in a separate thread when the write-ahead log has grown."""
 
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
-        self._changed = Condition()  # guards everything below
+        self._changed = Condition()  # guards the following attributes
         self._thread: Thread | None = None
         self._is_requested = False
         self._is_closed = False
         self._requested_at = 0
 
     def after_write(self, connection: apsw.Connection, _schema: str, pages: int) -> int:
-        """Request a checkpoint if the log is long. SQLite calls this after each commit, with the log's length."""
+        """Request a checkpoint if the log is long.
+
+        SQLite calls this after each commit, with the length of the log.
+        """
         if pages < self._requested_at:  # SQLite has restarted the log
             self._requested_at = 0
         if pages >= OVERDUE_PAGES:
-            with suppress(apsw.Error):  # a reader or another checkpoint blocks it; the next commit retries
+            # a reader or another checkpoint blocks this one; the next commit tries again
+            with suppress(apsw.Error):
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         elif pages - self._requested_at >= CHECKPOINT_PAGES:
             self._requested_at = pages
@@ -333,7 +337,7 @@ class Checkpointer:
             self._changed.notify()
 
     def close(self) -> None:
-        """End the thread and wait for it."""
+        """End the checkpoint thread and wait for it."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()

@@ -1,4 +1,4 @@
-"""Event log: stores events in the transaction that causes them, only while there is a listener."""
+"""The event log: stores events in the transaction that causes them, but only while a client listens."""
 
 from __future__ import annotations
 
@@ -70,29 +70,29 @@ _rows = msgspec.json.Decoder(list[tuple[int, EventKind, int, str, str, str, str 
 
 
 class EventWriter:
-    """Writes events to the log; for use inside a unit (one transaction)."""
+    """Writes events to the event log. For use inside a unit (one transaction)."""
 
     def __init__(self, database: Database, now: Callable[[], int]) -> None:
         self._database = database
         self._now = now
         self.is_followed = False
-        """The last result of `has_listener`; any thread may read it."""
+        """Whether a client listened at the last call of `has_listener`. Any thread may read it."""
 
     def has_listener(self) -> bool:
-        """Return whether there is a listener."""
+        """Return whether a client listens for events."""
         self.is_followed = bool(self._database.write(HAS_LISTENER, (self._now(),)))
         return self.is_followed
 
     def defer_started(self, ids: list[str]) -> None:
-        """Store the `started` events of committed starts, if there is a listener; `write_started` shows them."""
+        """Store the `started` events of committed starts. Readers see them after `write_started`."""
         if ids and self.has_listener():
             self._database.write(DEFER_STARTED, (to_json(ids), self._now()))
 
     def write_started(self, starts: list[tuple[str, int | None]], ended: Iterable[str] = ()) -> None:
-        """Write the `started` events of attempts, given by id and time, unless they were written before.
+        """Publish the `started` events of attempts, given by job id and time, unless they were published before.
 
         The jobs in `ended`, which include those handed back, get no `started` event any more. The caller has
-        checked that there is a listener.
+        checked that a client listens.
         """
         began = dict(starts)  # a batch may have several reports of a job
         if began:
@@ -102,23 +102,23 @@ class EventWriter:
             self._database.write(DELETE_DEFERRED, (to_json(list(finished)),))
 
     def write(self, events: Iterable[Event]) -> None:
-        """Write events; the caller has checked that there is a listener."""
+        """Write events. The caller has checked that a client listens."""
         batch = [(e.kind, e.at, e.id, e.type, e.queue, e.note) for e in events]
         if batch:
             self._database.write(WRITE, (to_json(batch),))
 
     def write_for(self, ids: list[str], kind: EventKind, note: str | None = None) -> None:
-        """Write the same event for several jobs, if there is a listener."""
+        """Write the same event for several jobs, if a client listens."""
         if ids and self.has_listener():
             self._database.write(WRITE_FOR, (to_json(ids), kind.value, self._now(), note))
 
     def write_states(self, ids: list[str], pending: EventKind) -> None:
-        """Write the events of jobs by their state, `pending` for PENDING ones, if there is a listener."""
+        """Write the event that fits the status of each job, `pending` for PENDING jobs, if a client listens."""
         if ids and self.has_listener():
             self._database.write(WRITE_STATES, (to_json(ids), pending.value, self._now()))
 
     def write_outcomes(self, outcomes: Iterable[Outcome]) -> None:
-        """Write the events of outcomes, if there is a listener."""
+        """Write the events of outcomes, if a client listens."""
         if not self.has_listener():
             return
         outcomes = list(outcomes)
@@ -138,23 +138,23 @@ class EventWriter:
         self.write(events)
 
     def prune(self) -> None:
-        """Delete all events if there is no listener, and all but the latest `MAX_EVENTS` otherwise."""
+        """Delete all events if no client listens; otherwise all but the latest `MAX_EVENTS`."""
         self._database.write(DELETE_WITHOUT_LISTENER, (self._now(),))
         self._database.write(DELETE_OLD, (MAX_EVENTS,))
 
     def listen(self, until: int) -> str:
-        """Record a listener until a time; return the position after which its events begin."""
+        """Record that a client listens until a time; return the position after which its events begin."""
         self._database.write(LISTEN, (until, self._now()))
         self._database.write(DELETE_OLD, (MAX_EVENTS,))
         return str(self._database.write(LAST_POSITION))
 
 
 def read_events(connection: apsw.Connection, after: str, limit: int) -> EventPage:
-    """Read the events after a position, on a read-only connection."""
+    """Read at most `limit` events after a position, on a read-only connection."""
     rows = _rows(connection.execute(READ, (int(after), limit)).get)
     return EventPage([Event(*row[1:]) for row in rows], str(rows[-1][0]) if rows else after)
 
 
 def first_line(error: str | None) -> str | None:
-    """Return the first line of an error: what happened, without the traceback."""
+    """Return the first line of an error text: the description without the traceback."""
     return None if error is None else error.partition("\n")[0]

@@ -39,7 +39,7 @@ _states = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 
 
 def situation_of(connection: apsw.Connection, job_id: str, now: int) -> Situation | None:
-    """Return the reasons that keep a job from running; None if there is no such job."""
+    """Return the facts that keep a job from running; None if there is no such job."""
 
     def read(sql: str, *bindings: Any) -> Any:
         return connection.execute(sql, bindings).get
@@ -72,8 +72,8 @@ def _refusal(read: Any, record: JobRecord, now: int) -> Refusal | None:
     return Admission(limits, states, now).admit(record.limits)
 
 
-MOST_HEADS = 2_000  # to read, in all lanes together
-FEWEST_HEADS = 2  # to read in each lane that has any
+MOST_HEADS = 2_000  # how many heads are read in all lanes together
+FEWEST_HEADS = 2  # how many heads are read in each lane that has any
 
 # index and condition; ?1 now, ?2 the most to count, ?3 whether suspects are left out
 _DUE = """SELECT seq FROM jobs INDEXED BY {index}
@@ -116,7 +116,7 @@ BOUND = _both(
 
 
 class HeadRow(msgspec.Struct, array_like=True, gc=False):
-    """The head of a sequence or a group, as a row."""
+    """The head (first job) of a sequence or a group, as a database row."""
 
     type: str
     queue: str
@@ -128,7 +128,7 @@ class HeadRow(msgspec.Struct, array_like=True, gc=False):
 
 
 class _FirstRow(LaneHead, array_like=True, frozen=True, gc=False):
-    """The first job of a lane, as a row."""
+    """The first job of a lane, as a database row."""
 
 
 _circumstances = msgspec.json.Decoder(tuple[int, int]).decode
@@ -137,7 +137,7 @@ _heads = msgspec.json.Decoder(list[HeadRow]).decode
 
 
 def find_waiting(store: Store, now: int) -> tuple[WaitingJobs, ...]:
-    """Return the due jobs that could start; for use inside a unit (one transaction)."""
+    """Return the due jobs that could start. For use inside a unit (one transaction)."""
     write = store.database.write
     is_suspect_running, lanes = _circumstances(write(CIRCUMSTANCES, (now,)))
     firsts: list[LaneHead] = list(_firsts(write(PLAIN, (now, MAX_COUNTED, is_suspect_running))))

@@ -33,8 +33,8 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import to_instant
 
 BUSY_TIMEOUT_SECONDS = 30.0
-MAX_OCCURRENCES = 100  # of each schedule
-MAX_PAGE_BYTES = 16_000_000  # payloads in one page of jobs
+MAX_OCCURRENCES = 100  # how many occurrences of each schedule are exported
+MAX_PAGE_BYTES = 16_000_000  # how many bytes of payloads one page of jobs has
 NO_WORKER = 0  # no worker has this number, so `OTHERS` lists all workers
 
 CREATE_MOVE_TABLE = """
@@ -82,7 +82,7 @@ RATES = "SELECT bucket, full_at FROM rates"
 
 
 class MoveRecord(Struct, frozen=True):
-    """The record of a move in the file whose jobs move."""
+    """The record of a migration, in the file whose jobs are moved."""
 
     id: str
     target: str
@@ -94,7 +94,7 @@ class MoveRecord(Struct, frozen=True):
 
 
 class SqliteExport:
-    """A SQLite file whose jobs are moved to another store. For one thread."""
+    """A SQLite file whose jobs are moved to another store. Only one thread uses it."""
 
     def __init__(self, path: str | Path, *, clock: Clock | None = None, probe: Probe | None = None) -> None:
         self.path = str(Path(path).resolve())
@@ -113,14 +113,14 @@ class SqliteExport:
 
     @property
     def description(self) -> str:
-        """Return the name of the file for messages."""
+        """A description of the file, for messages."""
         return f"SQLite file {self.path}"
 
     def _now(self) -> int:
         return to_instant(self._clock.now(), "now")
 
     def open(self) -> None:
-        """Open the file, whether or not it is marked."""
+        """Open the file, whether or not it is marked as moved."""
         try:
             self._database.open()
         except StoreMoved:  # another process marked it between the check for the mark and the opening
@@ -134,7 +134,7 @@ class SqliteExport:
     # -- the mark
 
     def move(self) -> MoveRecord | None:
-        """Return the record of the move; None if no move has begun."""
+        """Return the record of the migration; None if none has begun."""
         with self._database.reader() as connection:
             if not is_moved(connection):
                 return None
@@ -144,7 +144,7 @@ class SqliteExport:
             return MoveRecord(move_id, target, since, last, bool(has_receipt), bool(is_being_undone), finished)
 
     def begin(self, move_id: str, target: str) -> None:
-        """Mark the file and rescue the jobs of dead workers; raise `EngineUnavailable` if a worker is alive.
+        """Mark the file as moved and rescue the jobs of dead workers; raise `EngineUnavailable` if a worker lives.
 
         If another process has marked the file already, its mark stays.
         """
@@ -161,12 +161,12 @@ class SqliteExport:
             self._worker_files.remove(worker)
 
     def live_workers(self) -> list[str]:
-        """Return the names, host and process, of the workers that are alive on the file."""
+        """Return the names (host and process) of the workers that are alive on the file."""
         with self._database.unit(durable=False):
             return self._names(self._split_workers()[0])
 
     def _require_no_workers(self) -> list[int]:
-        """Return the dead workers; raise `EngineUnavailable` if a worker is alive."""
+        """Return the numbers of the dead workers; raise `EngineUnavailable` if a worker is alive."""
         live, dead = self._split_workers()
         if live:
             raise EngineUnavailable(
@@ -189,7 +189,7 @@ class SqliteExport:
     def _is_dead(self, worker: int, heartbeat: int) -> bool:
         if self._worker_files.has_lock_file(worker):
             return self._worker_files.is_dead(worker)
-        return heartbeat + STALE < self._now()  # its lock file is on another machine, or this system has none
+        return heartbeat + STALE < self._now()  # the lock file is on another machine, or this system has none
 
     def _require_no_running_jobs(self) -> None:
         running: int = self._database.write(RUNNING)
@@ -201,15 +201,15 @@ class SqliteExport:
             )
 
     def record_receipt(self) -> None:
-        """Record that the target has a receipt; a move that is resumed must find it."""
+        """Record that the target has a checkpoint of this migration. A resumed migration must find it there."""
         self._record(RECORD_RECEIPT)
 
     def record_undo(self) -> None:
-        """Record that the move is being undone."""
+        """Record that the migration is being undone."""
         self._record(RECORD_UNDO)
 
     def finish(self) -> None:
-        """Record that the target has all jobs."""
+        """Record that the target has all jobs: the migration is finished."""
         self._record(RECORD_END, (self._now(),))
 
     def _record(self, statement: str, bindings: tuple[Any, ...] = ()) -> None:
@@ -217,7 +217,7 @@ class SqliteExport:
             self._database.write(statement, bindings)
 
     def unmark(self) -> None:
-        """Remove the mark: all processes may use the file again, as it was when it was marked."""
+        """Remove the mark, so that all processes may use the file again."""
         with self._database.unit(durable=True):
             if self._is_marked():
                 self._database.write(DROP_MOVE_TABLE)
@@ -229,12 +229,12 @@ class SqliteExport:
     # -- reading
 
     def counts(self) -> dict[JobStatus, int]:
-        """Count jobs by state, replayed dead letters included, because they move, too."""
+        """Count jobs by status. Replayed dead letters are included, because they move, too."""
         with self._database.reader() as connection:
             return count_all(connection, queue=None, type_=None)
 
     def jobs(self, after: int, limit: int) -> list[MigratedJob]:
-        """Return the next PENDING jobs and dead letters, in the order of submission."""
+        """Return the next PENDING jobs and dead letters after a place, in the order of submission."""
         found: list[MigratedJob] = []
         size = 0
         with (
@@ -249,12 +249,12 @@ class SqliteExport:
         return found
 
     def count_jobs_until(self, place: int) -> int:
-        """Count the jobs that move, up to a place in the order of submission."""
+        """Count the jobs to move, up to a place in the order of submission."""
         with self._database.reader() as connection:
             return int(connection.execute(COUNT_JOBS_UNTIL, (place,)).get)
 
     def largest_job(self) -> tuple[str, int] | None:
-        """Return the id and the size in bytes of the largest job that moves."""
+        """Return the id and the size in bytes of the largest job to move; None if there is none."""
         with self._database.reader() as connection:
             found: Any = connection.execute(LARGEST_JOB).fetchone()
             return None if found is None else (found[0], found[1])
@@ -277,7 +277,7 @@ class SqliteExport:
             return int(connection.execute("SELECT count(*) FROM schedules").get)
 
     def settings(self) -> MigratedSettings:
-        """Return the paused queues, the limits and the state of rates."""
+        """Return the paused queues, the limits and the state of rate limits."""
         with self._database.reader() as connection:
             paused = sorted(strings(connection.execute(waiting_statements.PAUSED_QUEUES).get))
             rates: Any = connection.execute(RATES).fetchall()

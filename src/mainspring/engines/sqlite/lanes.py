@@ -1,4 +1,4 @@
-"""LaneCache: a number for each combination of queue, job type and priority, cached so that claims need no join."""
+"""The cache of lanes. A lane is a number for a queue, job type and priority, so that claims need no join."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _lane_rows = msgspec.json.Decoder(list[tuple[int, str, str, int, int]]).decode
 
 
 class Lane(NamedTuple):
-    """Queue, job type and priority that the jobs of one lane share."""
+    """A lane: the queue, job type and priority that its jobs share."""
 
     queue: str
     type: str
     priority: int
     exact: int
-    """1: its jobs have a sequence or limits, and no worker holds them ahead of their due time."""
+    """1 if the jobs have a sequence or limits. No worker holds such jobs before their due time."""
 
 
 def lane_of(job: NewJob | Lease) -> Lane:
@@ -33,12 +33,12 @@ def lane_of(job: NewJob | Lease) -> Lane:
 
 
 def paused_queues(database: Database) -> frozenset[str]:
-    """Return the paused queues, from which no jobs start; for use inside a unit (one transaction)."""
+    """Return the paused queues, whose jobs do not start. For use inside a unit (one transaction)."""
     return frozenset(strings(database.write(waiting_statements.PAUSED_QUEUES)))
 
 
 class LaneCache:
-    """Cache of the lanes of one store. LaneCache are never deleted, so what was read stays valid."""
+    """The cache of the lanes of one store. Lanes are never deleted, so a cached lane stays valid."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -49,7 +49,7 @@ class LaneCache:
         self._paused: frozenset[str] = frozenset()
 
     def numbers(self, wanted: Iterable[Lane]) -> dict[Lane, int]:
-        """Return lane numbers by lane, after creating missing lanes in the current unit (one transaction)."""
+        """Return the numbers of lanes. Missing lanes are created in the current unit (one transaction)."""
         missing = [lane for lane in wanted if lane not in self._numbers]
         if missing:
             for lane in missing:
@@ -58,19 +58,20 @@ class LaneCache:
         return self._numbers
 
     def number(self, lane: Lane) -> int:
-        """Return the number of a lane, which is created in the current unit if it is missing."""
+        """Return the number of a lane. A missing lane is created in the current unit (one transaction)."""
         found = self._numbers.get(lane)
         return self.numbers([lane])[lane] if found is None else found
 
     def lane_under(self, job_id: str, limits: tuple[str, ...]) -> int:
-        """Return the number of the lane that a stored job would have under other limits."""
+        """Return the number of the lane to which a stored job would belong if it had these limits."""
         queue, kind, priority, sequence = self._database.write(sql.KIND_OF, (job_id,))
         return self.number(Lane(queue, kind, priority, int(sequence is not None or bool(limits))))
 
     def matching(self, types: tuple[str, ...], queues: tuple[str, ...] | None) -> tuple[str, str]:
-        """Return lanes of these types and queues, with head starts: all, and those whose jobs may be held ahead.
+        """Return two batches of lanes for a claim: all, and those whose jobs may be held before they are due.
 
-        Each is a batch, empty if there is none. LaneCache of paused queues are left out.
+        The lanes are those of the given types and queues, without paused queues, each with the head start of its
+        priority. A batch is JSON text, empty if there are no lanes.
         """
         version = self._database.write(sql.LANES_VERSION)
         if version != self._version:
@@ -95,7 +96,7 @@ class LaneCache:
         return self._lanes[number]
 
     def forget(self) -> None:
-        """Drop the cache: what was read may have been rolled back."""
+        """Clear the cache, because a rollback may have removed lanes."""
         self._numbers.clear()
         self._lanes.clear()
         self._batches.clear()

@@ -32,7 +32,7 @@ def read_limits(connection: apsw.Connection) -> list[PutLimit]:
 
 
 class LimitCache:
-    """Cache of the limits of all families; for use inside a unit (one transaction)."""
+    """The cache of all limits, by family. For use inside a unit (one transaction)."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -41,7 +41,7 @@ class LimitCache:
         self._limits: dict[str, Limit] = {}
 
     def all(self) -> dict[str, Limit]:
-        """Return all limits, in a new mapping after a change."""
+        """Return all limits by family. After a change, this is a new mapping."""
         if self._database.version != self._content:
             version = self._database.write(sql.SETTINGS_VERSION)
             if version != self._version:
@@ -52,7 +52,7 @@ class LimitCache:
         return self._limits
 
     def forget(self) -> None:
-        """Drop the cache: what was read may have been rolled back."""
+        """Clear the cache, because a rollback may have undone a change of limits."""
         self._content = self._version = None
 
 
@@ -67,7 +67,7 @@ class _CachedBucket(BucketState, gc=False):
 
 
 class BucketCounts:
-    """Counts running jobs and tokens for each bucket; for use inside a unit."""
+    """Counts running jobs and tokens for each bucket. For use inside a unit (one transaction)."""
 
     def __init__(self, database: Database, limits: LimitCache, now: Callable[[], int]) -> None:
         self._database = database
@@ -77,14 +77,15 @@ class BucketCounts:
         self._states: dict[str, _CachedBucket] = {}
         self._gates: dict[int, CombinedLimit] = {}  # by group number
         self._admission = Admission({}, {}, 0)
-        self._is_counting = False  # whether this unit counts, and so writes the counts before it commits
+        # whether this unit counts jobs, so that it must write the counts before it commits
+        self._is_counting = False
 
     # -- counting
 
     def begin(
         self, groups: Iterable[int], limits: Mapping[int, tuple[str, ...]]
     ) -> tuple[Admission, dict[int, CombinedLimit]]:
-        """Return the admission, and the gates by group number; `limits` has the buckets by group number."""
+        """Return an `Admission`, and the combined limit by group; `limits` has the buckets by group number."""
         self._write_before_commit()
         self._refresh()
         admission, gates = self._admission, self._gates
@@ -96,14 +97,17 @@ class BucketCounts:
         return admission, gates
 
     def dry_run(self, buckets: Collection[str]) -> Admission:
-        """Return an admission for a copy of these buckets; what it counts is discarded."""
+        """Return an `Admission` for a copy of these buckets. Its counts are discarded."""
         self._read(buckets)
         states = self._states
         copies = {bucket: BucketState(states[bucket].running, states[bucket].full_at) for bucket in buckets}
         return Admission(self._limits.all(), copies, self._now())
 
     def release(self, jobs: Mapping[tuple[str, ...], int]) -> None:
-        """Subtract jobs that no longer run from their buckets; `jobs` has their number by buckets."""
+        """Subtract jobs that no longer run from their buckets.
+
+        `jobs` has the number of jobs for each set of buckets.
+        """
         self._write_before_commit()
         self._read(bucket for limits in jobs for bucket in limits)
         gates = self._admission.limit_for
@@ -116,14 +120,14 @@ class BucketCounts:
             self._database.before_commit(self.write)
 
     def _refresh(self) -> None:
-        """Drop the counts if another process has changed the file."""
+        """Clear the cached counts if another process has changed the file."""
         if self._version != self._database.version:
             self.forget()
             self._version = self._database.version
             self._admission = Admission(self._limits.all(), {}, 0)
 
     def _read(self, buckets: Iterable[str]) -> None:
-        """Read the states of buckets that are not in memory yet."""
+        """Read the states of those buckets that are not cached yet."""
         self._refresh()
         known = self._states
         unknown = {bucket for bucket in buckets if bucket not in known}
@@ -156,7 +160,7 @@ class BucketCounts:
             self.forget()
 
     def forget(self) -> None:
-        """Drop the counts, which may have been rolled back; the next use reads them again."""
+        """Clear the cached counts, because they may have been rolled back. The next use reads them again."""
         self._is_counting = False
         self._version = None
         self._states = {}
@@ -164,14 +168,14 @@ class BucketCounts:
         self._admission = Admission({}, {}, 0)
 
     def _flush(self) -> None:
-        """Write the counts to the file and drop the cache: the caller is about to change them in the file."""
+        """Write the counts to the file and clear the cache, because the caller will change them in the file."""
         self.write()
         self.forget()
 
     # -- when limits change
 
     def recount(self, family: str) -> None:
-        """Recount the running jobs in the buckets of a family: its limit has changed, and perhaps its kind."""
+        """Count the running jobs in the buckets of a family again, because its limit has changed."""
         self._flush()
         bounds = family_bounds(family)
         self._database.write(sql.DELETE_COUNTS, bounds)
@@ -180,22 +184,22 @@ class BucketCounts:
             self._database.write(sql.RECOUNT, bounds)
 
     def change_rate(self, family: str, before: Limit, after: Limit) -> None:
-        """Keep the number of missing tokens in the buckets of a family; they are refilled at the new rate."""
+        """Refill the missing tokens in the buckets of a family at a new rate."""
         self._flush()
         bounds = family_bounds(family)
         self._database.write(sql.CHANGE_RATE, (*bounds, self._now(), before.interval, after.interval))
 
     def delete_rates(self, family: str) -> None:
-        """Delete the token counts of a family: it has no limit any more, so no tokens are missing."""
+        """Delete the token counts of a family, because it has no rate limit any more."""
         self._flush()
         self._database.write(sql.DELETE_RATES, family_bounds(family))
 
     def cap_missing_tokens(self, now: int) -> None:
-        """Cap the missing tokens of each bucket at its capacity: the clock was set back."""
+        """Cap the missing tokens of each bucket at its capacity, because the clock was set back."""
         self._flush()
         self._database.write(sql.CAP_MISSING_TOKENS, (now,))
 
 
 def family_bounds(family: str) -> tuple[str, str]:
-    """Return the bounds of the bucket names of a family; the upper bound is not included."""
+    """Return the lower and the upper bound of the bucket names of a family. The upper bound is excluded."""
     return f"{family}{SEPARATOR}", f"{family}{chr(ord(SEPARATOR) + 1)}"

@@ -1,8 +1,8 @@
 """A file lock that reserves a file for one process: `ProcessLock`.
 
-It is a `flock` lock on a lock file, which stays. The kernel frees the lock when its holder dies, however it dies.
-The content of the lock file is the mark that Mainspring made the file beside it: a marked file may be deleted even
-if it cannot be read any more.
+It is a `flock` lock on a lock file, which is never deleted. The kernel frees the lock when the process that holds
+it dies. The lock file contains a mark that Mainspring made the file beside it: such a file may be deleted even if
+it cannot be read any more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ except ImportError:  # Windows: each process needs a projection path of its own
 
 
 class ProcessLock:
-    """The lock that lets one process at a time use a file. `path` is that file, `name` its name in errors."""
+    """The lock that lets one process at a time use the file `path`. Errors call the file `name`."""
 
     def __init__(self, path: str, *, name: str) -> None:
         self._path = f"{path}-lock"
@@ -32,11 +32,11 @@ class ProcessLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process holds the lock; a forked child does not."""
+        """Whether this process holds the lock. A forked child does not hold the lock of its parent."""
         return self._descriptor is not None
 
     def acquire(self) -> None:
-        """Acquire the lock; raise `EngineUnavailable`, with the holder, if another process has it."""
+        """Acquire the lock; raise `EngineUnavailable`, which names the holder, if another process has it."""
         if self._descriptor is not None:
             return
         try:
@@ -71,12 +71,12 @@ class ProcessLock:
 
     @property
     def is_marked(self) -> bool:
-        """Whether the lock file has the mark that Mainspring made the file beside it."""
+        """Whether the lock file contains the mark that Mainspring made the file beside it."""
         assert self._descriptor is not None, "not acquired"
         return os.fstat(self._descriptor).st_size > 0
 
     def mark(self) -> None:
-        """Write the mark, with the id of this process as the holder."""
+        """Write the mark into the lock file, with the id of this process as the holder."""
         assert self._descriptor is not None, "not acquired"
         # Overwritten in place and always of the same length: the mark must never be missing, even for a moment.
         os.pwrite(self._descriptor, f"process {os.getpid()}".ljust(40).encode() + b"\n", 0)
@@ -89,7 +89,7 @@ class ProcessLock:
         self.forget()
 
     def forget(self) -> None:
-        """Close the descriptor without unlocking: in a forked child, an unlock would free the parent's lock."""
+        """Close the lock file without unlocking it: in a forked child, an unlock would free the parent's lock."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with suppress(OSError):
@@ -100,7 +100,7 @@ _all: WeakSet[ProcessLock] = WeakSet()  # global, because a fork affects the who
 
 
 def _release_after_fork() -> None:
-    """Close the inherited descriptors in a forked child; otherwise the lock would outlive the parent."""
+    """Close the inherited lock files in a forked child. Otherwise the child would keep the parent's lock."""
     for lock in list(_all):
         lock.forget()
     _all.clear()

@@ -1,6 +1,6 @@
-"""Projection: a copy of all jobs in a local file, for engines whose own store cannot list and count.
+"""The projection: a copy of all jobs in a local file, for engines whose own store cannot list and count jobs.
 
-The tables and the queries are those of the SQLite engine, so lists and counts are the same. See `jobs.projecting`.
+The tables and the queries are those of the SQLite engine, so lists and counts are the same. See `jobs.projection`.
 Columns that only claims use keep their defaults: nothing is claimed from a projection. Two processes may submit in
 the same instant and give two jobs the same place in the order of submission. Then the job that arrives later moves
 to the next free place, and stays there while both exist.
@@ -135,12 +135,12 @@ def lane_of_record(record: JobRecord) -> Lane:
 
 
 def projected_rows(rows: Iterable[tuple[int, int, JobRecord]]) -> str:
-    """Encode places, lanes and records as a batch for `PUT`."""
+    """Encode jobs with their places and lanes as a batch for `PUT`."""
     return to_json([_row(place, lane, record) for place, lane, record in rows])
 
 
 def projected_groups(rows: Iterable[tuple[int, int, JobRecord]]) -> str | None:
-    """Encode the groups of records as a batch for `PUT_GROUPS`; return None if there are none."""
+    """Encode the groups of these jobs as a batch for `PUT_GROUPS`; None if there are none."""
     groups = {group for _, lane, record in rows if (group := to_group(lane, record.limits)) is not None}
     return to_json([(number_of(group), group) for group in groups]) if groups else None
 
@@ -190,7 +190,7 @@ CACHE_KIB = 16_384
 CHECKPOINT_PAGES = 4_000  # many, so that pages which change often are copied into the file less often
 FILES = ("", "-wal", "-shm", "-journal")  # in this order: without the first, SQLite ignores the others
 MAX_AGE_SECONDS = 6 * 24 * 3_600
-"""A store keeps records of deletions for a week. An older projection cannot be updated and is rebuilt."""
+"""The age from which a projection is rebuilt: the store keeps records of deletions for only a week."""
 INDEXES_FOR_READING = ("jobs_by_id", "jobs_by_lane")
 
 OWN_TABLES = """
@@ -209,16 +209,16 @@ LANES = "SELECT queue, type, priority, exact, id FROM lanes"
 INDEXES = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
 
 VERSION = crc32("".join((*MIGRATIONS, OWN_TABLES, *INDEXES_FOR_READING)).encode()) & 0x7FFF_FFFF
-"""Checksum of the tables, which changes with them."""
+"""A checksum of the table definitions. A projection with another checksum is rebuilt."""
 
 logger = logging.getLogger("mainspring.sqlite")
 
 
 class SqliteProjection:
-    """Lists and counts jobs in a local file. Any thread may read; one thread calls the other methods."""
+    """A projection in a local SQLite file. Any thread may read it; one thread calls the other methods."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = os.path.realpath(path)  # processes that open it by a symlink must find the same lock
+        self.path = os.path.realpath(path)  # a process that opens the file by a symlink must find the same lock
         self._lock = ProcessLock(self.path, name=self.description)
         self._connections = FileConnectionPool(
             self.path, busy_timeout_ms=BUSY_TIMEOUT_MS, prepare_writer=_prepare, on_close=_nothing
@@ -247,7 +247,7 @@ class SqliteProjection:
         return position
 
     def _resume(self) -> int:
-        """Return the position of a file that can be used; otherwise create it again and return 0."""
+        """Open the existing file and return its position; if it cannot be used, create it again and return 0."""
         if Path(self.path).is_dir():
             raise EngineUnavailable(
                 engine=self.description, reason="it is a directory", remedy="name a file inside of it"
@@ -262,7 +262,7 @@ class SqliteProjection:
         return position
 
     def _inspect(self) -> tuple[str | None, int]:
-        """Return why the file cannot be used (else None), and the position up to which it is complete."""
+        """Return why the file cannot be used (None if it can), and the position up to which it is complete."""
         try:
             with self._connections.temporary() as connection:
                 self._require_projection(connection)
@@ -274,7 +274,7 @@ class SqliteProjection:
             return f"it is damaged ({error})", 0
 
     def _require_projection(self, connection: apsw.Connection) -> None:
-        """Raise `StoreCorrupt` if the file is another kind of database: it must not be deleted."""
+        """Raise `StoreCorrupt` if the file is another kind of database, which must not be deleted."""
         application = connection.pragma("application_id")
         is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
         if application != APPLICATION_ID and not (is_empty and application == 0):
@@ -367,7 +367,7 @@ class SqliteProjection:
                 yield writer
                 writer.execute("COMMIT")
             except BaseException:
-                self._lanes.clear()  # the rollback may have removed some of them
+                self._lanes.clear()  # the rollback may have removed some lanes
                 if writer.in_transaction:
                     writer.execute("ROLLBACK")
                 raise
@@ -390,7 +390,7 @@ class SqliteProjection:
     def _reader(self) -> Iterator[apsw.Connection]:
         self._require_open()
         with self._translated(), self._connections.reader() as connection:
-            self._require_open()  # it may have been closed while this thread waited for a connection
+            self._require_open()  # the projection may have been closed while this thread waited for a connection
             yield connection
 
     def _require_open(self) -> None:
@@ -399,7 +399,7 @@ class SqliteProjection:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Raise errors of SQLite that occur in the block as errors of Mainspring that name a remedy."""
+        """Convert errors of SQLite that the block raises to errors of Mainspring that name a remedy."""
         try:
             yield
         except (apsw.NotADBError, apsw.CorruptError) as error:

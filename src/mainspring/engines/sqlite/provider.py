@@ -1,6 +1,6 @@
-"""Engine providers for `sqlite:///path`, jobs in one SQLite file, and `memory://`, jobs in process memory.
+"""The engine providers for `sqlite:///path` (jobs in one SQLite file) and `memory://` (jobs in process memory).
 
-The checks of a path are here, too: commands need them before they import the engine.
+The module also checks paths, because commands need these checks before they import the engine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def stat_or_none(path: Path) -> os.stat_result | None:
 
 
 def require_accessible(path: Path) -> os.stat_result | None:
-    """Return the result of `stat_or_none`, but raise `EngineUnavailable` if this user may not access the file."""
+    """Return the `stat` of a file, None if there is no file; raise `EngineUnavailable` if access is denied."""
     try:
         return stat_or_none(path)
     except PermissionError as error:
@@ -57,7 +57,7 @@ def to_path(url: str) -> Path:
 
 
 class SqliteProvider(EngineProvider):
-    """Jobs in one SQLite file, for all processes of one machine."""
+    """Describes the SQLite engine to the registry: jobs in one file, for all processes of one machine."""
 
     examples = "'sqlite:///orders.db' (relative), 'sqlite:////srv/orders.db' (absolute)"
     doctor = "mainspring.doctor.sqlite_checks:examine_store"
@@ -92,7 +92,7 @@ class SqliteProvider(EngineProvider):
 
 
 class MemoryProvider(EngineProvider):
-    """Jobs in the memory of this process, lost when it ends."""
+    """Describes `memory://` to the registry: jobs in the memory of this process, lost when it ends."""
 
     examples = f"{MEMORY!r}"
     doctor = "mainspring.doctor.examination:examine_memory"

@@ -1,4 +1,4 @@
-"""Deletes old jobs, results and events, a few at a time, as the retention says."""
+"""Deletes old jobs, results and events, a few at a time, as the retention settings say."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from mainspring.engines.sqlite.codec import numbers, to_json
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import Pruned, Retention
 
-MAX_SCANNED = 2_000  # rows that one prune scans
-MAX_DELETED = 500  # rows that it deletes at most
+MAX_SCANNED = 2_000  # how many rows one prune scans
+MAX_DELETED = 500  # how many rows one prune deletes at most
 
 # ?1 after this seq, ?2 how many rows to scan, ?3 ?4 ?5 the latest end of COMPLETED, FAILED, CANCELED jobs to
 # delete: [number of rows, the last seq, the latest creation, the seqs to delete]
@@ -60,7 +60,7 @@ _scan = msgspec.json.Decoder(tuple[int, int | None, int | None, list[int]]).deco
 
 
 class Pruner:
-    """Deletes old jobs; for use inside a unit (one transaction)."""
+    """Deletes old jobs and results. For use inside a unit (one transaction)."""
 
     def __init__(self, store: Store) -> None:
         self._database = store.database
@@ -69,7 +69,7 @@ class Pruner:
         self._pruned_until = 0  # the last seq that a prune has scanned
 
     def prune(self, retention: Retention) -> Pruned:
-        """Delete some old jobs and results; the next call goes on where this one stopped."""
+        """Delete some old jobs and results. The next call continues where this one stopped."""
         write = self._database.write
         now = self._now()
         deleted, is_done = self._prune_by_age(retention, now)
@@ -105,7 +105,7 @@ class Pruner:
         return len(old), is_done
 
     def _prune_by_number(self, most: int) -> tuple[int, int]:
-        """Delete some of the surplus jobs; return how many are left to delete, and how many were deleted."""
+        """Delete some of the jobs beyond `most`; return how many remain to delete, and how many were deleted."""
         write = self._database.write
         surplus: int = write(SURPLUS, (most,))  # counting takes a while, so all workers share the stored count
         if surplus <= 0:

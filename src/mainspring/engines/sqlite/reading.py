@@ -16,7 +16,7 @@ from mainspring.jobs.status import JobStatus
 
 
 def find(connection: apsw.Connection, query: Query) -> Page:
-    """List jobs in the order of submission, or the newest first."""
+    """Return a page of jobs in the order of submission, or the newest first."""
     rows: list[Any] = connection.execute(*statement_of(query)).fetchall()
     is_more = query.ids is None and len(rows) > query.limit
     rows = rows[: query.limit] if is_more else rows
@@ -24,7 +24,7 @@ def find(connection: apsw.Connection, query: Query) -> Page:
 
 
 def statement_of(query: Query) -> tuple[str, dict[str, Any]]:
-    """Return the statement for a query, with its bindings. It fetches one job more than a page has."""
+    """Return the SQL statement for a query, with its bindings. It reads one job more than a page has."""
     bindings: dict[str, Any] = {}
     conditions = _conditions(query, bindings)
     lanes = _lane_conditions(query.queue, query.type, bindings)
@@ -46,7 +46,7 @@ def statement_of(query: Query) -> tuple[str, dict[str, Any]]:
 
 
 def count(connection: apsw.Connection, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
-    """Count jobs by state; the count of FAILED leaves out jobs that were replayed."""
+    """Count jobs by status. FAILED counts only jobs that were not replayed."""
     with connection:  # both statements see the same jobs
         counts = count_all(connection, queue=queue, type_=type_)
         if counts[JobStatus.FAILED]:
@@ -55,14 +55,14 @@ def count(connection: apsw.Connection, *, queue: str | None, type_: str | None) 
 
 
 def count_all(connection: apsw.Connection, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
-    """Count jobs by state, replayed dead letters included."""
+    """Count jobs by status. FAILED includes dead letters that were replayed."""
     rows: list[Any] = connection.execute(*statement_of_counts(queue, type_)).fetchall()
     found = dict(rows)
     return {status: found.get(code, 0) for code, status in enumerate(STATUSES)}
 
 
 def read_workers(connection: apsw.Connection, is_dead: Callable[[int], bool]) -> list[WorkerRecord]:
-    """List the workers; `is_dead` finds dead workers that the file still lists as alive."""
+    """List the workers. `is_dead` tells whether a worker that the file lists as alive is dead."""
     rows: list[Any] = connection.execute(sql.WORKERS).fetchall()
     return [
         WorkerRecord(
@@ -95,12 +95,12 @@ def statement_of_replayed(queue: str | None, type_: str | None) -> tuple[str, di
 
 
 def find_queues(connection: apsw.Connection) -> tuple[str, ...]:
-    """List the queues that have jobs; a lane stays when its jobs are deleted."""
+    """List the queues that have jobs. A lane remains when its jobs are deleted, so lanes are not enough."""
     return tuple(sorted(strings(connection.execute(sql.QUEUES).get)))
 
 
 def _conditions(query: Query, bindings: dict[str, Any]) -> list[str]:
-    """Return the conditions of a query, except those on lane and state."""
+    """Return the SQL conditions of a query, except those on lane and status."""
     conditions = []
     if query.is_replayed is not None:
         conditions.append(f"j.replayed_as IS {'NOT ' if query.is_replayed else ''}NULL")

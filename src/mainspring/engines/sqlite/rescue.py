@@ -15,7 +15,7 @@ from mainspring.jobs.events import EventKind
 from mainspring.jobs.timestamps import LAST_INSTANT
 
 STALE_NS = STALE * 1_000
-LONGEST_GAP_NS = 15 * NANOSECONDS  # the failure detector counts no more than this between two calls
+LONGEST_GAP_NS = 15 * NANOSECONDS  # a longer time between two calls counts as this much for the failure detector
 
 # jobs that processes with schema version one stored after the migration: see `schema.NOT_READY`
 REPAIR_READY = f"""
@@ -33,7 +33,7 @@ CAP_RATE_WAITS = "UPDATE waits SET until = ?1 WHERE until > ?1"
 
 
 class JobRescuer:
-    """Rescues the jobs of dead workers; for use inside a unit (one transaction)."""
+    """Rescues the jobs of dead workers. For use inside a unit (one transaction)."""
 
     def __init__(self, store: Store, max_crashes: int) -> None:
         self._store = store
@@ -47,7 +47,7 @@ class JobRescuer:
         self._last_run = LAST_INSTANT
 
     def rescue(self, dead: Collection[int]) -> Swept:
-        """Rescue the jobs of dead workers; return them, and the due jobs that could start."""
+        """Rescue the jobs of dead workers; return the rescued jobs, and the due jobs that could start."""
         write = self._database.write
         now = self._now()
         self._repair_times(now)
@@ -69,13 +69,16 @@ class JobRescuer:
         return Swept(rescued, quarantined, find_waiting(self._store, now))
 
     def _write_events(self, crashed: list[str]) -> None:
-        """Write events for jobs of dead workers: `started` first, because the handler may have begun."""
+        """Write the events of jobs whose workers died.
+
+        `started` comes first, because the handler may have begun.
+        """
         if crashed and self._events.has_listener():
             self._events.write_started([(job_id, None) for job_id in crashed])
             self._events.write_states(crashed, EventKind.RESCUED)
 
     def _repair_times(self, now: int) -> None:
-        """Repair jobs of processes with schema version one, and future times left by a clock that was set back."""
+        """Correct times: of jobs from processes with schema version one, and after the clock was set back."""
         self._database.write(REPAIR_READY)
         if now < self._last_run:  # the clock was set back, or may have been before this process started
             self._database.write(CAP_READY, (now,))
@@ -85,10 +88,10 @@ class JobRescuer:
 
 
 class FailureDetector:
-    """Finds workers whose heartbeat has stayed the same for too long.
+    """Finds workers whose heartbeat has not changed for too long.
 
     It counts only the time in which this worker itself checked. So a change of the wall clock, or a pause of this
-    process, makes no other worker look dead.
+    process, does not make another worker look dead.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -96,7 +99,7 @@ class FailureDetector:
         self._checked_ns = clock.monotonic_ns()
         self._silences: dict[
             int, tuple[int, int]
-        ] = {}  # by worker: its heartbeat, and how long it stayed the same
+        ] = {}  # for each worker, its last heartbeat and how long that has not changed
 
     def find_silent(self, heartbeats: dict[int, int]) -> list[int]:
         """Compare the heartbeats of other workers with those of the last call; return the silent workers."""

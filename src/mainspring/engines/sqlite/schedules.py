@@ -1,4 +1,4 @@
-"""Stores, pauses and fires schedules. A firing is one conditional update, so an occurrence fires once."""
+"""Stores, pauses and fires schedules. A firing is one conditional update, so each occurrence fires only once."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ _alive = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
 class ScheduleWriter:
-    """Stores, pauses and fires schedules; for use inside a unit (one transaction)."""
+    """Stores, pauses and fires schedules. For use inside a unit (one transaction)."""
 
     def __init__(self, store: Store, inserter: JobInserter, commands: Commands) -> None:
         self._database = store.database
@@ -116,7 +116,7 @@ class ScheduleWriter:
         self._commands = commands
 
     def put(self, command: PutSchedule) -> bool:
-        """Store a schedule if its stored revision is the expected one; return whether it was stored."""
+        """Store a schedule if the stored one has the expected revision; return whether it was stored."""
         record = command.record
         if self._database.write(REVISION, (record.name,)) != command.expected:
             return False
@@ -138,7 +138,7 @@ class ScheduleWriter:
         return self._database.changes() > 0
 
     def remove(self, command: RemoveSchedule) -> bool:
-        """Delete a schedule and the record of its skipped occurrences; return whether there was one."""
+        """Delete a schedule and its record of skipped occurrences; return whether it existed."""
         self._database.write(REMOVE_OCCURRENCES, (command.name,))
         self._database.write(REMOVE, (command.name,))
         return self._database.changes() > 0

@@ -235,20 +235,20 @@ MIGRATIONS = (
 
 VERSION = len(MIGRATIONS)
 NOT_READY = 4_000_000_000_000_000_000
-"""The `ready` of a job that a process with schema version one stored after the migration: see `rescue`."""
+"""The `ready` of jobs that a process with schema version one stores after the migration: see `rescue`."""
 DECLARED_DEAD = 0
 """The heartbeat of a worker that was declared dead."""
 MOVED = 0x4D6F_7665
-"""The `user_version` of a file whose jobs are moved elsewhere: older processes refuse it as too new."""
+"""The `user_version` of a file whose jobs are moved to another store. Older versions refuse it as too new."""
 READ_MOVE = "SELECT target, since, finished FROM move"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MIGRATION_BUSY_TIMEOUTS = 20  # that a process waits while another process migrates
+MIGRATION_BUSY_TIMEOUTS = 20  # lock timeouts that a process waits for another one that migrates
 
 logger = logging.getLogger("mainspring.sqlite")
 
 
 def migrate(connection: apsw.Connection, path: str) -> None:
-    """Migrate the file to this version; the write lock admits one process at a time."""
+    """Migrate the file to the current schema. The write lock lets one process at a time do this."""
     if check(connection, path):
         return
     try:
@@ -264,7 +264,7 @@ def migrate(connection: apsw.Connection, path: str) -> None:
 def _migrate(connection: apsw.Connection, path: str) -> None:
     _begin(connection, path)
     try:
-        if not check(connection, path):  # another process may have migrated it meanwhile
+        if not check(connection, path):  # another process may have migrated the file meanwhile
             version = connection.pragma("user_version")
             if version:
                 logger.warning(
@@ -281,7 +281,7 @@ def _migrate(connection: apsw.Connection, path: str) -> None:
 
 
 def _begin(connection: apsw.Connection, path: str) -> None:
-    """Take the write lock; another process that migrates a large file may hold it for long."""
+    """Take the write lock. Another process that migrates a large file may hold it for long."""
     for _ in range(MIGRATION_BUSY_TIMEOUTS):
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -293,7 +293,7 @@ def _begin(connection: apsw.Connection, path: str) -> None:
 
 
 def require_version(connection: apsw.Connection, path: str) -> None:
-    """Raise an error if the jobs were moved, or a newer version has migrated the file, meanwhile."""
+    """Raise an error if the jobs were moved meanwhile, or if a newer version has migrated the file."""
     require_not_moved(connection, path)
     version = int(connection.pragma("user_version"))
     if version > VERSION:
@@ -312,7 +312,10 @@ def require_not_moved(connection: apsw.Connection, path: str) -> None:
 
 
 def check(connection: apsw.Connection, path: str) -> bool:
-    """Return whether the schema is current; raise an error if the file is foreign, newer or moved. Only reads."""
+    """Return whether the schema is current; raise an error if the file is foreign, newer or moved.
+
+    This function only reads.
+    """
     application = connection.pragma("application_id")
     version = int(connection.pragma("user_version"))
     if application != APPLICATION_ID:

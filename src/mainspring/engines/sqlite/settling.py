@@ -1,4 +1,4 @@
-"""Starts and settles leased jobs: stores starts, outcomes and progress from holders of current fencing tokens."""
+"""Starts and settles leased jobs: stores starts, outcomes and progress, if the fencing token is current."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mainspring.jobs.status import JobStatus
 
 
 class JobSettler:
-    """Starts and settles leased jobs; for use inside a unit (one transaction)."""
+    """Starts and settles leased jobs. For use inside a unit (one transaction)."""
 
     def __init__(self, store: Store, inserter: JobInserter) -> None:
         self._database = store.database
@@ -37,7 +37,7 @@ class JobSettler:
         self._inserter = inserter
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        """Mark held jobs RUNNING; return for each lease whether it was current."""
+        """Mark held jobs RUNNING; return for each whether the worker still had the lease."""
         batch = to_json([(lease.ref, lease.token) for lease in leases])
         current = set(pairs_of_integers(self._database.write(sql.CURRENT, (batch, worker, PENDING))))
         self._database.write(sql.START, (batch, worker, self._now()))
@@ -57,7 +57,7 @@ class JobSettler:
             refused += self._settle(statement, completed_rows(completed), completed, worker, now)
         if others:
             refused += self._settle(sql.SETTLE, outcome_rows(others, now), others, worker, now)
-        if not refused:  # the usual case
+        if not refused:  # usually all outcomes are COMPLETED
             self._follow(outcomes)
             return [True] * len(outcomes)
         answers = _without(refused, outcomes)
@@ -67,7 +67,7 @@ class JobSettler:
     def _settle(
         self, statement: str, batch: str, outcomes: list[Outcome], worker: int, now: int
     ) -> Iterable[Outcome]:
-        """Execute one statement for all outcomes; if it skips some, roll back, find them, and execute it again."""
+        """Execute one statement for all outcomes. If it skips some, roll back, find them, and execute it again."""
         write = self._database.write
         refused: list[Outcome] = []
         write("SAVEPOINT settling")
@@ -78,7 +78,7 @@ class JobSettler:
             for outcome in outcomes:
                 identity = (outcome.lease.ref, outcome.lease.token)
                 if identity in current:
-                    current.remove(identity)  # a lease ends once, and frees its memberships in buckets once
+                    current.remove(identity)  # each lease ends once, and frees its places in buckets once
                 else:
                     refused.append(outcome)
             write(statement, (batch, worker, now))
@@ -86,7 +86,7 @@ class JobSettler:
         return refused
 
     def _follow(self, outcomes: Sequence[Outcome]) -> None:
-        """Write the events of outcomes, unblock jobs that waited for them, and submit their follow-ups."""
+        """Write the events of outcomes, unblock jobs that waited for the ended ones, and submit follow-up jobs."""
         self._events.write_outcomes(outcomes)
         freeing = [lease for outcome in outcomes if (lease := outcome.lease).limits or lease.sequence is not None]
         if freeing:
@@ -100,7 +100,7 @@ class JobSettler:
             self._inserter.submit(follow_ups)
 
     def _free(self, leases: list[Lease], not_completed: list[Outcome]) -> None:
-        """Unblock jobs that waited for these; a job that has ended does not change the order of its group."""
+        """Unblock jobs that waited for these jobs. A job that has ended does not change the order of its group."""
         memberships = Memberships((sequence, None) for sequence in {lease.sequence for lease in leases})
         again = [outcome.lease for outcome in not_completed if STATUS_AFTER[outcome.kind] is JobStatus.PENDING]
         kinds = {(lease.queue, lease.type, lease.priority, lease.limits) for lease in again if lease.limits}
@@ -112,7 +112,7 @@ class JobSettler:
         self._heads.select_heads(memberships)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        """Store the progress of jobs; return for each report whether its lease is current."""
+        """Store the progress of jobs; return for each report whether the worker still had the lease."""
         leases = to_json([(report.lease.ref, report.lease.token) for report in reports])
         current = set(pairs_of_integers(self._database.write(sql.CURRENT, (leases, worker, RUNNING))))
         answers = [(report.lease.ref, report.lease.token) in current for report in reports]
@@ -129,7 +129,7 @@ class JobSettler:
 
 
 def _without(refused: Iterable[Outcome], outcomes: Sequence[Outcome]) -> list[bool]:
-    """Return for each outcome whether it was accepted; of one that was given twice, only the first can be."""
+    """Return for each outcome whether it was accepted. If one is given twice, only the first can be."""
     left = Counter(map(id, refused))
     answers = [True] * len(outcomes)
     for place in reversed(range(len(outcomes))):

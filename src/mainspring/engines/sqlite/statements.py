@@ -13,7 +13,7 @@ from mainspring.jobs.status import JobStatus, require_transition
 
 
 def _move(before: JobStatus, after: JobStatus) -> int:
-    """Return the number of the state after a transition, which `status.TRANSITIONS` must allow."""
+    """Return the number of the status after a transition, which `status.TRANSITIONS` must allow."""
     return CODES[require_transition(before, after)]
 
 

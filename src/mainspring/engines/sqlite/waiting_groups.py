@@ -49,7 +49,7 @@ from mainspring.jobs.limits import Refusal, family_of
 
 
 class GroupedRow(Protocol):
-    """A row of a job that may have a group."""
+    """A database row of a job that may belong to a group."""
 
     @property
     def grp(self) -> int | None:
@@ -57,35 +57,38 @@ class GroupedRow(Protocol):
 
 
 class GroupCache:
-    """Cache of groups by number. The name of a group never changes, so a rollback does not invalidate it."""
+    """The cache of groups, by number. The name of a group never changes, so a rollback does not invalidate it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.names: dict[int, str] = {}
-        """The names of the groups that were loaded, by number."""
+        """The names of the loaded groups, by number."""
         self.limits: dict[int, tuple[str, ...]] = {}
-        """Their buckets, by number."""
+        """The buckets of the loaded groups, by number."""
         self.take_turns: dict[int, bool] = {}
-        """Whether they take turns with other groups, by number."""
+        """Whether the loaded groups take turns with other groups, by number."""
 
     def add_jobs(self, counts: Mapping[str, int]) -> None:
-        """Add jobs to the counts of their groups, by name; triggers subtract those that leave."""
+        """Add jobs to the counts of their groups, given by name. Triggers subtract the jobs that leave."""
         self._database.write(
             sql.ADD_GROUP_JOBS, (to_json([(number_of(name), name, count) for name, count in counts.items()]),)
         )
 
     def add_jobs_since(self, last: int, names: Iterable[str]) -> None:
-        """Add the jobs after the row `last` to the counts of their groups; `names` has the names of the groups."""
+        """Add the jobs after the row `last` to the counts of their groups, whose names are `names`."""
         by_number = {number_of(name): name for name in names}
         counts = pairs_of_integers(self._database.write(sql.GROUP_JOBS_SINCE, (last,)))
         self.add_jobs({by_number[number]: count for number, count in counts})
 
     def add_job_like(self, job_id: str) -> None:
-        """Add one job to the count of the group of a job, if it has a group."""
+        """Add one job to the count of the group to which another job belongs, if it has a group."""
         self._database.write(sql.ADD_GROUP_JOB_LIKE, (job_id,))
 
     def load(self, rows: Iterable[GroupedRow]) -> list[int]:
-        """Return the group numbers of rows, in order, and cache the names; inside a unit (one transaction)."""
+        """Return the group numbers of rows, in order, and cache the groups.
+
+        For use inside a unit (one transaction).
+        """
         wanted = list(dict.fromkeys([number for row in rows if (number := row.grp) is not None]))
         unknown = [number for number in wanted if number not in self.names]
         if len(self.names) + len(unknown) > max(CACHE_SIZE, len(wanted)):
@@ -106,7 +109,7 @@ _heads = msgspec.json.Decoder(list[tuple[int | None, int | None]]).decode
 
 
 class Memberships:
-    """The sequences and groups that some jobs belong to; a change of the jobs may change their heads."""
+    """The sequences and groups that some jobs belong to. If these jobs change, their heads may change."""
 
     def __init__(self, pairs: Iterable[tuple[str | None, str | None]] = ()) -> None:
         self.sequences: set[str] = set()
@@ -126,9 +129,9 @@ class Memberships:
 
 
 class HeadSelector:
-    """Selects the head of each sequence and group: the only job of it that can be claimed. For use inside a unit.
+    """Selects the head of each sequence and group, the only job of it that a worker can claim.
 
-    It calls `wake` when more jobs may be claimable.
+    For use inside a unit (one transaction). It calls `wake` when more jobs may be claimable.
     """
 
     def __init__(self, database: Database, now: Callable[[], int], wake: Callable[[], None]) -> None:
@@ -139,7 +142,7 @@ class HeadSelector:
     # -- reading
 
     def memberships_of_jobs(self, ids: Collection[str]) -> Memberships:
-        """Return the sequences and groups of jobs."""
+        """Return the sequences and groups of jobs, given by id."""
         return Memberships(_memberships(self._database.write(sql.MEMBERSHIPS_OF_JOBS, (to_json(list(ids)),))))
 
     def memberships_of_rows(self, seqs: Collection[int]) -> Memberships:
@@ -155,11 +158,11 @@ class HeadSelector:
     # -- selecting heads
 
     def select_heads(self, memberships: Memberships) -> None:
-        """Select heads again, after jobs were added, moved or removed."""
+        """Select the heads of sequences and groups again, after jobs were added, moved or removed."""
         groups = set(memberships.groups)
         if memberships.sequences:
             moved = self._select_sequence_heads(memberships.sequences)
-            if moved:  # their due jobs may wait for a sequence now; a group without due jobs is not parked
+            if moved:  # due jobs of the group may wait for a sequence now; a group without due jobs is not parked
                 self._database.write(
                     sql.UNPARK_IDLE, (to_json([number_of(group) for group in moved]), self._now())
                 )
@@ -170,7 +173,7 @@ class HeadSelector:
             self._wake()
 
     def _select_sequence_heads(self, sequences: Collection[str]) -> set[str]:
-        """Select the heads of these sequences again; return the groups of jobs that are new or former heads."""
+        """Select the heads of sequences again; return the groups of jobs that are or were heads."""
         before, after = self._changed_heads(sql.SEQUENCE_HEADS, sequences)
         if before:
             self._database.write(sql.DEMOTE_SEQUENCE_HEADS, (to_json(before),))
@@ -179,7 +182,7 @@ class HeadSelector:
         return self.memberships_of_rows(before + after).groups if before or after else set()
 
     def record_last_started(self, last: Mapping[int, LeaseRow]) -> None:
-        """Record the last started job of each group, so that searches begin after it."""
+        """Record the last started job of each group, so that later searches begin after it."""
         if last:
             batch = [(number, row.due, row.seq) for number, row in last.items()]
             self._database.write(sql.RECORD_LAST_STARTED, (to_json(batch),))
@@ -210,15 +213,18 @@ class HeadSelector:
         return before, after
 
 
-MAX_TOKENS = 1_000  # that are handed out at once, for each bucket
-MIN_PAUSE = 1_000  # microseconds until a rate is checked again, if its tokens are not all used,
-LONG_PAUSE = 1_000_000  # or if no parked group can use them
+MAX_TOKENS = 1_000  # how many groups are unparked at once for each bucket
+MIN_PAUSE = 1_000  # microseconds until a rate is checked again if some of its tokens are unused,
+LONG_PAUSE = 1_000_000  # or if no parked group can use its tokens
 
 _parked = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
 class ParkedGroups:
-    """Parks groups that a bucket refuses, and unparks them when it may admit again. For use inside a unit."""
+    """Parks groups that a bucket refuses, and unparks them when the bucket may admit jobs again.
+
+    For use inside a unit (one transaction).
+    """
 
     def __init__(
         self,
@@ -256,7 +262,7 @@ class ParkedGroups:
     # -- parking
 
     def park(self, refusals: dict[str, Refusal]) -> None:
-        """Park groups until the buckets that refused them admit again."""
+        """Park groups until the buckets that refused them may admit jobs again."""
         now = self._now()
         batch = [(number_of(group), group, refusal.bucket) for group, refusal in refusals.items()]
         self._database.write(sql.PARK, (to_json(batch), now))
@@ -265,7 +271,7 @@ class ParkedGroups:
             self._database.write(sql.WRITE_RATE_WAITS, (to_json(times),))
 
     def only_with_due_jobs(self, refusals: dict[str, Refusal], until: int) -> dict[str, Refusal]:
-        """Return the refusals of groups that have a due job: the other groups need not be parked."""
+        """Return the refusals of groups that have a due job. Groups without one need not be parked."""
         if not refusals:
             return {}
         due = set(numbers(self._database.write(sql.GROUPS_WITH_DUE_JOBS, (_numbers(refusals), until))))
@@ -274,9 +280,9 @@ class ParkedGroups:
     # -- unparking
 
     def unpark_for(self, freed: Mapping[str, int]) -> None:
-        """Unpark groups that wait for these buckets; `freed` has the most groups to unpark for each bucket.
+        """Unpark groups that wait for these buckets; `freed` has the largest number of groups for each bucket.
 
-        Rates are left out: the end of a job brings no token back.
+        Rates are left out, because the end of a job brings no token back.
         """
         if freed and self._is_any_group_parked():
             self._unpark_for(freed)
@@ -294,13 +300,13 @@ class ParkedGroups:
         return bool(self._database.write(sql.IS_ANY_GROUP_PARKED))
 
     def update_after_leaving(self, memberships: Memberships) -> None:
-        """Select heads again where jobs have left or moved, and unpark groups that wait for the same buckets."""
+        """Select heads again after jobs have left or moved, and unpark groups that wait for the same buckets."""
         if memberships:
             self._heads.select_heads(memberships)
             self.unpark_sharing_buckets(memberships.groups)
 
     def unpark_sharing_buckets(self, groups: Collection[str]) -> None:
-        """Unpark groups that wait for the buckets of these groups, and those of these groups without a due job.
+        """Unpark groups that wait for the buckets of these groups, and these groups if they have no due job.
 
         Jobs of these groups were removed or moved without a run.
         """
@@ -313,7 +319,7 @@ class ParkedGroups:
         return strings(self._database.write(sql.PARKED_FOR, (bucket, count, self._now())))
 
     def unpark_for_rates(self, now: int) -> None:
-        """Unpark groups that wait for a rate that should have a token by now."""
+        """Unpark groups that wait for a rate limit that should have a token by now."""
         buckets = strings(self._database.write(sql.DUE_RATE_WAITS, (now,)))
         if not buckets:
             return
@@ -335,11 +341,11 @@ class ParkedGroups:
         self._database.write(sql.DELETE_UNUSED_RATE_WAITS, (to_json(buckets),))
 
     def unpark_family(self, family: str) -> None:
-        """Unpark all groups that wait for a bucket of a family: its limit has changed."""
+        """Unpark all groups that wait for a bucket of a family, because its limit has changed."""
         self._unpark(set(strings(self._database.write(sql.PARKED_FOR_FAMILY, family_bounds(family)))))
 
     def unpark_queue(self, queue: str) -> None:
-        """Unpark all groups of a queue that was paused until now."""
+        """Unpark all groups of a queue that is no longer paused."""
         self._unpark(set(strings(self._database.write(sql.PARKED_IN_QUEUE, (queue,)))))
 
     def unpark_for_free_capacity(self) -> bool:
@@ -350,7 +356,7 @@ class ParkedGroups:
         admission = self._bucket_counts.dry_run({bucket for _, bucket in parked})
         free = {group for group, bucket in parked if admission.room((bucket,), 1)}
         full = [group for group, _ in parked if group not in free]
-        if full:  # so that the next call checks others
+        if full:  # so that the next call checks other groups
             self._database.write(sql.MARK_CHECKED, (_numbers(full), self._now()))
         return self._unpark(free)
 
@@ -364,7 +370,7 @@ class ParkedGroups:
 
 
 def _by_bucket(jobs: Mapping[tuple[str, ...], int]) -> dict[str, int]:
-    """Count jobs in each of their buckets."""
+    """Count jobs for each of their buckets."""
     counts: dict[str, int] = {}
     for limits, count in jobs.items():
         for bucket in limits:

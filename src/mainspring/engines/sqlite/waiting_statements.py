@@ -34,7 +34,7 @@ EXISTS (SELECT 1 FROM groups AS g WHERE g.id = {{group}} AND ({
 
 
 def _first(condition: str, columns: str = "due, seq", count: str = "1") -> str:
-    """Return a query for the first jobs by (due, seq), which can be part of another query."""
+    """Return an SQL query for the first jobs by (due, seq), which can be part of another query."""
     return f"SELECT {columns} FROM (SELECT {columns} FROM jobs WHERE {condition} ORDER BY due, seq LIMIT {count})"
 
 
@@ -122,7 +122,7 @@ SELECT json_group_array(json_array({columns})) FROM (
 
 
 def _behind_heads(*conditions: str) -> str:
-    """Return a statement that picks jobs by conditions; jobs that meet the first condition come first."""
+    """Return an SQL statement that picks jobs behind the heads; jobs that meet the first condition come first."""
     parts = [_first(f"{condition} AND wait = 2 AND due <= ?3", "seq", "?2") for condition in conditions]
     return _PICK.format(columns=MEMBER_COLUMNS, first=" UNION ALL ".join(parts))
 

@@ -1,9 +1,9 @@
 """Files of workers beside the store: a lock file that shows that a worker lives, and a pipe that wakes it.
 
-Each worker holds a lock on a file named after its number. The kernel frees the lock when the process dies, however
-it dies, so other workers can rescue its jobs at once. A byte written into the named pipe of a worker wakes it. It
-is a pipe and not a socket, because the path of a pipe may be long. On systems without locks and pipes, heartbeats
-and polling once a second do the same, later.
+Each worker holds a lock on a file named after its number. The kernel frees the lock when the process dies, so
+other workers can rescue its jobs at once. A byte written into the named pipe of a worker wakes it. It is a pipe
+and not a socket, because the path of a pipe may be long. On systems without locks and pipes, heartbeats and
+polling once a second replace them, but take longer.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ POLL_SECONDS = 1.0
 
 
 class WorkerFiles:
-    """The folder of lock files and pipes of one store."""
+    """The folder with the lock files and pipes of the workers of one store."""
 
     def __init__(self, path: str) -> None:
         self._folder = Path(f"{path}-workers")
         self._locks: dict[int, int] = {}  # descriptors, by worker
-        self._lock = Lock()  # guards what follows
+        self._lock = Lock()  # guards the following attributes
         self._pipes: dict[str, int] = {}  # descriptors, by file name
-        self._listed_at: int | None = None  # modification time of the folder when its pipes were listed
+        self._listed_at: int | None = None  # modification time of the folder when its pipes were last listed
         _all.add(self)
 
     # -- locks
 
     def acquire(self, worker: int) -> None:
-        """Acquire the lock of a new worker; the kernel frees it when this process ends."""
+        """Acquire the lock of a new worker. The kernel frees it when this process ends."""
         if fcntl is None:
             return
         descriptor = self._create(self._lock_path(worker))
         self._locks[worker] = descriptor
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it is free, because the number is new
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock is free, because the number is new
 
     def _create(self, path: Path) -> int:
         while True:
@@ -62,12 +62,12 @@ class WorkerFiles:
             os.close(descriptor)
 
     def is_dead(self, worker: int) -> bool:
-        """Return whether no process holds the lock of a worker; False if that cannot be known."""
+        """Return whether a worker is dead, because no process holds its lock; False if that cannot be known."""
         if fcntl is None or worker in self._locks:
             return False
         try:
             descriptor = os.open(self._lock_path(worker), os.O_RDWR)
-        except OSError:  # a worker that dies leaves the file: without it, nothing is known
+        except OSError:  # a dead worker leaves its lock file: without the file, nothing is known
             return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,11 +78,11 @@ class WorkerFiles:
         return True
 
     def has_lock_file(self, worker: int) -> bool:
-        """Return whether a worker has a lock file: it was started on this machine, and its files exist."""
+        """Return whether a worker has a lock file, because it was started on this machine."""
         return self._lock_path(worker).exists()
 
     def remove(self, worker: int) -> None:
-        """Remove the files of a worker that is gone, and the folder if it is empty then."""
+        """Remove the files of a dead worker, and the folder if it is empty then."""
         for path in (self._lock_path(worker), self._pipe_path(worker)):
             with suppress(OSError):
                 path.unlink()
@@ -90,7 +90,7 @@ class WorkerFiles:
             self._folder.rmdir()
 
     def release_after_fork(self) -> None:
-        """Close the parent's descriptors in a forked child, so that other processes can detect its death."""
+        """Close the parent's lock files in a forked child, so that the parent's death can be detected."""
         for descriptor in (*self._locks.values(), *self._pipes.values()):
             with suppress(OSError):
                 os.close(descriptor)
@@ -100,7 +100,7 @@ class WorkerFiles:
     # -- wake-up pipes
 
     def make_pipe(self, worker: int) -> int | None:
-        """Create and open the pipe of a worker; return None if the system has no named pipes."""
+        """Create and open the pipe that wakes a worker; return None if the system has no named pipes."""
         path = self._pipe_path(worker)
         try:
             os.mkfifo(path, 0o600)
@@ -109,14 +109,14 @@ class WorkerFiles:
             return None
 
     def wake_others(self) -> None:
-        """Wake the workers of other processes: write a byte into each of their pipes."""
+        """Wake the workers of other processes by writing a byte into each of their pipes."""
         with self._lock:
             self._open_new_pipes()
             for name, descriptor in list(self._pipes.items()):
                 try:
                     os.write(descriptor, b"!")
                 except BlockingIOError:
-                    pass  # the pipe is full, so the worker wakes anyway
+                    pass  # the pipe is full, so the worker will wake anyway
                 except OSError:
                     self._close_pipe(name)
 
@@ -134,7 +134,8 @@ class WorkerFiles:
             self._close_pipe(name)
         for name in names - self._pipes.keys():
             with suppress(OSError):  # the worker has left
-                # For reading, too: it opens even if the worker has not opened it, and never causes a SIGPIPE.
+                # For reading, too: the pipe opens even if the worker has not opened it, and never causes a
+                # SIGPIPE.
                 self._pipes[name] = os.open(self._folder / name, os.O_RDWR | os.O_NONBLOCK)
 
     def _close_pipe(self, name: str) -> None:
@@ -143,7 +144,7 @@ class WorkerFiles:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Close all descriptors; workers whose locks were not released count as dead from now on."""
+        """Close all files. Workers whose locks were not released count as dead from now on."""
         with self._lock:
             for name in list(self._pipes):
                 self._close_pipe(name)
@@ -172,14 +173,17 @@ if hasattr(os, "register_at_fork"):
 
 
 class ChangeDetector(Protocol):
-    """Detects changes of a file."""
+    """Detects changes that other processes make to a file."""
 
     def has_changed(self) -> bool:
-        """Return whether it has changed since the last call."""
+        """Return whether the file has changed since the last call."""
 
 
 class WakeupListener:
-    """A thread that calls `wake` when the pipe receives a byte, or when a check once a second finds a change."""
+    """A thread that calls `wake` when the pipe receives a byte, or when the file has changed.
+
+    It checks the file once a second.
+    """
 
     def __init__(self, pipe: int | None, changes: ChangeDetector, wake: Callable[[], None], *, name: str) -> None:
         self._pipe = pipe
@@ -206,7 +210,7 @@ class WakeupListener:
                 self._wake()
 
     def close(self) -> None:
-        """End the thread and wait for it."""
+        """End the listening thread and wait for it."""
         os.write(self._stop_writing, b"!")
         self._thread.join()
         for descriptor in (self._stop_reading, self._stop_writing, self._pipe):

@@ -1,8 +1,8 @@
 """The code inside of a child process: runs one request after another on the main thread.
 
 The first connection carries requests and replies. If it ends, the process exits after its current request. The
-second one carries `StopMessage` messages, and a thread waits on it. If it ends, the worker has died, and the
-process ends even while a handler runs. A handler is found by its module and its qualified name.
+second connection carries `StopMessage` messages, and a thread waits for them. If it ends, the worker has died, and
+the process exits even while a handler runs. The child finds a handler by its module and its qualified name.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ from mainspring.jobs.worker.outcomes import (
     to_storable_text,
 )
 
-ORPHANED = 75  # EX_TEMPFAIL: another worker will run the job
+ORPHANED = 75  # EX_TEMPFAIL, because another worker will run the job
 
 _SERIALIZERS = {name: make() for name, make in SERIALIZERS.items()}
 _is_serving = False
 
 
 def require_main_guard() -> None:
-    """Refuse to start a worker in a child process that imports the script of its own worker."""
+    """Refuse to start a worker while a child process of a worker imports the script."""
     if is_child() and not _is_serving:
         raise RuntimeError(
             "this script starts a worker while a process of that worker imports it, and would do so without end; "
@@ -78,10 +78,10 @@ def serve(work: Connection, control: Connection) -> None:
 
 def _prepare_signals() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which decides about its children
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which ends its children itself
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)  # so that a kill also reaches the processes that a handler has started
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the worker has blocked it until now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the worker blocked it until now
 
 
 def _exit_now() -> None:
@@ -92,15 +92,15 @@ def _exit_now() -> None:
 
 
 class Child:
-    """Runs requests, one at a time."""
+    """The main object of a child process: runs requests, one at a time."""
 
     def __init__(self, work: Connection, control: Connection) -> None:
         self._work = work
         self._control = control
         self._handlers: dict[tuple[str, str, str], Handler] = {}
         self._memory = ProcessMemory()
-        self._sending = Lock()  # guards writing to _work and, with _lock, which jobs may report
-        self._lock = Lock()  # guards what follows
+        self._sending = Lock()  # guards writes to _work and, with _lock, the jobs that may report
+        self._lock = Lock()  # guards the following attributes
         self._number = 0
         self._jobs: tuple[JobContext, ...] = ()
         if hasattr(os, "register_at_fork"):
@@ -109,7 +109,7 @@ class Child:
             os.register_at_fork(after_in_child=self._close_connections)
 
     def serve(self) -> None:
-        """Run requests and send the replies until the connection ends."""
+        """Run requests and send the replies, until the worker closes the connection."""
         Thread(target=self._watch, name="mainspring-control", daemon=True).start()
         with suppress(EOFError, OSError):
             self._send(ChildReady())
@@ -121,10 +121,11 @@ class Child:
             self._work.send_bytes(encode(message))
 
     def _close_connections(self) -> None:
-        """Close the connections, in a process that a handler has forked: it must not keep them open."""
+        """Close the connections in a process that a handler has forked, which must not keep them open."""
         self._work.close()
         self._control.close()
-        self._sending, self._lock = Lock(), Lock()  # the threads that hold the old ones are not here
+        # the threads that hold the old locks do not exist in this process
+        self._sending, self._lock = Lock(), Lock()
 
     # -- requests to stop
 
@@ -137,7 +138,7 @@ class Child:
 
     def _stop(self, stop: StopMessage) -> None:
         with self._lock:
-            if stop.number == self._number:  # otherwise it came too late
+            if stop.number == self._number:  # otherwise the message came too late
                 for job in self._jobs:
                     if stop.is_shutdown:
                         job.announce_shutdown()
@@ -154,7 +155,7 @@ class Child:
         with self._sending, self._lock:
             self._jobs = ()
         for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):  # a handler may have closed or replaced it
+            with suppress(Exception):  # a handler may have closed or replaced stdout and stderr
                 stream.flush()
         return ChildReply(answers, self._memory.resident())
 
@@ -163,7 +164,8 @@ class Child:
 
         def report(done: float, total: float | None, note: str | None) -> None:
             with self._sending:
-                if self._jobs and self._number == number:  # otherwise a thread has outlived its attempt
+                # otherwise a thread of the handler reports after the end of the attempt
+                if self._jobs and self._number == number:
                     self._work.send_bytes(encode(ProgressNote(done, total, note, place)))
 
         return JobContext(lease, report)
@@ -189,7 +191,7 @@ class Child:
             try:
                 positional, named = handler.arguments.decode(lease.payload, lease.codec)
                 (items[place],) = (*positional, *named.values())
-            except Exception as error:  # it is charged to this job alone
+            except Exception as error:  # it fails only this job
                 answers[place] = _answer_for_error(error)
         if items:
             self._send(HandlerStarted())
@@ -203,7 +205,7 @@ class Child:
         try:
             returned = _call(handler, called, (list(items.values()),), {})
             results = split_batch_results(handler.name, returned, len(items))
-        except BaseException as error:  # it is charged to all jobs of the call
+        except BaseException as error:  # it fails all jobs of the call
             return dict.fromkeys(items, _answer_for_error(error))
         return {
             place: _answer_for_error(value)
@@ -220,11 +222,11 @@ class Child:
 
 
 class HandlerNotFound(Exception):
-    """A child process cannot find a handler at the place where the worker has it."""
+    """Raised in a child process that cannot find a handler where the worker has found it."""
 
 
 def find_handler(request: CallRequest) -> Handler:
-    """Import the handler of a request. Its qualified name leads to the `JobFunction`, or to the plain function."""
+    """Import the handler of a request. The qualified name leads to a `JobFunction` or to a plain function."""
     name, module, qualname = request.handler, request.module, request.qualname
     try:
         found: Any = sys.modules["__main__"] if module in MAIN else import_module(module)
@@ -260,7 +262,10 @@ def _call(
 
 
 async def _capture(coroutine: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-    """Return the result or the exception, because an exception raised through the loop would show its frames."""
+    """Await a coroutine; return its result or exception.
+
+    Raised through the loop, it would show the loop's frames.
+    """
     try:
         return await coroutine, None
     except BaseException as error:
@@ -291,5 +296,5 @@ def _answer_for_error(error: BaseException) -> ChildAnswer:
                 AnswerKind.RETRY_LATER, error=describe_error(error), delay=delay, class_names=class_names
             )
         return ChildAnswer(AnswerKind.FAILED, error=describe_error(error), class_names=class_names)
-    except Exception as another:  # the exception itself raises errors, but the job must be settled
+    except Exception as another:  # describing the exception raises another one, but the job must be settled
         return ChildAnswer(AnswerKind.NOT_RETRYABLE, error=describe_fault(error, another))

@@ -1,9 +1,9 @@
 """The worker's side of one child process: starts it, sends it one request at a time, stops, kills and reaps it.
 
-The thread that runs a request owns the child meanwhile: only this thread reads, closes the connections and reaps.
-Other threads may stop or kill the child through its `RunningRequest`, and only while that request is in progress.
-A kill that comes too late finds another request, or none, and does nothing. A request without a `HandlerStarted`
-has had no effect and may go to another child.
+The thread that runs a request owns the child: only this thread reads, closes the connections and reaps the
+process. Other threads may stop or kill the child through its `RunningRequest`, and only while that request is in
+progress. A kill that comes too late finds another request, or none, and does nothing. If the child has not sent
+`HandlerStarted`, the request has had no effect and may go to another child.
 """
 
 from __future__ import annotations
@@ -32,39 +32,39 @@ from mainspring.jobs.processes.messages import (
 )
 
 _SPAWN = get_context("spawn")
-_EXIT_SECONDS = 1.0  # seconds that a process may take to end after it has closed its connection
-_processes = Lock()  # guards starting and reaping: multiprocessing reaps ended processes as it starts one
+_EXIT_SECONDS = 1.0  # seconds that a process may take to exit after it has closed its connection
+_processes = Lock()  # guards starts and reaping, because multiprocessing reaps ended processes when it starts one
 
 OnStart: TypeAlias = "Callable[[RunningRequest], object]"
 OnNote: TypeAlias = Callable[[ProgressNote], object]
 
 
 class CannotStart(Exception):
-    """No process could begin the handler, so nothing of it has run."""
+    """Raised if no child process could begin the handler. The handler has not run at all."""
 
     def __init__(self, problem: str, *, was_killed: bool = False) -> None:
         self.was_killed = was_killed
-        """Whether the reason is that the pool was closed meanwhile."""
-        super().__init__(f"no process could begin it: {problem}")
+        """Whether the pool was closed before the handler could begin."""
+        super().__init__(f"no child process could start the handler: {problem}")
 
 
 class ChildDied(Exception):
-    """The process ended while it ran the handler. The crash is charged to the jobs of that request only."""
+    """Raised if the child process ended while it ran the handler. Only the jobs of that request are charged."""
 
     def __init__(self, exit_code: int | None, *, was_killed: bool) -> None:
         self.exit_code = exit_code
         self.was_killed = was_killed
-        """Whether `RunningRequest.kill` or the end of the pool killed it."""
-        super().__init__(f"the process that ran it {_describe_end(exit_code, was_killed=was_killed)}")
+        """Whether `RunningRequest.kill` or the closing of the pool killed the process."""
+        super().__init__(f"the handler's process {_describe_end(exit_code, was_killed=was_killed)}")
 
     @property
     def was_asked_to_end(self) -> bool:
-        """Whether SIGTERM ended it, as when a service manager stops a worker and all its processes."""
+        """Whether SIGTERM ended the process, as when a service manager stops a worker with all its processes."""
         return not self.was_killed and self.exit_code == -signal.SIGTERM
 
 
 class RunningRequest:
-    """A request in progress, which can be stopped. The methods have no effect once it has been answered."""
+    """A request in progress, which can be stopped. The methods have no effect after the child's answer."""
 
     __slots__ = ("_child", "pid")
 
@@ -73,31 +73,31 @@ class RunningRequest:
         self.pid = pid
 
     def stop(self) -> None:
-        """Set `current_job().cancelled` in the process."""
+        """Set `current_job().cancelled` in the child process."""
         self._child.send_stop(self, is_shutdown=False)
 
     def announce_shutdown(self) -> None:
-        """Set `current_job().stopping` in the process."""
+        """Set `current_job().stopping` in the child process."""
         self._child.send_stop(self, is_shutdown=True)
 
     def kill(self) -> bool:
-        """Kill the process and those that it has started. Return False if the request has already ended."""
+        """Kill the child process and those that it has started. Return False if the request has already ended."""
         return self._child.kill(self)
 
 
 class ChildProcess:
-    """One child process, spawned by `start`."""
+    """One child process of a worker, spawned by `start`."""
 
     def __init__(self, start_timeout: float) -> None:
         self._start_timeout = start_timeout
-        self._starting = Lock()  # guards the first start, and whether there will be one
+        self._starting = Lock()  # guards the first start, and whether a start is still allowed
         self._work: Connection | None = None
         self._control: Connection | None = None
         self._is_over = False
         self._is_ready = False
         self._imported: set[tuple[str, str]] = set()
         self.jobs = 0
-        self._lock = Lock()  # guards what follows
+        self._lock = Lock()  # guards the following attributes
         self._process: SpawnProcess | None = None
         self._running: RunningRequest | None = None
         self._number = 0
@@ -105,11 +105,11 @@ class ChildProcess:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can run another request. It cannot if it was killed while its reply was on the way."""
+        """Whether the child can run another request. It cannot if it was killed just after its reply."""
         return not self._was_killed
 
     def start(self) -> None:
-        """Spawn the process, unless it was spawned already."""
+        """Spawn the child process, unless it was spawned already."""
         with self._starting:
             if self._is_over:
                 raise CannotStart("the worker ends", was_killed=True)
@@ -139,10 +139,13 @@ class ChildProcess:
     # -- by the thread that runs a request
 
     def run(self, request: CallRequest, on_start: OnStart, on_note: OnNote) -> ChildReply:
-        """Run a request and return its reply. After `ChildDied` or `CannotStart` this child cannot be used."""
+        """Send a request to the child and return its reply.
+
+        After `ChildDied` or `CannotStart` this child cannot be used any more.
+        """
         place = (request.module, request.qualname)
         patience = None if place in self._imported else self._start_timeout
-        if not self._is_ready:  # once it is ready, it reads its connection, so a large request cannot block
+        if not self._is_ready:  # a child that is ready reads its connection, so a large request cannot block
             self._receive(request, patience)
             self._is_ready = True
         try:
@@ -175,7 +178,7 @@ class ChildProcess:
             raise self._explain_end(request) from None
         self.reap()
         raise CannotStart(
-            f"one has not begun it within {patience:g} s; importing {request.module} may hang or take too long"
+            f"a process did not begin it in {patience:g} s; importing {request.module} may hang or take too long"
         )
 
     def _begin(self) -> RunningRequest:
@@ -197,17 +200,19 @@ class ChildProcess:
             return ChildDied(exit_code, was_killed=self._was_killed)
         end = _describe_end(exit_code, was_killed=self._was_killed)
         advice = "stderr says why; a script needs if __name__ == '__main__': around what starts workers"
-        return CannotStart(f"the last one {end} before that; {advice}", was_killed=self._was_killed)
+        return CannotStart(
+            f"the last process {end} before the handler began; {advice}", was_killed=self._was_killed
+        )
 
     def ask_to_end(self) -> None:
-        """Let the process exit in order, after its current request."""
+        """Let the child process exit after its current request."""
         with self._starting:
             self._is_over = True
             if self._work is not None:
                 self._work.close()
 
     def reap(self, patience: float = 0) -> int | None:
-        """Wait for the process to end, kill it after `patience` seconds, and reap it; return the exit code."""
+        """Wait until the child process has exited, and kill it after `patience` seconds; return the exit code."""
         self.ask_to_end()
         process = self._process
         if process is None:
@@ -224,14 +229,14 @@ class ChildProcess:
     # -- by any thread
 
     def send_stop(self, running: RunningRequest, *, is_shutdown: bool) -> None:
-        """Tell the handler of this request to stop, or that the worker shuts down."""
+        """Ask the handler of this request to stop, or tell it that the worker shuts down."""
         with self._lock:
             if self._running is running and self._control is not None:
-                with suppress(OSError):  # it has just died, and the thread that runs the request will notice
+                with suppress(OSError):  # the process has just died; the thread that runs the request will notice
                     self._control.send_bytes(encode(StopMessage(self._number, is_shutdown)))
 
     def kill(self, running: RunningRequest | None = None) -> bool:
-        """Kill the process if it still runs this request; without a request, in any case."""
+        """Kill the child process if it still runs this request; if no request is given, in any case."""
         with self._lock:
             if running is not None and self._running is not running:
                 return False
@@ -241,7 +246,7 @@ class ChildProcess:
             return True
 
     def close_connections(self) -> None:
-        """Close the connections.
+        """Close the connections to the child process.
 
         If a forked process kept them open, the child would not notice the death of its worker.
         """
@@ -251,7 +256,7 @@ class ChildProcess:
 
 
 def _kill(process: SpawnProcess) -> None:
-    """Kill a process that has not been reaped, and those that it has started, if it has a group of its own."""
+    """Kill a process that has not been reaped; if it leads a process group, kill the whole group."""
     pid = process.pid or 0
     with suppress(OSError):
         if hasattr(os, "killpg") and os.getpgid(pid) == pid:
@@ -260,12 +265,12 @@ def _kill(process: SpawnProcess) -> None:
 
 
 def _reap(process: SpawnProcess) -> int | None:
-    for _ in range(100):  # another thread may have reaped it, but not stored the exit code yet
+    for _ in range(100):  # another thread may have reaped the process, and not stored the exit code yet
         process.join()
         if process.exitcode is not None:
             break
     exit_code = process.exitcode
-    with suppress(ValueError):  # other code has reaped it, so its exit code is unknown
+    with suppress(ValueError):  # other code has reaped the process, so its exit code is unknown
         process.close()
     return exit_code
 
@@ -287,7 +292,7 @@ def _describe_end(exit_code: int | None, *, was_killed: bool) -> str:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT (Ctrl-C) for a process that is being spawned, until it ignores the signal by itself."""
+    """Block SIGINT (Ctrl-C) in a process that is being spawned, until it ignores the signal itself."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -1,7 +1,7 @@
 """Locates handlers by module and qualified name for child processes, and reads the memory use of a process.
 
-A handler that a child could not import is refused when it is registered, not when its first job runs. The pool
-replaces a child that uses too much memory.
+A handler that a child process could not import is refused when it is registered, not when its first job runs. The
+pool replaces a child process that uses too much memory.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any
 
 PROCESS_NAME = "mainspring-process"
 MAIN = ("__main__", "__mp_main__")
-"""The module name of a script: in its own process, and in a spawned one."""
+"""The module name of a script, in its own process and in a spawned one."""
 REMEDY = "define it with def at the top level of a module that can be imported"
 
 
 def is_child() -> bool:
-    """Return whether a worker has started this process to run handlers."""
+    """Return whether this process is a child that a worker has started to run handlers."""
     return current_process().name == PROCESS_NAME
 
 
 def locate(function: Callable[..., Any]) -> tuple[str, str]:
-    """Return the module and the qualified name of a function; `TypeError` if a child could not import it."""
+    """Return the module and the qualified name of a function; raise `TypeError` if a child could not import it."""
     if isinstance(function, partial) or not (isroutine(function) or isclass(function)):
         raise _refusal(function, f"it is a {type(function).__name__}, not a function")
     owner = getattr(function, "__self__", None)
@@ -38,7 +38,7 @@ def locate(function: Callable[..., Any]) -> tuple[str, str]:
         raise _refusal(function, "it is a lambda and has no name")
     if "<locals>" in qualname:
         raise _refusal(function, "it is defined inside of another function")
-    if module == "__main__":  # a child imports it as __mp_main__; its worker has checked this already
+    if module == "__main__":  # a child imports the script as __mp_main__; the worker has checked this already
         problem = _problem_of_main()
         if problem is not None:
             raise _refusal(function, problem)
@@ -46,7 +46,7 @@ def locate(function: Callable[..., Any]) -> tuple[str, str]:
 
 
 def _problem_of_main() -> str | None:
-    """Return why a child would not have the functions of `__main__`; None if it would."""
+    """Return why a child process could not import the functions of `__main__`; None if it could."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     if spec is not None:
@@ -71,7 +71,7 @@ class ProcessMemory:
         self._page = os.sysconf("SC_PAGE_SIZE") if self._file is not None else 0
 
     def resident(self) -> int:
-        """Return the size in bytes; 0 if the system does not report it."""
+        """Return the resident memory in bytes; 0 if the system does not report it."""
         if self._file is not None:
             return int(os.pread(self._file, 128, 0).split()[1]) * self._page
         try:

@@ -1,7 +1,7 @@
 """Messages between a worker and its child processes: msgspec structs, encoded as msgpack, never as pickle.
 
-A child gets one request at a time. Both sides count the requests from 1, and `StopMessage` names a request by its
-number.
+A child gets one request at a time. Both sides count the requests from 1, and a `StopMessage` contains the number
+of the request that it means.
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ class CallRequest(Struct, frozen=True, array_like=True):
     ) -> CallRequest:
         """Make a request for a registered handler. Its module comes from the registry, never from the store."""
         module, qualname = handler.place or locate(handler.function)
-        bare = [replace(lease, ref=None, follow_up=None) for lease in leases]  # the child needs neither
+        bare = [replace(lease, ref=None, follow_up=None) for lease in leases]  # the child needs neither of them
         return cls(handler.name, module, qualname, bare, is_batch, keep_result, max_result)
 
 
 class StopMessage(Struct, frozen=True, array_like=True):
-    """Sets `current_job().cancelled`, or `.stopping`, for the handler of the request with this number."""
+    """Asks the handler of the request with this number to stop, or tells it that the worker shuts down."""
 
     number: int
     is_shutdown: bool
 
 
 class ChildReady(Struct, frozen=True, array_like=True, tag=0):
-    """The child has started and waits for requests."""
+    """A message of the child: it has started and waits for requests."""
 
 
 class HandlerStarted(Struct, frozen=True, array_like=True, tag=1):
-    """The handler begins now. If the process dies after this message, the job has crashed."""
+    """A message of the child: the handler begins now. If the process dies after that, the job has crashed."""
 
 
 class ProgressNote(Struct, frozen=True, array_like=True, tag=2):
-    """The progress that the handler has reported."""
+    """A message of the child: the handler has reported this progress."""
 
     done: float
     total: float | None
     note: str | None
     place: int = 0
-    """The index of the job in the batch."""
+    """The index of the job in its batch."""
 
 
 class AnswerKind(StrEnum):
@@ -83,23 +83,23 @@ class AnswerKind(StrEnum):
 
 
 class ChildAnswer(Struct, frozen=True, array_like=True):
-    """How the handler ended for one job. The worker decides what follows."""
+    """How the handler ended for one job. The worker decides whether to retry the job."""
 
     kind: AnswerKind
     result: bytes | None = None
     error: str | None = None
     delay: int = 0
-    """In microseconds, for SNOOZED and RETRY_LATER."""
+    """The delay in microseconds, for SNOOZED and RETRY_LATER."""
     class_names: tuple[str, ...] = ()
-    """The names of the class of the error and of its base classes, because classes cannot be sent."""
+    """The names of the exception's class and of its base classes, because classes cannot be sent."""
 
     def is_one_of(self, classes: tuple[type[BaseException], ...]) -> bool:
-        """Return whether the error is an instance of one of these classes, such as `retry.give_up_on`."""
+        """Return whether the exception is an instance of one of these classes, such as `retry.give_up_on`."""
         return any(full_name(kind) in self.class_names for kind in classes)
 
 
 class ChildReply(Struct, frozen=True, array_like=True, tag=3):
-    """An answer for each job of the request, and the memory that the child uses after it, in bytes."""
+    """The reply of a child: an answer for each job of the request, and its memory use in bytes."""
 
     answers: list[ChildAnswer]
     memory: int
@@ -115,6 +115,9 @@ decode_from_child = _from_child.decode
 
 
 def full_name(kind: type) -> str:
-    """Return the name of a class, equal on both sides: a script is `__main__` or, in a child, `__mp_main__`."""
+    """Return a name of a class that is the same in worker and child.
+
+    The module of a script is `__main__` in one process and `__mp_main__` in the other.
+    """
     module = MAIN[0] if kind.__module__ in MAIN else kind.__module__
     return f"{module}.{kind.__qualname__}"

@@ -1,4 +1,4 @@
-"""The process pool of a worker: spawns at most `size` children for the first jobs, reuses and replaces them.
+"""The process pool of a worker: spawns at most `size` child processes when jobs need them, and replaces them.
 
 A request runs on one child, and a child runs one request at a time. If a child died while it was idle, its request
 goes to a new child. If a child dies during a request, the crash is charged to the jobs of that request only.
@@ -27,7 +27,7 @@ _CLOSING_ROUNDS = 100  # tenths of a second
 
 
 class ProcessPool:
-    """Runs requests in child processes."""
+    """Runs requests in child processes, at most `size` at once."""
 
     def __init__(
         self,
@@ -45,21 +45,21 @@ class ProcessPool:
         )
         self._start_timeout = start_timeout
         self._owner = os.getpid()
-        self._changed = Condition()  # re-entrant; guards what follows
+        self._changed = Condition()  # re-entrant; guards the following attributes
         self._idle: list[ChildProcess] = []
         self._children: set[ChildProcess] = set()
         self._busy = 0
         self._leaving = 0
         self._is_closed = False
         _pools.add(self)
-        atexit.register(self.close, 0)  # before multiprocessing waits for all children without a limit
+        atexit.register(self.close, 0)  # before multiprocessing waits for all children without a timeout
 
     def run(self, request: CallRequest, *, on_start: OnStart, on_note: OnNote) -> ChildReply:
-        """Run a request in a child and wait for its reply, on this thread.
+        """Run a request in a child process and wait for its reply, on this thread.
 
-        When the handler begins, `on_start` is called with a `RunningRequest`, by which it can be stopped.
-        `on_note` is called with its progress. Raises `ChildDied` if the process ended while the handler ran, and
-        `CannotStart` if the handler did not begin.
+        The pool calls `on_start` with a `RunningRequest` when the handler begins, and `on_note` when the handler
+        reports progress. It raises `ChildDied` if the process ended while the handler ran, and `CannotStart` if
+        the handler did not begin.
         """
         with self._changed:
             self._require_room()
@@ -82,7 +82,7 @@ class ProcessPool:
         if self._is_closed:
             raise RuntimeError("this pool of processes is closed and runs nothing more")
         if self._busy >= self.size:
-            raise RuntimeError(f"all {self.size} processes are busy; run no more requests at once than that")
+            raise RuntimeError(f"all {self.size} processes of this pool are busy; wait until one of them is free")
 
     def _add_child(self) -> ChildProcess:
         with self._changed:
@@ -120,7 +120,7 @@ class ProcessPool:
     def _retire(self, child: ChildProcess, successor: ChildProcess | None) -> None:
         child.ask_to_end()
         if successor is not None:
-            with suppress(CannotStart):  # the next request tries again, and raises the error
+            with suppress(CannotStart):  # the next request tries again and raises the error
                 successor.start()
         self._remove(child, patience=_RETIRE_SECONDS)
         with self._changed:
@@ -133,9 +133,9 @@ class ProcessPool:
             self._children.discard(child)
 
     def close(self, timeout: Duration = 5) -> None:
-        """Let the children finish and exit; kill those that have not done so within `timeout`.
+        """Let the children finish and exit, and kill those that are still running after `timeout`.
 
-        Idle children always get a moment to exit in order.
+        Idle children always get a moment to exit by themselves.
         """
         if os.getpid() != self._owner:  # the children belong to the parent of this forked process
             return
@@ -166,7 +166,7 @@ class ProcessPool:
         return not self._busy and not self._leaving
 
     def close_connections(self) -> None:
-        """Close the connections to the children, in a forked process: the children belong to its parent."""
+        """Close this forked process's copies of the connections: the children belong to its parent."""
         for child in self._children:
             child.close_connections()
 

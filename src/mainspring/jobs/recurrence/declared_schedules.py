@@ -1,4 +1,4 @@
-"""Schedules that are declared in code: collected by decorators, stored when a worker starts.
+"""Schedules that are declared in code: decorators collect them, and a worker stores them when it starts.
 
 Storing them takes one read, and no write if nothing has changed. A schedule whose declaration was removed stays in
 the store, because another version of the code may still declare it; `app.schedules.remove` deletes it.
@@ -27,7 +27,7 @@ from mainspring.jobs.recurrence.schedule_definition import ScheduleDefinition, d
 from mainspring.jobs.recurrence.schedule_firer import log_skipped
 from mainspring.jobs.recurrence.schedule_records import Firing, ScheduleRecord
 
-CHUNK = 500  # schedules in one transaction
+CHUNK = 500  # how many schedules one transaction stores
 
 
 def store_schedules(
@@ -69,7 +69,7 @@ def _changed(
 
 
 def _store(manager: JobManager, changes: list[_Change]) -> list[ScheduleDefinition]:
-    """Store changes; return the definitions of schedules that another process has changed meanwhile."""
+    """Store changed schedules; return the definitions to try again, because another process was faster."""
     now = manager.engine.now()
     late = _fire_due_before(manager, [before for _, _, before in changes if before is not None], now)
     current = [change for change in changes if change[1].name not in late]
@@ -86,7 +86,7 @@ def _put(record: ScheduleRecord, before: ScheduleRecord | None, now: int) -> Put
 
 
 def _fire_due_before(manager: JobManager, stored: list[ScheduleRecord], now: int) -> set[str]:
-    """Fire the occurrences of schedules until now; return the names of those that another process has changed."""
+    """Fire the due occurrences of schedules; return the names of schedules that another process has changed."""
     firings = [firing for record in stored if (firing := _plan_due(manager, record, now)) is not None]
     if not firings:
         return set()
@@ -113,7 +113,7 @@ class DeclaredSchedules:
         self._definitions: dict[str, ScheduleDefinition] = {}  # guarded by _lock
 
     def add(self, name: str, job: JobFunction[..., Any], rule: Cron | Every | str, **policies: Any) -> None:
-        """Declare a schedule of a handler without required parameters.
+        """Declare a schedule for a handler without required parameters.
 
         A name can be declared only once, unless its module is reloaded.
         """
@@ -137,7 +137,7 @@ class DeclaredSchedules:
         return len(self._definitions)
 
     def compare(self, stored: Iterable[ScheduleRecord], now: int) -> tuple[list[str], list[str]]:
-        """Return the names of declared schedules that are not stored, and of those that are stored differently."""
+        """Return the declared schedules that are not stored, and those that are stored with another definition."""
         found = {record.name: record for record in stored}
         with self._lock:
             definitions = dict(sorted(self._definitions.items()))
@@ -148,7 +148,7 @@ class DeclaredSchedules:
         return missing, [record.name for record in records if not record.has_definition_of(found[record.name])]
 
     def store(self, manager: JobManager) -> None:
-        """Store the declared schedules that differ from the stored ones."""
+        """Store the declared schedules that are new or have changed."""
         with self._lock:
             definitions = list(self._definitions.values())
         if definitions:

@@ -27,12 +27,13 @@ Misfire: TypeAlias = Literal["skip", "once"] | CatchUp
 OverlapName: TypeAlias = Literal["skip", "queue", "replace", "allow"]
 CallArguments: TypeAlias = tuple[Any, ...] | Mapping[str, Any]
 
-KEPT_OPTIONS = ("queue", "priority", "expires", "steps_aside", "then")  # the submit options that a schedule keeps
+# the submit options that a schedule can store
+KEPT_OPTIONS = ("queue", "priority", "expires", "steps_aside", "then")
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleDefinition:
-    """A schedule as its author has defined it."""
+    """A schedule as its author defined it, without its state."""
 
     name: str
     job: JobFunction[..., Any]
@@ -45,7 +46,7 @@ class ScheduleDefinition:
     end: int | None
 
     def record(self, stored: ScheduleRecord | None, limits: LimitRegistry, now: int) -> ScheduleRecord:
-        """Make the record for the store, without a next occurrence. `stored` is the present record, if any."""
+        """Make the record for the store, without a next occurrence. `stored` is the existing record, or None."""
         handler = self.job.handler
         payload = handler.arguments.encode_bound(self.given)
         model = JobTemplate(handler, self.job.chosen, limits, now=0).job("", payload, self.given)
@@ -63,7 +64,7 @@ class ScheduleDefinition:
             jitter=self.jitter,
             start=self.start,
             end=self.end,
-            expires=model.expires,  # a duration, because the due time of the model is 0
+            expires=model.expires,  # a duration, because the due time of the model job is 0
             limits=model.limits,
             next_due=None,
             steps_aside=model.steps_aside,

@@ -26,7 +26,7 @@ class ScheduleInfo:
     queue: str
     priority: Priority
     rule: Rule | None
-    """A `Cron` or an `Every`; None if a newer version has written a rule that this one cannot read."""
+    """A `Cron` or an `Every`; None if a newer version of Mainspring wrote a rule that this version cannot read."""
     arguments: Any
     misfire: Misfire
     overlap: Overlap
@@ -34,16 +34,16 @@ class ScheduleInfo:
     start: datetime | None
     end: datetime | None
     next_due: datetime | None
-    """The next occurrence; None if there are no more."""
+    """The next occurrence; None if the schedule has ended."""
     last_due: datetime | None
-    """The last occurrence that was fired or left out: see the jobs of this schedule, or its history."""
+    """The last occurrence that was handled: it got a job, or was left out, which the history then shows."""
     is_paused: bool
     created: datetime
     record: ScheduleRecord = field(repr=False, compare=False)
-    """The stored record."""
+    """The stored record of the schedule."""
 
     def upcoming(self, count: int = 5) -> list[datetime]:
-        """Return the next occurrences, in the time zone of the rule; none while it is paused."""
+        """Return the next `count` occurrences, in the time zone of the rule; none while the schedule is paused."""
         require_positive(count, "count", "occurrences")
         instant, rule = self.record.next_due, self.rule
         found: list[datetime] = []
@@ -55,14 +55,14 @@ class ScheduleInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OccurrenceInfo:
-    """One or more successive occurrences for which no job was made."""
+    """One or more successive occurrences of a schedule for which no job was made."""
 
     first: datetime
     last: datetime
     count: int
     """The number of occurrences; at most 10,000 are counted."""
     kind: OccurrenceKind
-    """`skipped`, `coalesced` (a later occurrence was run for all of them) or `missed`."""
+    """Why no job was made: `skipped`, `coalesced` (one later job ran for all of them) or `missed`."""
     note: str
     decided: datetime
 
@@ -90,7 +90,7 @@ def to_schedule_info(record: ScheduleRecord) -> ScheduleInfo:
 
 
 def to_occurrence_info(occurrence: Occurrence) -> OccurrenceInfo:
-    """Make a snapshot of a record of occurrences."""
+    """Make a snapshot of a stored record of occurrences."""
     return OccurrenceInfo(
         first=to_datetime(occurrence.due),
         last=to_datetime(occurrence.until),

@@ -16,7 +16,7 @@ class Overlap(StrEnum):
     QUEUE = "queue"
     """The new job runs after the earlier one."""
     REPLACE = "replace"
-    """The earlier job is canceled, or asked to stop; the new one runs after it."""
+    """The earlier job is canceled, or asked to stop; the new job runs after it."""
     ALLOW = "allow"
 
 
@@ -30,11 +30,11 @@ class ScheduleRecord(Struct, frozen=True):
     payload: bytes
     codec: str
     rule: str
-    """The rule as JSON: see `recurrence.rules`."""
+    """The rule of the schedule as JSON: see `recurrence.rules`."""
     misfire: str
     """`skip`, `once`, or `all`."""
     catch_up: int
-    """For `all`: how many missed occurrences get a job at most."""
+    """For `all`: the largest number of missed occurrences that get a job."""
     overlap: Overlap
     jitter: int
     start: int | None
@@ -42,9 +42,9 @@ class ScheduleRecord(Struct, frozen=True):
     expires: int | None
     limits: tuple[str, ...]
     next_due: int | None
-    """The next occurrence; None if there are no more."""
+    """The next occurrence; None if the schedule has ended."""
     last_due: int | None = None
-    """The last occurrence that was fired or left out."""
+    """The last occurrence that was handled: it got a job, or was left out."""
     is_paused: bool = False
     revision: int = 0
     """A number that grows with every change of the definition."""
@@ -53,12 +53,12 @@ class ScheduleRecord(Struct, frozen=True):
     follow_up: FollowUp | None = None
 
     def has_definition_of(self, other: ScheduleRecord) -> bool:
-        """Return whether both have the same definition. Their next occurrences may differ."""
+        """Return whether two records have the same definition. Their next occurrences may differ."""
         return self.definition == other.definition
 
     @property
     def definition(self) -> tuple[object, ...]:
-        """The fields that the author of the schedule has defined."""
+        """The fields that the author of the schedule chose, without its state."""
         return (
             self.type,
             self.queue,
@@ -83,20 +83,20 @@ class OccurrenceKind(StrEnum):
     """Why no job was made for an occurrence."""
 
     SKIPPED = "skipped"
-    """Left out by a policy: it was too late, or an earlier job had not ended."""
+    """A policy left the occurrence out: it was too late, or the job of an earlier one had not ended."""
     COALESCED = "coalesced"
-    """Several missed occurrences became one job."""
+    """Several missed occurrences got one job together."""
     MISSED = "missed"
-    """More occurrences were missed than the policy catches up on."""
+    """The misfire policy runs only the latest missed occurrences, and this one was earlier."""
 
 
 class Occurrence(Struct, frozen=True, gc=False):
     """A record of one or more successive occurrences for which no job was made."""
 
     due: int
-    """The first occurrence."""
+    """The first of the successive occurrences."""
     until: int
-    """The last occurrence."""
+    """The last of the successive occurrences."""
     count: int
     kind: OccurrenceKind
     note: str
@@ -104,12 +104,15 @@ class Occurrence(Struct, frozen=True, gc=False):
 
 
 class Firing(Struct, frozen=True):
-    """A decision about the due occurrences of a schedule. The engine refuses it if the schedule has changed."""
+    """A decision about the due occurrences of a schedule: which jobs to store, and the next occurrence.
+
+    The engine refuses it if the schedule has changed meanwhile.
+    """
 
     schedule: str
     revision: int
     expected: int
-    """The next occurrence that was read from the store, and must still be the next one."""
+    """The next occurrence when the schedule was read. The engine refuses the firing if it has changed."""
     next_due: int | None
     last_due: int
     jobs: tuple[NewJob, ...]
@@ -118,9 +121,9 @@ class Firing(Struct, frozen=True):
 
 
 class Fired(Struct, frozen=True, gc=False):
-    """The answer to a firing."""
+    """The answer of an engine to a firing: whether it was accepted, and the jobs that it stored."""
 
     is_done: bool
     submitted: tuple[str, ...] = ()
     skipped_for: str | None = None
-    """The id of the earlier job that had not ended, if the occurrences were skipped for it."""
+    """The id of the earlier job that had not ended; None if the occurrences were not skipped for it."""

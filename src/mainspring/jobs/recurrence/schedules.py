@@ -33,7 +33,7 @@ Occurrences: TypeAlias = list[OccurrenceInfo]
 
 
 class Schedules:
-    """Stores, lists, pauses and removes schedules: `app.schedules`."""
+    """The schedules of an application, `app.schedules`: stores, lists, pauses and removes them."""
 
     def __init__(self, source: ManagerProvider) -> None:
         self._source = source
@@ -55,7 +55,7 @@ class Schedules:
 
         An equal definition changes nothing. A changed definition applies from now on: occurrences until now are
         fired by the old rule, so that none is lost or doubled. An `Every` without an anchor begins one interval
-        from now, or at `start`. Its occurrences stay the same when it is put again.
+        from now, or at `start`. It keeps its occurrences when it is stored again.
         """
         definition = define_schedule(
             name,
@@ -81,17 +81,20 @@ class Schedules:
         return [to_schedule_info(record) for record in self._source.manager().engine.schedules()]
 
     def remove(self, name: str) -> None:
-        """Delete a schedule and its history. The jobs that it has made stay."""
+        """Delete a schedule and its history. The jobs that it has submitted stay."""
         (is_done,) = self._source.manager().arrange([RemoveSchedule(require_id(name, "name"))])
         if not is_done:
             raise ScheduleNotFound(name=name)
 
     def pause(self, name: str) -> bool:
-        """Pause a schedule. Return False if it was paused already. Jobs that it has made are not affected."""
+        """Pause a schedule. Return False if it was paused already. Jobs that it has submitted are not affected."""
         return self._pause(PauseSchedule(require_id(name, "name"), is_paused=True, next_due=None))
 
     def resume(self, name: str) -> bool:
-        """Resume a schedule with its first occurrence from now on. Return False if it was not paused."""
+        """Resume a paused schedule; the first occurrence from now on is next.
+
+        Return False if it was not paused.
+        """
         while (record := self._record(name)).is_paused:
             after = max(self._source.manager().engine.now(), record.last_due or 0)
             next_due = first_due(decode_rule(record.rule), record.start, record.end, after)
@@ -100,7 +103,10 @@ class Schedules:
         return False
 
     def history(self, name: str, limit: int = 50) -> Occurrences:
-        """Return the occurrences for which no job was made, the latest first. The newest hundred are kept."""
+        """Return the occurrences of a schedule for which no job was made, the latest first.
+
+        The store keeps the newest hundred.
+        """
         require_positive(limit, "limit", "occurrences")
         self._record(name)
         return [to_occurrence_info(found) for found in self._source.manager().engine.occurrences(name, limit)]

@@ -1,8 +1,8 @@
-"""Runs handlers: plain functions on threads, coroutines on an event loop, the others in child processes.
+"""Runs handlers: plain functions on threads, coroutines on an event loop, others in child processes.
 
-Each executor is set up when its first job is ready: an application without coroutines has no event loop. A call
-is for one job or for the jobs of a batch. Its timeouts hold for all of its jobs. A request to stop one job of a
-batch reaches the context of that job only, because the call belongs to the other jobs, too.
+Each executor is set up when its first job is ready: an application without coroutines has no event loop. A call of
+a handler is for one job, or for all jobs of a batch. Its timeouts hold for all of its jobs. A request to stop one
+job of a batch only sets `cancelled` for that job, because the call also runs the other jobs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ logger = logging.getLogger("mainspring.worker")
 
 
 class HandlerCall:
-    """A call of a handler that times out or can be stopped."""
+    """A call of a handler that has timeouts or can be stopped."""
 
     __slots__ = ("_timers", "announce_shutdown", "jobs", "kill", "request_stop")
 
@@ -47,19 +47,19 @@ class HandlerCall:
         self.jobs = jobs
         self._timers: list[TimerEntry] = []
         self.announce_shutdown: Callable[[], object] | None = None
-        """Tells the child process that the worker shuts down."""
+        """A function that tells the child process of a shutdown; None if there is no child process."""
         self.request_stop: Callable[[], object] | None = None
-        """Tells the child process that the handler is asked to stop."""
+        """A function that asks the handler in the child process to stop; None if there is no child process."""
         self.kill: Callable[[], object] | None = None
-        """Ends the handler; None if that is impossible."""
+        """A function that ends the handler by force; None if that is impossible."""
 
     @property
     def is_stop_requested(self) -> bool:
-        """Whether all of its jobs were asked to stop."""
+        """Whether all jobs of this call were asked to stop."""
         return all(job.context.cancelled for job in self.jobs)
 
     def arm_timeouts(self, timer: Timer, now_ns: int) -> None:
-        """Set the timers for its timeouts."""
+        """Set timers for the handler's timeouts."""
         handler = self.jobs[0].handler
         if handler.soft_timeout is not None:
             due = now_ns + handler.soft_timeout * 1_000
@@ -71,7 +71,7 @@ class HandlerCall:
             self._timers.append(timer.call_at(due, lambda: self._time_out(handler.timeout or 0, self.kill)))
 
     def cancel_timeouts(self, timer: Timer) -> None:
-        """Cancel the timers."""
+        """Cancel the timers for the handler's timeouts."""
         for entry in self._timers:
             timer.cancel(entry)
 
@@ -89,9 +89,9 @@ class HandlerCall:
 
 
 def split_into_calls(jobs: Sequence[LeasedJob]) -> Iterator[HandlerCall]:
-    """Divide the ready jobs of a batch handler into calls, and claim the start of each call's jobs in turn.
+    """Divide the ready jobs of a batch handler into calls. The start of each call's jobs is claimed in turn.
 
-    A suspect is called alone: if it kills its process again, no other job is charged for that.
+    A suspect gets a call of its own: if it kills its process again, no other job is charged for that.
     """
     waiting = list(jobs)
     while waiting:
@@ -105,7 +105,7 @@ def split_into_calls(jobs: Sequence[LeasedJob]) -> Iterator[HandlerCall]:
 
 
 class CallTracker:
-    """Begins and ends calls: reports the begin, sets timeouts, passes outcomes on. From any thread."""
+    """Keeps track of handler calls, on any thread: reports each start, sets timeouts, passes outcomes on."""
 
     def __init__(self, layers: Layers, timer: Timer, progress: ProgressWriter, outcomes: OutcomeWriter) -> None:
         self._clock = layers.clock
@@ -114,7 +114,7 @@ class CallTracker:
         self._end_jobs = outcomes.end
 
     def begin_job(self, job: LeasedJob) -> int:
-        """Begin the call of a handler that nothing can stop; return when it began, by the engine's clock."""
+        """Record that a thread calls the handler of a job; return the time by the engine's clock."""
         now = self._clock.monotonic_ns()
         self._report_begin(job.lease)
         job.slots.record_wait(job.waited(now))
@@ -125,14 +125,14 @@ class CallTracker:
         return job.began(now)
 
     def end_job(self, job: LeasedJob, outcome: Outcome, began: int) -> None:
-        """Pass the outcome of a job on."""
+        """Record how the handler of a job ended, and pass the outcome on to be stored."""
         if job.call is not None:
             job.call.cancel_timeouts(self._timer)
         outcome.began = began
         self._end_jobs((job,), (outcome,))
 
     def begin(self, call: HandlerCall) -> int:
-        """Begin a call that can be stopped; return when it began, by the engine's clock."""
+        """Record that a call begins; return the time by the engine's clock."""
         now = self._clock.monotonic_ns()
         for job in call.jobs:
             self._report_begin(job.lease)
@@ -142,7 +142,7 @@ class CallTracker:
         return call.jobs[0].began(now)
 
     def end(self, call: HandlerCall, outcomes: Sequence[Outcome], began: int | None) -> None:
-        """Pass the outcomes of a call's jobs on."""
+        """Record how a call ended, and pass the outcomes of its jobs on to be stored."""
         call.cancel_timeouts(self._timer)
         for outcome in outcomes:
             outcome.began = began
@@ -150,22 +150,22 @@ class CallTracker:
 
 
 class Executor(Protocol):
-    """Runs handlers of one kind."""
+    """Runs handlers in one way: on threads, on an event loop, or in child processes."""
 
     @property
     def run(self) -> Callable[[list[LeasedJob]], Any]:
-        """Run jobs as soon as there is a slot, unless their start is claimed before."""
+        """Run jobs as soon as there are free slots. A job is skipped if a shutdown claims its start first."""
 
     @property
     def run_batch(self) -> Callable[[list[LeasedJob]], Any]:
-        """Run jobs of one batch handler, in as few calls as possible."""
+        """Run ready jobs of one batch handler, in as few calls as possible."""
 
     def close(self) -> None:
-        """Run nothing more; leave or end what still runs."""
+        """Start no more handlers. Handlers that still run are left alone or killed."""
 
 
 class Executors:
-    """The executors of one worker. `run` is called in the control sequence, the rest from any thread."""
+    """The executors of one worker. The control layer calls `run`; any thread may call the other methods."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class Executors:
         return executor
 
     def announce_shutdown(self, jobs: list[LeasedJob]) -> None:
-        """Tell handlers that their worker shuts down."""
+        """Tell the handlers of these jobs that their worker shuts down."""
         for job in jobs:
             job.context.announce_shutdown()
         for call in _distinct_calls(jobs):
@@ -211,7 +211,10 @@ class Executors:
                 call.announce_shutdown()
 
     def stop(self, jobs: list[LeasedJob], *, also_batches: bool) -> None:
-        """Ask handlers to stop, and end those that can be ended; calls of several jobs with `also_batches`."""
+        """Ask the handlers of these jobs to stop, and end those that can be ended by force.
+
+        A batch call of several jobs is only ended with `also_batches`.
+        """
         for job in jobs:
             job.context.request_stop()
         for call in _distinct_calls(jobs):
@@ -219,7 +222,7 @@ class Executors:
                 call.kill()
 
     def close(self) -> None:
-        """Close the executors that were set up."""
+        """Close the executors that have been set up."""
         for executor in self._executors.values():
             executor.close()
 
@@ -229,7 +232,7 @@ def _distinct_calls(jobs: list[LeasedJob]) -> set[HandlerCall]:
 
 
 class BatchQueues:
-    """A queue of ready jobs for each batch handler, so that one call of it runs at a time."""
+    """Queues of ready jobs, one for each batch handler, so that one call of a batch handler runs at a time."""
 
     def __init__(self, runner: TaskRunner, run: Callable[[HandlerCall], object]) -> None:
         self._runner = runner
@@ -237,7 +240,7 @@ class BatchQueues:
         self._queues: dict[str, FuncQueue[LeasedJob]] = {}
 
     def add(self, jobs: list[LeasedJob]) -> None:
-        """Add jobs of one handler."""
+        """Add ready jobs of one batch handler to its queue."""
         name = jobs[0].handler.name
         queue = self._queues.get(name)
         if queue is None:
@@ -251,7 +254,10 @@ class BatchQueues:
 
 
 class ThreadExecutor:
-    """Runs plain functions on a runner. They cannot be ended: they must check `current_job().cancelled`."""
+    """Runs plain functions on threads.
+
+    A thread cannot be ended: the function must check `current_job().cancelled`.
+    """
 
     def __init__(self, runner: TaskRunner, size: int, invoker: HandlerInvoker, calls: CallTracker) -> None:
         self._invoker = invoker
@@ -271,20 +277,21 @@ class ThreadExecutor:
         self._calls.end(call, self._invoker.invoke_batch(call.jobs), began)
 
     def close(self) -> None:
-        """Leave what still runs: the threads belong to the runner."""
+        """Leave the handlers that still run: their threads belong to the runner."""
 
 
 class LoopExecutor:
-    """Awaits coroutine functions on an event loop. A timeout or a request to stop cancels them."""
+    """Runs coroutine handlers on an event loop. A timeout or a request to stop cancels the coroutine."""
 
     def __init__(self, layers: Layers, size: int, invoker: HandlerInvoker, calls: CallTracker) -> None:
         self._own_pool: ThreadPool | None = None
         self._loop = self._make_loop(layers)
         self._invoker = invoker
         self._calls = calls
-        # what follows belongs to the loop
+        # only the event loop uses the following attributes
         self._slots = asyncio.Semaphore(size)
-        self._waiting: dict[str, list[LeasedJob]] = {}  # for batch handlers with a call under way, by name
+        # jobs that wait for the running call of their batch handler, by its name
+        self._waiting: dict[str, list[LeasedJob]] = {}
 
     def _make_loop(self, layers: Layers) -> AsyncioRunner:
         pool = layers.execution
@@ -293,12 +300,12 @@ class LoopExecutor:
         return pool.asyncio(name="mainspring-loop")
 
     def run(self, jobs: list[LeasedJob]) -> None:
-        """Run jobs as soon as there are slots."""
+        """Run jobs on the event loop, as soon as there are free slots."""
         for job in jobs:
             self._loop.post(self._run, job)
 
     def run_batch(self, jobs: list[LeasedJob]) -> None:
-        """Run jobs of one batch handler as soon as there is a slot and no other call of it runs."""
+        """Run jobs of one batch handler, as soon as there is a free slot and no other call of the handler runs."""
         self._loop.post(self._run_batches, jobs)
 
     async def _run(self, job: LeasedJob) -> None:
@@ -326,7 +333,7 @@ class LoopExecutor:
         task = asyncio.ensure_future(work)
         call.kill = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
         began = self._calls.begin(call)
-        if call.is_stop_requested:  # the request came while the job waited for its slot
+        if call.is_stop_requested:  # the request came while the job waited for a slot
             task.cancel()
         try:
             outcomes = await task
@@ -338,18 +345,18 @@ class LoopExecutor:
         self._calls.end(call, outcomes, began)
 
     def close(self) -> None:
-        """End the event loop; leave what still runs there."""
+        """End the event loop, without waiting for coroutines that still run."""
         self._loop.shutdown(timeout=0)
         if self._own_pool is not None:
-            with suppress(RuntimeError):  # raised in a thread of the pool
+            with suppress(RuntimeError):  # this thread belongs to the pool, so it cannot wait for it
                 self._own_pool.shutdown(timeout=0)
 
 
 class ProcessExecutor:
-    """Runs handlers in child processes. A timeout or a request to stop kills them; a crash harms no other job.
+    """Runs handlers in child processes. A timeout or a request to stop kills the process.
 
-    The processes start with the first job. A thread of an own pool waits beside each process that works, so that
-    no thread for plain handlers is used up.
+    The processes start with the first job. A thread of a separate pool waits for each busy process, so that no
+    thread for plain handlers is used up. If a process crashes, only the jobs of its call are affected.
     """
 
     def __init__(
@@ -362,7 +369,7 @@ class ProcessExecutor:
         self._calls = calls
         self._pool = ProcessPool(size, **settings.options())
         self._threads = ThreadPool(size, name="mainspring-processes", clock=layers.clock)
-        self._slots = Semaphore(size)  # a middleware that waits lets the pool start another thread
+        self._slots = Semaphore(size)  # if a middleware waits, the pool starts another thread
         self._ready: FuncQueue[LeasedJob] = FuncQueue(self._run, self._threads, concurrency=size)
         self._batches = BatchQueues(self._threads, self._run_call)
         self.run = self._ready.dispatch_all
@@ -383,13 +390,13 @@ class ProcessExecutor:
             return remote.run(self._pool, request)
 
     def close(self) -> None:
-        """Kill the processes."""
+        """Kill the child processes."""
         self._pool.close(0)
         self._threads.shutdown(timeout=0)
 
 
 class _RemoteCall:
-    """A call in a child process."""
+    """A call of a handler in a child process."""
 
     def __init__(self, call: HandlerCall, calls: CallTracker) -> None:
         self._call = call
@@ -397,7 +404,7 @@ class _RemoteCall:
         self.began: int | None = None
 
     def run(self, pool: ProcessPool, request: CallRequest) -> list[ChildAnswer]:
-        """Send the request and wait for the answers."""
+        """Send the request to a child process and wait for the answers."""
         from mainspring.jobs.processes.child_process import ChildDied  # noqa: PLC0415 - see `ProcessExecutor`
 
         try:

@@ -1,6 +1,6 @@
-"""Starts and stops the parts of a worker together: the worker, the firing of schedules, and maintenance.
+"""Starts and stops the parts of a worker together: the worker itself, the firing of schedules, and maintenance.
 
-A shutdown waits for handlers within its grace, and after that no longer than `PATIENCE_FOR_ANSWERS` for the store.
+A shutdown waits for handlers within its grace period, and after that at most `PATIENCE_FOR_ANSWERS` for the store.
 The report names the jobs whose end the store has not confirmed by then. No job is lost: the requests stay queued,
 and if the process ends before they are carried out, other workers rescue the jobs.
 """
@@ -27,8 +27,8 @@ from mainspring.jobs.worker.worker import Worker
 from mainspring.runners.repeat import Repetition
 from mainspring.worker_health import WorkerHealth, WorkerState
 
-PATIENCE_FOR_ANSWERS = 10.0  # real seconds, after the grace, that a stop waits for the store
-MAX_NAMED = 5  # jobs, in the text of a report
+PATIENCE_FOR_ANSWERS = 10.0  # seconds that a shutdown waits for the store after the grace period, in real time
+MAX_NAMED = 5  # how many ids of jobs the text of a report lists
 
 logger = logging.getLogger("mainspring.worker")
 
@@ -38,19 +38,22 @@ class StopReport:
     """The result of `JobManager.shutdown`."""
 
     interrupted: int = 0
-    """How many jobs ran when the grace was over: they were handed back and run again."""
+    """How many jobs still ran at the end of the grace period. They were interrupted and run again."""
     left: tuple[str, ...] = ()
-    """The ids of jobs whose end or return the store did not confirm in time: other workers rescue them."""
+    """The ids of jobs whose end the store did not confirm in time. Other workers rescue these jobs."""
     has_left: bool = True
-    """Whether the store confirmed that the worker is gone; if not, other workers find out by its silence."""
+    """Whether the store confirmed that the worker has left.
+
+    If not, others miss its heartbeat and declare it dead.
+    """
     was_running: bool = True
-    """False if there was no worker to stop: the manager was not started, or it was shut down already."""
+    """False if there was no worker to stop: none was started, or an earlier shutdown stopped it."""
     already_shut_down: bool = False
-    """True if an earlier shutdown stopped the worker: the other fields are those of its report."""
+    """True if an earlier shutdown stopped the worker; the other fields are from the report of that one."""
 
     @property
     def is_clean(self) -> bool:
-        """Whether every handler finished and the store confirmed everything."""
+        """Whether every handler finished and the store confirmed every request."""
         return self.interrupted == 0 and not self.left and self.has_left
 
     def __str__(self) -> str:
@@ -66,12 +69,12 @@ class StopReport:
                 "other workers rescue them"
             )
         if not self.has_left:
-            parts.append("the store did not confirm in time that the worker is gone")
+            parts.append("the store did not confirm in time that the worker has left")
         return "the worker is shut down" + (f": {'; '.join(parts)}" if parts else "")
 
 
 class WorkerHost:
-    """Runs the jobs of an engine, from `start` to `stop`."""
+    """Starts the worker of a job manager with its schedules and its maintenance, and stops them."""
 
     def __init__(
         self,
@@ -102,14 +105,14 @@ class WorkerHost:
         )
         self._shutdown = _Shutdown(self._worker, layers)
         self.wake = self._worker.wake
-        """Fetch jobs, because some may have become available. From any thread."""
+        """Make the worker fetch jobs, because some may have become available. Any thread may call it."""
         self._health_reports: Repetition | None = None
         self._maintenance: Repetition | None = None
 
     # -- start
 
     def start(self) -> None:
-        """Start, after the jobs of dead workers were rescued."""
+        """Rescue the jobs of dead workers, and then start the worker."""
         control = self._layers.control
         if self._settings.has_maintenance:
             control.post(self._report_health)
@@ -168,34 +171,34 @@ class WorkerHost:
     # -- while it runs
 
     def active_jobs(self) -> list[LeasedJob]:
-        """Return the jobs that the worker holds."""
+        """Return the jobs that the worker has leased."""
         return self._worker.active_jobs()
 
     def clock_jumped(self) -> None:
-        """Time jobs and schedules again, because the wall clock was set."""
+        """Set the timers of jobs and schedules again, because the wall clock was set."""
         self._worker.clock_jumped()
         self._firer.retime()
 
     def announce_handlers(self) -> None:
-        """Tell the store about handlers that were registered after the start, and fetch their jobs."""
+        """Store the job types of handlers that were registered after the start, and fetch their jobs."""
         self._worker.announce_handlers()
         self._worker.wake()
 
     # -- stop
 
     def hurry(self) -> None:
-        """End a `stop` that waits for handlers."""
+        """Make a `stop` that waits for handlers interrupt them now."""
         self._worker.hurry()
         self._shutdown.hurry()
 
     def stop_fetching(self) -> None:
-        """Fetch no more jobs; handlers that run go on. `stop` does the rest."""
+        """Fetch no more jobs; running handlers continue. Call `stop` to end the worker."""
         self._shutdown.begin()
 
     def stop(self, grace: Duration) -> StopReport:
-        """Let handlers finish within `grace`, hand back the other jobs, and leave the store.
+        """Let handlers finish within `grace`, hand back the other jobs, and remove the worker from the store.
 
-        Only the first caller stops the worker. A second one waits for it and gets the same report.
+        Only the first call stops the worker. A second call waits for the first one and returns the same report.
         """
         self._enter(WorkerState.STOPPING)
         if self._maintenance is not None:
@@ -207,13 +210,14 @@ class WorkerHost:
             has_left = report.has_left
             return report
         finally:
-            # If the store does not answer, a firing that waits for it is left: the stop has waited long enough.
+            # If the store does not answer, do not wait for a firing that waits for it: the stop has waited long
+            # enough.
             self._firer.close(PATIENCE_SECONDS if has_left else 0)
             self._end_health_reports()
 
 
 class _Shutdown:
-    """The one shutdown of a worker, on the thread of its caller."""
+    """The shutdown of a worker, which runs once, on the thread of the first caller."""
 
     def __init__(self, worker: Worker, layers: Layers) -> None:
         self._worker = worker
@@ -222,14 +226,14 @@ class _Shutdown:
         self._io = layers.io
         self._control = layers.control
         self._clock = layers.clock
-        self._first = [None]  # popped by the first caller
+        self._first = [None]  # the first caller pops the only element
         self._is_hurried = False
         self._is_over = False
         self._has_left = False
         self._error: Exception | None = None
 
     def hurry(self) -> None:
-        """Wait for handlers no longer. From any thread."""
+        """Stop waiting for handlers. Any thread may call it."""
         self._is_hurried = True
         self._idle.announce()
 
@@ -240,7 +244,7 @@ class _Shutdown:
         self._idle.wait(lambda: self._machine.is_stopping, deadline_after(real, PATIENCE_FOR_ANSWERS), real)
 
     def run(self, grace: Duration) -> StopReport:
-        """Stop the worker. Takes no longer than `grace` and `PATIENCE_FOR_ANSWERS` together."""
+        """Stop the worker and return the report, after at most `grace` plus `PATIENCE_FOR_ANSWERS`."""
         try:
             self._first.pop()
         except IndexError:
@@ -259,12 +263,12 @@ class _Shutdown:
 
     def _stop(self, grace: Duration) -> StopReport:
         worker, machine = self._worker, self._machine
-        # The requests are posted and not waited for: a pool whose threads are all busy must not block a shutdown.
+        # The requests are posted without waiting: a pool whose threads are all busy must not block a shutdown.
         worker.request_stop()
         deadline = deadline_after(self._clock, grace, "grace")
         self._idle.wait(lambda: self._is_hurried or (machine.is_stopping and worker.is_at_rest()), deadline)
         worker.interrupt()
-        real = SystemClock()  # the store answers in real time, whatever the clock of the worker is
+        real = SystemClock()  # real time, also if the worker has a manual clock: the store answers in real time
         patience = deadline_after(real, PATIENCE_FOR_ANSWERS)
         self._idle.wait(lambda: machine.interrupted is not None and worker.has_answers(), patience, real)
         worker.close()

@@ -1,7 +1,7 @@
 """Calls a handler with the middleware around it, and returns the outcome of the attempt.
 
-Every value and every exception of a handler becomes an outcome. A call for a batch is one attempt of each of its
-jobs: the middleware runs once around the call, and an exception is charged to each job.
+Every return value and every exception of a handler becomes an outcome. A call for a batch is one attempt of each
+of its jobs: the middleware runs once around the call, and an exception fails each job.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mainspring.jobs.worker.outcomes import FollowUpFactory, OutcomeFactory, Rem
 
 
 class HandlerInvoker:
-    """Calls handlers, and returns outcomes."""
+    """Calls handlers with the middleware around them, and returns the outcomes."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class HandlerInvoker:
     # -- one job
 
     def invoke(self, job: LeasedJob) -> Outcome:
-        """Call a plain function."""
+        """Call a plain function for a job, and return the outcome."""
         entered = context.enter(job.context)
         try:
             if self._middlewares.is_empty:
@@ -60,7 +60,7 @@ class HandlerInvoker:
             context.leave(entered)
 
     async def invoke_async(self, job: LeasedJob) -> Outcome:
-        """Await a coroutine function."""
+        """Await a coroutine function for a job, and return the outcome."""
         entered = context.enter(job.context)
         try:
             value = None
@@ -75,7 +75,7 @@ class HandlerInvoker:
     # -- a batch
 
     def invoke_batch(self, jobs: Sequence[LeasedJob]) -> list[Outcome]:
-        """Call a plain batch handler, once for all of these jobs."""
+        """Call a plain batch handler once for all of these jobs, and return an outcome for each."""
         batch = _Batch(jobs, self._outcomes)
         if not batch.items:
             return batch.outcomes()
@@ -92,7 +92,7 @@ class HandlerInvoker:
         return batch.outcomes()
 
     async def invoke_batch_async(self, jobs: Sequence[LeasedJob]) -> list[Outcome]:
-        """Await a batch handler, once for all of these jobs."""
+        """Await a coroutine batch handler once for all of these jobs, and return an outcome for each."""
         batch = _Batch(jobs, self._outcomes)
         if not batch.items:
             return batch.outcomes()
@@ -111,7 +111,10 @@ class HandlerInvoker:
     # -- in another process
 
     def invoke_remote(self, jobs: Sequence[LeasedJob], ask: Callable[[], list[ChildAnswer]]) -> list[Outcome]:
-        """Run the middleware here and the handler in a child process; its failure is raised as `RemoteError`."""
+        """Run the middleware in this process and the handler in a child process; return the outcomes.
+
+        The middleware sees an exception of the handler as `RemoteError`.
+        """
         contexts = tuple(job.context for job in jobs)
         is_batch = jobs[0].handler.options.batch is not None
         entered = context.enter(contexts if is_batch else contexts[0])
@@ -135,7 +138,7 @@ def _call(job: LeasedJob) -> Any:
 
 
 class _Batch:
-    """The jobs of one call. Those whose arguments cannot be decoded have failed before it."""
+    """The jobs of one batch call. A job whose arguments cannot be decoded fails before the call."""
 
     def __init__(self, jobs: Sequence[LeasedJob], outcomes: OutcomeFactory) -> None:
         self._jobs = jobs
@@ -147,7 +150,7 @@ class _Batch:
             try:
                 positional, named = job.handler.arguments.decode(job.lease.payload, job.lease.codec)
                 (item,) = (*positional, *named.values())
-            except Exception as error:  # charged to this job alone
+            except Exception as error:  # it fails only this job
                 self._ended[job] = outcomes.for_error(job, error)
             else:
                 self._called.append(job)
@@ -156,7 +159,7 @@ class _Batch:
         self.function = jobs[0].handler.function
 
     def complete(self, returned: Any) -> None:
-        """Complete each job with what the handler returned for it."""
+        """Complete each job with its part of the handler's return value."""
         for job, value in zip(self._called, self._results(returned), strict=True):
             if isinstance(value, BaseException):
                 self._ended[job] = self._outcomes.for_error(job, value)
@@ -167,11 +170,11 @@ class _Batch:
         return split_batch_results(self._jobs[0].handler.name, returned, len(self._called))
 
     def fail(self, error: BaseException) -> None:
-        """Charge an error to each job that has not ended."""
+        """Fail each job that has no outcome yet with this error."""
         for job in self._called:
             if job not in self._ended:
                 self._ended[job] = self._outcomes.for_error(job, error)
 
     def outcomes(self) -> list[Outcome]:
-        """Return the outcome of each job."""
+        """Return the outcome of each job of the batch, in order."""
         return [self._ended[job] for job in self._jobs]

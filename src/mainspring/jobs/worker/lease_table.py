@@ -28,7 +28,7 @@ Report = Callable[[Lease, float, float | None, str | None], object]
 
 
 class LeaseContext(JobContext):
-    """The context of a job that a worker holds. All of them share one function that stores progress."""
+    """The context of a job that a worker has leased. All contexts share one function that stores progress."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ class LeaseContext(JobContext):
 
 
 class LeasedJob:
-    """A lease, and how far its job is in this worker.
+    """A leased job in this worker, and whether its handler has started or ended.
 
     Starting and ending a job are claims. Each claim is one atomic pop, so that the thread of a handler and a
     shutdown that hands the job back cannot both win.
@@ -64,22 +64,23 @@ class LeasedJob:
 
     def __init__(self, lease: Lease, handler: Handler, slots: Slots, report: Report, worker: int) -> None:
         self.lease = lease
-        self.worker = worker  # the number under which it was leased: its outcome is stored under the same number
+        # the worker's number at the time of the lease: the outcome is stored under the same number
+        self.worker = worker
         self.handler = handler
         self.slots = slots
         self.context = LeaseContext(lease, report)
-        self.call: HandlerCall | None = None  # the call of the handler, if it can be stopped or times out
+        self.call: HandlerCall | None = None  # the call of the handler, if it has timeouts or can be stopped
         self.counts_as_started = lease.is_started
-        self.is_starting = False  # the store has not yet answered whether the job may start
+        self.is_starting = False  # the engine has not answered yet whether the job may start
         self.ready_ns: int | None = None  # when the job was ready to run, by the monotonic clock
         self.ready_at = 0  # the same instant by the engine's clock
-        self.is_asked_to_stop = False  # by a user; a timeout does not set it
+        self.is_asked_to_stop = False  # a user asked the job to stop; a timeout does not set it
         self.timed_out_after: int | None = None  # microseconds
         self._start = [None]
         self._end = [None]
 
     def claim_start(self) -> bool:
-        """Claim the right to start the job, or to prevent its start."""
+        """Claim the right to start the job, or to prevent its start; return False if it was claimed before."""
         try:
             self._start.pop()
         except IndexError:
@@ -87,7 +88,7 @@ class LeasedJob:
         return True
 
     def claim_end(self) -> bool:
-        """Claim the right to decide how the job ended."""
+        """Claim the right to decide how the job ended; return False if it was claimed before."""
         try:
             self._end.pop()
         except IndexError:
@@ -95,26 +96,26 @@ class LeasedJob:
         return True
 
     def began(self, now_ns: int) -> int:
-        """Convert the monotonic instant at which the handler began to the engine's time."""
+        """Convert the instant at which the handler began from the monotonic clock to the engine's clock."""
         return self.ready_at + self.waited(now_ns) // 1_000
 
     def waited(self, now_ns: int) -> int:
-        """Return for how many nanoseconds the job has been ready."""
+        """Return how many nanoseconds the job has been ready to run."""
         return 0 if self.ready_ns is None else now_ns - self.ready_ns
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the start has not been claimed."""
+        """Whether the job waits for its handler to start: the start has not been claimed."""
         return bool(self._start)
 
     @property
     def is_running(self) -> bool:
-        """Whether the start has been claimed and the end has not."""
+        """Whether the handler runs: the start has been claimed and the end has not."""
         return not self._start and bool(self._end)
 
 
 class LeaseTable:
-    """The jobs of a worker. Belongs to the control sequence."""
+    """The leased jobs of a worker, and the slots that they occupy. Only the control layer uses it."""
 
     def __init__(
         self,
@@ -129,11 +130,12 @@ class LeaseTable:
         self._registry = registry
         self._report = report
         self._queues = queues
-        self._jobs: dict[tuple[Hashable, int], LeasedJob] = {}  # by ref and token: a job may be leased again
+        # the key has the fencing token, because a job may be leased again
+        self._jobs: dict[tuple[Hashable, int], LeasedJob] = {}
         self._threads = Slots(threads, queues)
-        # All coroutines start at once, so a window of waiting jobs would be of no use.
+        # All coroutines start at once, so prefetching more jobs would be of no use.
         self._loop = Slots(coroutines, queues, kind=ExecutionKind.LOOP, max_window=0)
-        # Jobs in processes are usually long. A small window spares short ones a fetch each.
+        # Jobs in processes usually take long. A small window saves short jobs from waiting for a fetch each.
         self._processes = Slots(
             processes, queues, kind=ExecutionKind.PROCESSES, max_window=PROCESS_WINDOW * processes
         )
@@ -146,11 +148,11 @@ class LeaseTable:
         return len(self._jobs)
 
     def jobs(self) -> list[LeasedJob]:
-        """Return all jobs."""
+        """Return all leased jobs."""
         return list(self._jobs.values())
 
     def demands(self) -> list[Demand]:
-        """Return how many jobs the free slots can take, by job type."""
+        """Return how many jobs the worker can fetch for its free slots, by job type."""
         names: dict[Slots, list[str]] = {}
         for name in self._registry.names():
             names.setdefault(self._slots_for(self._registry.get(name)), []).append(name)
@@ -158,7 +160,7 @@ class LeaseTable:
         return [slots.demand(tuple(types), suspects=self._suspects == 0) for slots, types in names.items()]
 
     def add(self, lease: Lease, worker: int) -> LeasedJob:
-        """Add a lease that a worker got under this number, and occupy a slot for it."""
+        """Add a lease that the engine gave to the worker with this number, and occupy a slot."""
         handler = self._registry.get(lease.type)
         slots = self._slots.get(handler) or self._slots_for(handler)
         job = LeasedJob(lease, handler, slots, self._report, worker)
@@ -171,14 +173,14 @@ class LeaseTable:
         return job
 
     def count_as_started(self, job: LeasedJob) -> None:
-        """Count a held job as started."""
+        """Count a held job as started: it now occupies a slot."""
         job.counts_as_started = True
         slots = job.slots
         slots.held -= 1
         slots.started += 1
 
     def drop(self, job: LeasedJob) -> None:
-        """Remove a job and free its slot."""
+        """Remove a job from the table and free its slot."""
         if self._jobs.pop((job.lease.ref, job.lease.token), None) is None:
             return
         slots = job.slots
@@ -189,7 +191,7 @@ class LeaseTable:
         self._suspects -= is_suspect(job.lease)
 
     def drop_settled(self, outcomes: Iterable[Outcome]) -> bool:
-        """Remove jobs that are settled; return whether one of them was a suspect."""
+        """Remove the jobs of these stored outcomes; return whether one of them was a suspect."""
         had_suspect = False
         for outcome in outcomes:
             job = self._jobs.get((outcome.lease.ref, outcome.lease.token))
@@ -199,23 +201,23 @@ class LeaseTable:
         return had_suspect
 
     def is_crowded(self) -> bool:
-        """Return whether some jobs have to wait for a slot."""
+        """Return whether there are more started jobs than slots, so that some must wait."""
         if self._batches:
             self._count_batch_slots()
         return any(slots.started + slots.used_by_batches > slots.size for slots in self._kinds)
 
     def adapt(self, *, is_more: bool) -> None:
-        """Adapt the windows of the slots to how long jobs had to wait."""
+        """Adapt how many jobs are prefetched to how long fetched jobs had to wait."""
         for slots in self._kinds:
             slots.adapt(is_more=is_more)
 
     def kind_of(self, waiting: WaitingJobs) -> ExecutionKind | None:
-        """Return where this worker would run jobs that wait; None if it does not serve them."""
+        """Return how this worker would run these waiting jobs; None if it does not serve their queue or type."""
         is_served = waiting.type in self._registry and (self._queues is None or waiting.queue in self._queues)
         return self._slots_for(self._registry.get(waiting.type)).kind if is_served else None
 
     def occupancy(self, type_: str, now_ns: int) -> Occupancy:
-        """Return how busy the slots for a job type are."""
+        """Return how busy the slots for a job type are, for the text of a stall report."""
         slots = self._slots_for(self._registry.get(type_))
         is_batch = slots.batch is not None and slots.started > 0
         if not is_batch:
@@ -238,12 +240,13 @@ class LeaseTable:
 
     def _batch_slots(self, handler: Handler, kind: Slots) -> BatchSlots:
         slots = self._batches.get(handler.name)
-        if slots is None or slots.batch != handler.options.batch:  # the handler was registered again
+        # the handler was registered again, so it is a new object
+        if slots is None or slots.batch != handler.options.batch:
             slots = self._batches[handler.name] = BatchSlots(handler.options.batch or 1, self._queues, kind)
         return slots
 
     def _count_batch_slots(self) -> None:
-        """Count the slots that calls of batch handlers occupy."""
+        """Count the slots that running calls of batch handlers occupy."""
         for slots in self._kinds:
             slots.used_by_batches = sum(
                 1 for batch in self._batches.values() if batch.started and batch.kind is slots.kind

@@ -34,27 +34,27 @@ from mainspring.jobs.engine import Demand, Taken
 from mainspring.jobs.records import Outcome, OutcomeKind
 from mainspring.jobs.worker.lease_table import LeasedJob, LeaseTable
 
-LEAD = 1_000_000  # microseconds before its due time that a job is fetched
-MIN_PAUSE = 1_000  # microseconds until a fetch whose time has passed already
-RETRY_NS = NANOSECONDS  # until the next fetch after an error of the engine
+LEAD = 1_000_000  # microseconds before its due time at which a job is fetched
+MIN_PAUSE = 1_000  # microseconds until the next fetch if its time has already passed
+RETRY_NS = NANOSECONDS  # nanoseconds until the next fetch after an error of the engine
 PATIENCE_NS = 100_000_000  # how long a due job waits for a slot before it is handed back
 
 logger = logging.getLogger("mainspring.worker")
 
 
 class ClockReading(NamedTuple):
-    """The time of an event, by both clocks."""
+    """The time of an event by the engine's clock and by the monotonic clock."""
 
     engine: int
-    """Microseconds of the engine's clock, which may jump."""
+    """The time by the engine's clock, in microseconds. This clock may jump."""
     monotonic: int
-    """Nanoseconds of the monotonic clock."""
+    """The time by the monotonic clock, in nanoseconds."""
     start_lead: int
-    """How many microseconds before a job is due its start is committed, as the engine says now."""
+    """How many microseconds before its due time the start of a held job is committed, as the engine says now."""
 
 
 class Fetch(Struct, frozen=True):
-    """Lease jobs for this worker."""
+    """Asks the driver to lease jobs for this worker."""
 
     worker: int
     demands: list[Demand]
@@ -63,50 +63,50 @@ class Fetch(Struct, frozen=True):
 
 
 class CommitStarts(Struct, frozen=True):
-    """Asks the driver to mark held jobs (leased before their due time) as started in the store."""
+    """Asks the driver to store the start of held jobs (leased before their due time)."""
 
     worker: int
     jobs: list[LeasedJob]
 
 
 class Run(Struct, frozen=True):
-    """Run handlers as soon as there are free slots, unless the start of a job is claimed before."""
+    """Asks the driver to run the handlers of jobs, as soon as there are free slots."""
 
     jobs: list[LeasedJob]
 
 
 class EndLeases(Struct, frozen=True):
-    """Store that jobs are handed back or interrupted. Their ends are claimed."""
+    """Asks the driver to store that jobs are handed back or interrupted. The machine has claimed their ends."""
 
     jobs: list[LeasedJob]
     kind: OutcomeKind
 
 
 class AnnounceShutdown(Struct, frozen=True):
-    """Tell handlers that the worker shuts down."""
+    """Asks the driver to tell handlers that the worker shuts down."""
 
     jobs: list[LeasedJob]
 
 
 class StopHandlers(Struct, frozen=True):
-    """Ask handlers to stop. With `also_batches`, end the calls of whole batches, too."""
+    """Asks the driver to stop handlers. With `also_batches`, it also ends calls for whole batches."""
 
     jobs: list[LeasedJob]
     also_batches: bool = False
 
 
 class ExpectFiring(Struct, frozen=True):
-    """Tell the part that fires schedules when the next occurrence is."""
+    """Asks the driver to tell the schedule firer when the next occurrence is."""
 
     instant: int
 
 
 class Enroll(Struct, frozen=True):
-    """Register this worker again, because it was declared dead."""
+    """Asks the driver to register this worker again, because it was declared dead."""
 
 
 class Leave(Struct, frozen=True):
-    """Remove a former registration of this worker."""
+    """Asks the driver to remove the former registration of this worker."""
 
     worker: int
 
@@ -117,38 +117,38 @@ Decision: TypeAlias = (
 
 
 class WorkerMachine:
-    """Decides what a worker does. Belongs to the control sequence."""
+    """Decides what a worker does: events go in, decisions come out. Only the control layer uses it."""
 
     def __init__(self, table: LeaseTable) -> None:
         self.table = table
         self.number = 0
         """The number under which the engine knows this worker; 0 before it is enrolled."""
         self.fetch_error: Exception | None = None
-        """The error of the last fetch, if it failed."""
+        """The error of the last fetch; None if it succeeded."""
         self.interrupted: int | None = None
-        """How many running handlers a shutdown interrupted; None before it did."""
+        """How many running handlers a shutdown has interrupted; None before that."""
         self.is_stopping = False
         self._decisions: list[Decision] = []
         self._is_enrolling = False
         # fetching
         self._is_fetching = False
-        self._must_fetch = False  # again, after the fetch in flight
+        self._must_fetch = False  # fetch again after the fetch in flight
         self._fetch_at: int | None = None  # by the engine's clock
         self._retry_ns: int | None = None
         self._had_room = True  # when the last fetch was made
-        self._has_new_room = False  # slots became free since then
-        self._is_more = False  # due jobs may wait for room
-        self._is_more_ahead = False  # jobs that are due soon may wait for room
-        self._is_left = False  # the last fetch left jobs for lack of room
+        self._has_new_room = False  # whether slots became free since the last fetch
+        self._is_more = False  # whether due jobs may wait for free slots
+        self._is_more_ahead = False  # whether jobs that are due soon may wait for free slots
+        self._is_left = False  # whether the last fetch left jobs because no slots were free
         # held jobs: heaps by the engine's clock, with a number that keeps the order of equal instants
         self._order = count()
         self._starts: list[tuple[int, int, LeasedJob]] = []  # jobs to start, shortly before they are due
         self._releases: list[tuple[int, int, list[LeasedJob]]] = []  # started jobs that are not due yet
         self._is_committing = False
-        self._to_commit: list[LeasedJob] = []  # their starts wait for the commit in flight
-        self._patience: deque[tuple[int, list[LeasedJob]]] = deque()  # ready jobs, by when they are handed back
+        self._to_commit: list[LeasedJob] = []  # jobs whose starts wait for the commit in flight
+        self._patience: deque[tuple[int, list[LeasedJob]]] = deque()  # ready jobs, and when they are handed back
 
-    # -- what the driver asks
+    # -- what the driver reads
 
     def take_decisions(self) -> list[Decision]:
         """Return the decisions that the driver has not performed yet, in order."""
@@ -156,7 +156,7 @@ class WorkerMachine:
         return decisions
 
     def next_wakeup(self, now: ClockReading) -> int | None:
-        """Return the monotonic instant at which `time_passed` is needed next."""
+        """Return the monotonic instant at which the driver must call `time_passed` next; None if there is none."""
         instant = self._fetch_at
         if self._starts and (instant is None or self._starts[0][0] < instant):
             instant = self._starts[0][0]
@@ -171,18 +171,18 @@ class WorkerMachine:
 
     @property
     def awaits_leases(self) -> bool:
-        """Whether an answer of the engine may bring leases, or says whether they may start."""
+        """Whether the engine still has to answer a fetch, a registration or a commit of starts."""
         return self._is_fetching or self._is_enrolling or self._is_committing
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is in flight and no fetch is wanted."""
+        """Whether no answer of the engine is outstanding and no fetch is wanted."""
         return not (self.awaits_leases or self._must_fetch)
 
     # -- events: fetching
 
     def enrolled(self, now: ClockReading, number: int) -> None:
-        """The engine has registered this worker under a number."""
+        """Handle the event that the engine has registered this worker under a number."""
         before, self.number = self.number, number
         self._is_enrolling = False
         if before:
@@ -194,12 +194,12 @@ class WorkerMachine:
         self._fetch(now)
 
     def enroll_failed(self, now: ClockReading, error: Exception) -> None:
-        """The engine could not register this worker again."""
+        """Handle the event that the engine could not register this worker again."""
         self._is_enrolling = False
         self._retry_later(now, error)
 
     def declared_dead(self, _now: ClockReading, number: int) -> None:
-        """Another worker declared the worker with this number dead, and takes over its jobs."""
+        """Handle the event that another worker declared this one dead, and takes over its jobs."""
         if number == self.number:
             self._enroll_again()
 
@@ -211,7 +211,7 @@ class WorkerMachine:
         self._decisions.append(Enroll())
 
     def woken(self, now: ClockReading) -> None:
-        """Jobs may have become available."""
+        """Handle the event that jobs may have become available: fetch."""
         self._fetch(now)
 
     def _fetch(self, now: ClockReading) -> None:
@@ -226,7 +226,7 @@ class WorkerMachine:
         self._decisions.append(Fetch(self.number, demands, LEAD, now.start_lead))
 
     def fetch_failed(self, now: ClockReading, error: Exception) -> None:
-        """The engine could not lease jobs."""
+        """Handle the event that the engine could not lease jobs: try again in a second."""
         self._is_fetching = False
         self._retry_later(now, error)
 
@@ -234,13 +234,13 @@ class WorkerMachine:
         self.fetch_error = error
         self._must_fetch = False
         if not self.is_stopping:
-            logger.error("jobs cannot be fetched, trying again in a second: %s", error)
+            logger.error("the worker cannot fetch jobs, trying again in a second: %s", error)
             self._retry_ns = now.monotonic + RETRY_NS
 
     def fetched(self, now: ClockReading, worker: int, taken: Taken) -> None:
-        """The engine has leased jobs, or none, to this worker under a number."""
+        """Handle the answer to a fetch: the leases that the engine gave to the worker with this number."""
         self._is_fetching, self.fetch_error = False, None
-        if worker != self.number:  # the fetch was made under a former number: the engine takes its leases back
+        if worker != self.number:  # the fetch was made under a former number: the engine takes these leases back
             self._fetch(now)
             return
         if not taken.is_alive:
@@ -271,7 +271,8 @@ class WorkerMachine:
 
     def _plan_fetch(self, now: ClockReading, taken: Taken) -> None:
         if taken.next_due is not None and self._had_room:
-            # A job due within the lead was left for lack of room: fetch it when there is some, or when it is due.
+            # A job that is due within the lead was left, as no slot was free: fetch it when one is, or when it is
+            # due.
             self._is_more_ahead = taken.next_due <= now.engine + LEAD
             self._fetch_not_after(taken.next_due - (now.start_lead if self._is_more_ahead else LEAD))
         if taken.next_look is not None:
@@ -284,7 +285,7 @@ class WorkerMachine:
             self._fetch_at = instant
 
     def clock_jumped(self, now: ClockReading) -> None:
-        """The wall clock was set: hand held jobs back, and fetch them again in time."""
+        """Handle a jump of the wall clock: hand held jobs back, and fetch them again."""
         self._hand_back([job for job in self.table.jobs() if job.ready_ns is None])
         self._forget_held()
         self._fetch_at = None
@@ -293,7 +294,7 @@ class WorkerMachine:
     # -- events: time
 
     def time_passed(self, now: ClockReading) -> None:
-        """Do everything whose time has come."""
+        """Handle the event that time has passed: start, release and hand back the jobs that are due for it."""
         while self._starts and self._starts[0][0] <= now.engine:
             self._start(now, heappop(self._starts)[2])
         self._commit_starts()
@@ -325,7 +326,7 @@ class WorkerMachine:
             self._decisions.append(CommitStarts(self.number, jobs))
 
     def starts_answered(self, now: ClockReading, jobs: Sequence[LeasedJob], answers: Sequence[bool]) -> None:
-        """The engine has accepted or refused the starts of jobs."""
+        """Handle the answer of the engine to starts: run accepted jobs, drop refused ones."""
         self._is_committing = False
         self._commit_starts()
         accepted = []
@@ -344,7 +345,7 @@ class WorkerMachine:
             self._use_new_room(now)
 
     def starts_failed(self, _now: ClockReading, jobs: Sequence[LeasedJob], error: Exception) -> None:
-        """The engine could not store the starts of jobs."""
+        """Handle the event that the engine could not store the starts of jobs: hand the jobs back."""
         logger.error("the start of %d jobs could not be stored, so they are handed back: %s", len(jobs), error)
         self._is_committing = False
         self._commit_starts()
@@ -353,7 +354,7 @@ class WorkerMachine:
         self._hand_back(jobs)
 
     def _release(self, now: ClockReading, jobs: list[LeasedJob]) -> None:
-        """Make started jobs ready when they are due, those of the same instant together."""
+        """Make started jobs ready to run at their due time, those with the same due time together."""
         early: dict[int, list[LeasedJob]] = {}
         for job in jobs:
             if job.lease.due > now.engine:
@@ -380,21 +381,21 @@ class WorkerMachine:
     # -- events: ending
 
     def settled(self, now: ClockReading, outcomes: Iterable[Outcome]) -> None:
-        """The engine has accepted or refused the outcomes of jobs."""
+        """Handle the answer of the engine to outcomes: remove these jobs and use their free slots."""
         had_suspect = self.table.drop_settled(outcomes)
-        self._is_more |= had_suspect  # suspects are leased one at a time: there may be another
+        self._is_more |= had_suspect  # a worker leases one suspect at a time: another one may wait
         self.table.adapt(is_more=self._is_more)
         self._use_new_room(now)
 
     def _use_new_room(self, now: ClockReading) -> None:
-        """Fetch jobs that were left for lack of room, because slots became free."""
+        """Fetch jobs for slots that became free, if the last fetch left jobs."""
         if self._is_left or self._is_more:
             self._fetch(now)
         else:
             self._has_new_room = True
 
     def _hand_back(self, jobs: Iterable[LeasedJob]) -> None:
-        """Hand back jobs that have not started. Those that are starting follow when the engine has answered."""
+        """Hand back jobs that have not started. Jobs whose start is being committed follow after the answer."""
         self._end([job for job in jobs if not job.is_starting and job.claim_start()], OutcomeKind.HANDED_BACK)
 
     def _end(self, jobs: list[LeasedJob], kind: OutcomeKind) -> None:
@@ -403,14 +404,14 @@ class WorkerMachine:
             self._decisions.append(EndLeases(claimed, kind))
 
     def _forget_held(self) -> None:
-        """Forget when to start held jobs, which were handed back or dropped just now."""
+        """Forget the start times of held jobs, which were handed back or dropped just now."""
         self._starts.clear()
         self._releases.clear()
 
     # -- events: shutdown
 
     def stop_requested(self, _now: ClockReading) -> None:
-        """Fetch no more jobs, and hand back those that have not started."""
+        """Handle a shutdown: fetch no more jobs, and hand back those that have not started."""
         if self.is_stopping:
             return
         self.is_stopping = True
@@ -422,8 +423,9 @@ class WorkerMachine:
         self._patience.clear()
 
     def interrupt_requested(self, _now: ClockReading) -> None:
-        """Give up the handlers that still run: their jobs run again on another worker."""
+        """Handle the end of the grace period: interrupt the running handlers. Their jobs run again later."""
         running = [job for job in self.table.jobs() if job.is_running]
         self.interrupted = len(running)
-        self._end(running, OutcomeKind.INTERRUPTED)  # claimed first: an error that the stop causes does not count
+        # claimed first, so that an error that the stop causes has no effect
+        self._end(running, OutcomeKind.INTERRUPTED)
         self._decisions.append(StopHandlers(running, also_batches=True))

@@ -1,8 +1,8 @@
-"""Maintenance: what a worker does once a second beside running jobs.
+"""Maintenance, which a worker does once a second beside running jobs.
 
 It detects jumps of the wall clock, announces handlers that were registered late, rescues the jobs of dead workers,
-detects stalls, sends the heartbeat every 15 seconds and prunes old jobs every minute. None of it waits: the engine
-is called on the io layer, and its answers come back later.
+detects stalls, sends the heartbeat every 15 seconds and prunes old jobs every minute. It never blocks: the io
+layer calls the engine, and the answers come back later.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ T = TypeVar("T")
 
 EVERY_SECONDS = 1.0
 HEARTBEAT_TICKS = 15
+ACTIONS = {"renew": "send its heartbeat", "sweep": "rescue jobs of dead workers", "prune": "delete old jobs"}
 PRUNE_TICKS = 60  # once a minute, and every second while there is more to prune
-MAX_PRUNES = 10  # small prunes in a row
-JUMP_NS = 100_000_000  # a difference between the clocks that counts as a jump
-LONGEST_GAP_NS = 5 * NANOSECONDS  # the stall detector counts no more than this between two observations
-LONGEST_SILENCE_NS = 3_600 * NANOSECONDS  # between two reports of the same stall
+MAX_PRUNES = 10  # at most this many small prunes in a row
+JUMP_NS = 100_000_000  # a larger difference between the clocks counts as a jump
+LONGEST_GAP_NS = 5 * NANOSECONDS  # a longer gap between two observations counts as this much for a stall
+LONGEST_SILENCE_NS = 3_600 * NANOSECONDS  # the longest pause between two reports of the same stall
 
 logger = logging.getLogger("mainspring.worker")
 
@@ -72,7 +73,7 @@ class Maintenance:
         self._unknown_types: set[str] = set()
 
     def tick(self) -> None:
-        """Do what is due in this second."""
+        """Do the maintenance that is due in this second."""
         self._check_clock()
         self._ticks += 1
         self._worker.announce_handlers()
@@ -92,7 +93,7 @@ class Maintenance:
     def _failed(self, what: str, error: Exception) -> None:
         self._is_sweeping &= what != "sweep"
         self._control.post(self._health.failed, error)
-        logger.error("worker %d could not %s: %s", self._worker.machine.number, what, error)
+        logger.error("worker %d could not %s: %s", self._worker.machine.number, ACTIONS[what], error)
 
     # -- clock jumps: the wall clock was set, or the machine slept
 
@@ -116,7 +117,10 @@ class Maintenance:
     # -- pruning
 
     def _prune(self, prunes: int) -> None:
-        """Delete a few old jobs, up to `prunes` times in a row, so that other operations come in between."""
+        """Delete a few old jobs, at most `prunes` times in a row.
+
+        Other operations can run between two deletions.
+        """
         self._is_more_to_prune = False
         self._call("prune", lambda engine: engine.prune(self._retention), lambda done: self._pruned(done, prunes))
 
@@ -141,8 +145,8 @@ class Maintenance:
             if name not in self._registry and name not in self._unknown_types:
                 self._unknown_types.add(name)
                 logger.warning(
-                    "jobs for handler %r are due, and this worker does not know it; they wait for one that does: "
-                    "import its module with Mainspring(include=[...]), or name it as an alias",
+                    "jobs of type %r are due, but this worker has no handler of that name; they wait for a worker "
+                    "that has one: import its module with Mainspring(include=[...]), or add the name as an alias",
                     name,
                 )
 
@@ -150,7 +154,7 @@ class Maintenance:
 def log_rescue(swept: Swept) -> None:
     """Log which jobs of dead workers were rescued."""
     if swept.rescued:
-        logger.warning("rescued %s of workers that died: %s", _count(swept.rescued), _some(swept.rescued))
+        logger.warning("rescued %s from dead workers: %s", _count(swept.rescued), _some(swept.rescued))
     if swept.quarantined:
         logger.error(
             "%s crashed too many workers and moved to the dead letters: %s",
@@ -170,8 +174,7 @@ def _some(ids: list[str]) -> str:
 class HealthRecorder:
     """Reports the health of a worker about once a second, from before its start until after its stop.
 
-    It belongs to the control sequence. If that sequence hangs, `WorkerHealth.turned_ns` grows old, and readers
-    notice.
+    The control layer calls it. If the control layer hangs, `WorkerHealth.turned_ns` grows old, and readers notice.
     """
 
     def __init__(self, clock: Clock, on_turn: Callable[[WorkerHealth], None]) -> None:
@@ -183,7 +186,7 @@ class HealthRecorder:
         self.stall: str | None = None
 
     def answered(self) -> None:
-        """Record that the engine has answered."""
+        """Record that the engine has answered a call."""
         self._answered = self._clock.monotonic_ns()
         self._error = None
 
@@ -192,13 +195,13 @@ class HealthRecorder:
         self._error = str(error)
 
     def report(self, jobs: int, fetch_error: Exception | None) -> None:
-        """Report the health, with the number of jobs and the error of the last fetch, if it failed."""
+        """Report the health of the worker: how many jobs it has, and the error of the last fetch, if it failed."""
         text = str(fetch_error) if fetch_error is not None else self._error
         self._on_turn(WorkerHealth(self.state, self._clock.monotonic_ns(), self._answered, text, self.stall, jobs))
 
 
 class HandlerAnnouncer:
-    """Keeps the job types of one worker in the store up to date. Belongs to the control sequence."""
+    """Keeps the job types of one worker in the store up to date. Only the control layer uses it."""
 
     def __init__(
         self,
@@ -216,15 +219,15 @@ class HandlerAnnouncer:
         self._worker = worker
         self._on_dead = on_dead
         self.is_busy = False
-        """Whether the engine owes an answer."""
+        """Whether an answer of the engine is outstanding."""
 
     def current_info(self) -> WorkerInfo:
-        """Return the worker with the handlers that are registered now, to enroll it."""
+        """Return the data of the worker with all handlers that are registered now, to register it."""
         self._info = replace(self._info, types=self._registry.names())
         return self._info
 
     def update(self) -> None:
-        """Announce handlers that were registered since the last time."""
+        """Store the job types of handlers that were registered since the last time."""
         number, types = self._worker(), self._registry.names()
         if self.is_busy or number == 0 or types == self._info.types:
             return
@@ -240,7 +243,7 @@ class HandlerAnnouncer:
         if not is_alive:
             self._on_dead(number)
             return
-        if number == self._worker():  # else it was enrolled again meanwhile, with the handlers of that time
+        if number == self._worker():  # otherwise the worker was registered again meanwhile, with all handlers
             self._info = replace(self._info, types=types)
         self.update()
 
@@ -251,7 +254,7 @@ class HandlerAnnouncer:
 
 @dataclass(slots=True)
 class _UnclaimedJobs:
-    """Due jobs of one type and queue, and for how long none of them was claimed."""
+    """Due jobs of one type and queue, and how long none of them was claimed."""
 
     waiting: WaitingJobs
     kind: ExecutionKind
@@ -259,18 +262,18 @@ class _UnclaimedJobs:
 
     @property
     def observed(self) -> int:
-        """For how many nanoseconds none was claimed, up to the last report of the engine."""
+        """How many nanoseconds none of the jobs was claimed, until the engine last read them."""
         return self.ns - 1_000 * self.waiting.age
 
 
 class StallDetector:
     """Reports a stall: jobs are due, this worker could run them, and no worker claims any of them.
 
-    A backlog that workers process is not a stall. So the detector compares its own observations: as long as the
-    mark of the waiting jobs stays the same, none of them was claimed. Jobs that stand in line behind others, which
-    are being claimed, are not stalled. Time without an observation is not counted.
+    A backlog that workers process is not a stall. So the detector compares successive reports of waiting jobs: as
+    long as their mark stays the same, none of them was claimed. Jobs that stand in line behind other jobs, which
+    are being claimed, are not stalled. Time without a report is not counted.
 
-    Belongs to the control sequence.
+    Only the control layer uses it.
     """
 
     def __init__(
@@ -283,20 +286,20 @@ class StallDetector:
         now: Callable[[], int],
     ) -> None:
         self._clock = clock
-        self._after = after_ns  # 0: never
-        self._kind_of = kind_of  # the slots that this worker has for such jobs; None if it does not serve them
-        self._occupancy = occupancy  # of the slots for a job type
-        self._now = now  # by the engine's clock
+        self._after = after_ns  # 0 means never
+        self._kind_of = kind_of  # returns how this worker would run such jobs; None if it does not serve them
+        self._occupancy = occupancy  # returns how busy the slots for a job type are
+        self._now = now  # returns the time by the engine's clock
         self._observed_ns = clock.monotonic_ns()
         self._unclaimed: dict[tuple[str, str], _UnclaimedJobs] = {}
         self._stalled: set[tuple[str, str]] = set()
         self._next_report = 0
         self._pause = 0
         self.stall: str | None = None
-        """A description of the stall; None if there is none."""
+        """A description of the current stall; None if there is none."""
 
     def observe(self, waiting: Sequence[WaitingJobs]) -> None:
-        """Compare the jobs that wait now with those of the last time, and log an error if there is a stall."""
+        """Compare the waiting jobs with those of the last time, and log an error if there is a stall."""
         if self._after == 0:
             return
         now = self._clock.monotonic_ns()
@@ -360,7 +363,7 @@ class StallDetector:
 
 
 def _come_before(claimed: _UnclaimedJobs, others: _UnclaimedJobs) -> bool:
-    """Return whether `claimed` have the same kind of slots as `others`, and no higher rank; False without ranks.
+    """Return whether `claimed` come before `others` in line for the same kind of slots; False without ranks.
 
     Some of `claimed` were claimed since the last observation, so `others` wait in line and are not stalled.
     """

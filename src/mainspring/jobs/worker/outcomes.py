@@ -1,7 +1,7 @@
-"""Turns what a handler returned or raised, or what its process answered, into the outcome of a job.
+"""Makes the outcome of a job from the handler's return value or exception, or from its child process's answer.
 
-A handler that returned completes its job, and makes the job that follows it. A handler that raised is retried or
-given up, as its retry policy says. Errors and results are encoded so that every engine can store them.
+A handler that returns completes its job, and the follow-up job is made. A handler that raises is retried or given
+up, as its retry policy says. Errors and results are encoded so that every engine can store them.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class RemoteError(Exception):
 
 
 class ProcessCrashed(Exception):
-    """The process of a handler died."""
+    """Raised if the child process of a handler died."""
 
 
 class ProcessKilled(Exception):
-    """The worker killed the process of a handler: at its timeout, or because it was asked to stop."""
+    """Raised if the worker killed the child process of a handler, at a timeout or on a request to stop."""
 
 
 class ProcessInterrupted(Exception):
-    """The process of a handler was ended together with its worker."""
+    """Raised if the child process of a handler was ended together with its worker."""
 
 
 class OutcomeFactory:
@@ -75,7 +75,7 @@ class OutcomeFactory:
         return self._complete_with(job, result)
 
     def _encode(self, job: LeasedJob, value: Any) -> bytes | None:
-        """Encode a result; None if there is none, or it is not needed."""
+        """Encode the result of a handler; None if the result is None or is not needed."""
         if value is None or not needs_result(job):
             return None
         serializer = self._serializers[job.lease.codec]
@@ -95,7 +95,7 @@ class OutcomeFactory:
         return outcome
 
     def for_answer(self, job: LeasedJob, answer: ChildAnswer) -> Outcome:
-        """Return the outcome of a job whose process answered."""
+        """Return the outcome of a job, from the answer of its child process."""
         lease = job.lease
         error = answer.error or ""
         match answer.kind:
@@ -116,7 +116,8 @@ class OutcomeFactory:
         """Return the outcome of a job whose handler raised an exception."""
         try:
             return self._for_known_error(job, error)
-        except Exception as another:  # the exception itself is faulty: the job must be settled all the same
+        # describing the exception raises another one: the job must be settled all the same
+        except Exception as another:
             reason = describe_fault(error, another)
             return Outcome(job.lease, OutcomeKind.FAILED, error=reason, cause=Cause.FAILURE)
 
@@ -143,7 +144,7 @@ class OutcomeFactory:
     def _fail(
         self, job: LeasedJob, error: str, *, is_final: bool, delay: int | None, brief: str | None = None
     ) -> Outcome:
-        """Retry a job after `delay` or as its retry policy says, or give it up."""
+        """Return the outcome that retries a job, after `delay` or as its retry policy says, or gives it up."""
         lease = job.lease
         limit = job.timed_out_after
         if job.is_asked_to_stop or (job.context.cancelled and limit is None):
@@ -160,7 +161,7 @@ class OutcomeFactory:
         return Outcome(lease, OutcomeKind.RETRY, due=due, error=error, cause=cause)
 
     def _crash(self, job: LeasedJob, how: str) -> Outcome:
-        """Retry a job whose process died at once; the third time it becomes a dead letter."""
+        """Return the outcome of a job whose child process died: a retry at once; the third time a dead letter."""
         crashes = job.lease.crashes + 1
         if crashes < MAX_CRASHES:
             return Outcome(job.lease, OutcomeKind.RETRY, due=self._now(), error=how, cause=Cause.CRASH)
@@ -172,12 +173,12 @@ class OutcomeFactory:
 
 
 def needs_result(job: LeasedJob) -> bool:
-    """Return whether the result is kept, or passed to the job that follows."""
+    """Return whether the result of a job is stored, or passed to a follow-up job."""
     follow_up = job.lease.follow_up
     return bool(job.handler.options.keep_result) or (follow_up is not None and follow_up.argument is not None)
 
 
-# -- the job that follows
+# -- the follow-up job
 
 
 def _anything(**arguments: Any) -> None: ...
@@ -187,7 +188,7 @@ _UNKNOWN = Arguments("a handler that is not known here", _anything, JsonSerializ
 
 
 class FollowUpFactory:
-    """Makes the job that is stored in the same transaction that completes the job before it."""
+    """Makes the follow-up job, which the engine stores in the transaction that completes the job before it."""
 
     def __init__(self, registry: HandlerRegistry, new_id: Callable[[], str], now: Callable[[], int]) -> None:
         self._registry = registry
@@ -195,7 +196,7 @@ class FollowUpFactory:
         self._now = now
 
     def make(self, lease: Lease, plan: FollowUp, result: bytes, serializer: Serializer) -> NewJob:
-        """Make the job that follows, with the result as its argument and the headers of the first job."""
+        """Make the follow-up job, with the result as its argument and the headers of the job before it."""
         due = min(LAST_INSTANT, self._now() + plan.delay)
         arguments = {} if plan.argument is None else {plan.argument: msgspec.Raw(result)}
         return NewJob(
@@ -226,16 +227,16 @@ class FollowUpFactory:
 
 
 class UnstorableResult(Exception):
-    """A handler has run, but its result cannot be stored. A retry would not help."""
+    """Raised if the result of a handler cannot be stored. The handler has run, and a retry would not help."""
 
 
 def encode_result(value: Any, serializer: Serializer, *, handler: str, limit: int) -> bytes:
-    """Encode a result; `UnstorableResult` if that is impossible."""
+    """Encode the result of a handler; raise `UnstorableResult` if that is impossible."""
     try:
         result = bytes(serializer.encode(value))
         if serializer.name == JsonSerializer.name:
             result.decode()  # a handler may return raw JSON that is not valid text
-    except Exception as error:  # encoders raise anything
+    except Exception as error:  # encoders can raise any exception
         raise _unstorable(handler, str(error)) from error
     if len(result) > limit:
         raise _unstorable(handler, f"it has {len(result):,} bytes, the limit is {limit:,}")
@@ -258,13 +259,13 @@ def describe_briefly(error: BaseException) -> str:
         return name
     try:
         text = str(error)
-    except Exception:  # the fault of the exception: the job must be settled all the same
+    except Exception:  # the exception's own text raises an error: the job must be settled all the same
         text = "(its message cannot be read)"
     return to_storable_text(f"{name}: {text}" if text else name)
 
 
 def describe_error(error: BaseException) -> str:
-    """Describe an exception in the first line, and its traceback below, without frames of Mainspring."""
+    """Describe an exception in the first line, with its traceback below. Frames of Mainspring are left out."""
     if isinstance(error, RetryLater):
         return describe_briefly(error)
     trace = error.__traceback__
@@ -280,5 +281,5 @@ def describe_fault(error: BaseException, another: BaseException) -> str:
 
 
 def to_storable_text(text: str) -> str:
-    """Replace characters that are not valid text."""
+    """Replace characters that cannot be stored as UTF-8 text."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

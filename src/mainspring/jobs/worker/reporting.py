@@ -32,8 +32,8 @@ from mainspring.runners.idle_condition import IdleCondition
 from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry
 
-INTERVAL_NS = 500_000_000  # between two progress reports of one job
-RETRY_NS = NANOSECONDS  # until an outcome that could not be stored is tried again
+INTERVAL_NS = 500_000_000  # nanoseconds between two progress reports of one job
+RETRY_NS = NANOSECONDS  # nanoseconds until the writer tries again to store an outcome
 
 Key: TypeAlias = tuple[Hashable, int]
 
@@ -41,7 +41,10 @@ logger = logging.getLogger("mainspring.worker")
 
 
 class _JobProgress:
-    """The progress of one job, from its first report until it is quiet or ends. Guarded by the writer's lock."""
+    """The progress reports of one job, until none is left to store or the job ends.
+
+    The writer's lock guards it.
+    """
 
     __slots__ = ("is_due", "is_in_flight", "key", "latest", "then", "timer_entry")
 
@@ -64,7 +67,7 @@ class ProgressWriter:
         self._timer = timer
         self._idle = idle  # notified when the engine has answered
         self._worker = worker
-        self._lock = Lock()  # guards what follows
+        self._lock = Lock()  # guards the following attributes
         self._jobs: dict[Key, _JobProgress] = {}
         self._in_flight = 0
         self._is_closed = False
@@ -72,7 +75,7 @@ class ProgressWriter:
         """How many reports were sent to the engine."""
 
     def report(self, lease: Lease, done: float, total: float | None, note: str | None) -> None:
-        """Store how far a job is."""
+        """Store the progress of a job, now or after the interval between two reports."""
         latest = ProgressReport(lease, Progress(done, total, note, self._engine.now()))
         key = (lease.ref, lease.token)
         with self._lock:
@@ -84,7 +87,7 @@ class ProgressWriter:
         self._send(progress)
 
     def begin(self, lease: Lease) -> None:
-        """Report that the handler of a job begins, if the engine writes events."""
+        """Report that the handler of a job begins, if a client follows events."""
         if self._engine.is_followed:
             with self._lock:
                 self._in_flight += 1
@@ -96,7 +99,7 @@ class ProgressWriter:
             self._io.dispatch(Operation(REPORT, reports, reply, worker=self._worker(), durable=False))
 
     def finish(self, lease: Lease, then: Callable[[], None]) -> None:
-        """Call `then` as soon as the last report of a job is stored, or at once if there is none."""
+        """Call `then` when the last progress report of a job is stored; at once if there is none."""
         with self._lock:
             progress = self._jobs.get((lease.ref, lease.token))
             if progress is not None:
@@ -108,16 +111,16 @@ class ProgressWriter:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no job has reports that may still have to be stored."""
+        """Whether no progress report is left to store."""
         return not self._jobs
 
     @property
     def is_busy(self) -> bool:
-        """Whether the engine owes an answer."""
+        """Whether an answer of the engine is outstanding."""
         return self._in_flight > 0
 
     def close(self) -> None:
-        """Set no more timers, because the timer is about to be closed."""
+        """Set no more timers, because the timer will be closed."""
         with self._lock:
             self._is_closed = True
 
@@ -134,7 +137,7 @@ class ProgressWriter:
             progress.then()
 
     def _next_report(self, progress: _JobProgress) -> ProgressReport | None:
-        """Return the report to store now, if any. The lock is held."""
+        """Return the progress report to store now; None if there is none. The caller holds the lock."""
         report = progress.latest
         if report is None or progress.is_in_flight or not (progress.is_due or progress.then is not None):
             return None
@@ -148,7 +151,10 @@ class ProgressWriter:
         return report
 
     def _forget(self, progress: _JobProgress) -> bool:
-        """Forget a job that is quiet or has ended; return whether it was forgotten now. The lock is held."""
+        """Forget the progress of a job if no report is left to store; return whether it was forgotten now.
+
+        The caller holds the lock.
+        """
         if progress.is_in_flight or progress.latest is not None:
             return False
         if not (progress.is_due or progress.then is not None) or self._jobs.get(progress.key) is not progress:
@@ -167,7 +173,7 @@ class ProgressWriter:
         with self._lock:
             progress.is_in_flight = False
         self._send(progress)
-        self._answer_one()  # last, so that a thread that waits for idleness sees what follows from the answer
+        self._answer_one()  # last, so that a thread that waits for idleness sees the effects of the answer
 
     def _answer_one(self) -> None:
         with self._lock:
@@ -176,7 +182,7 @@ class ProgressWriter:
 
 
 class _OutcomeQueue:
-    """The outcomes of jobs that were leased under one number, and whether an operation is queued to store them."""
+    """The outcomes of jobs leased under one number of the worker, and whether storing them is under way."""
 
     __slots__ = ("is_queued", "outcomes")
 
@@ -186,7 +192,7 @@ class _OutcomeQueue:
 
 
 class OutcomeWriter:
-    """Stores how jobs ended, and reports in the control sequence which outcomes were accepted."""
+    """Stores the outcomes of jobs, and tells the control layer which outcomes the engine accepted."""
 
     def __init__(
         self,
@@ -201,18 +207,21 @@ class OutcomeWriter:
         self._control = layers.control
         self._clock = layers.clock
         self._timer = timer
-        self._idle = idle  # notified if the engine has answered with an error
+        self._idle = idle  # notified when the engine has answered with an error
         self._progress = progress
         self._on_settled = on_settled
-        self._queues: dict[int, _OutcomeQueue] = {}  # by number of the worker; nearly always one
-        self._in_flight: set[int] = set()  # batches that the engine has not answered
+        self._queues: dict[int, _OutcomeQueue] = {}  # by number of the worker; there is nearly always only one
+        self._in_flight: set[int] = set()  # batches of outcomes that the engine has not answered
         self.stored = 0
-        """Grows whenever outcomes are added."""
+        """A counter that grows whenever outcomes are added, so that a reader can detect activity."""
         self.gives_up = False
-        """Whether outcomes are dropped when the engine is unavailable: other workers then rescue their jobs."""
+        """Whether to drop outcomes when the engine is unavailable. Other workers then rescue the jobs."""
 
     def end(self, jobs: Sequence[LeasedJob], outcomes: Sequence[Outcome]) -> None:
-        """Store the outcomes of handlers, except of jobs whose end was claimed by a shutdown. From any thread."""
+        """Store the outcomes of handlers. A job whose end a shutdown has claimed is left out.
+
+        Any thread may call it.
+        """
         if len(jobs) == 1 and self._progress.is_quiet:  # nearly always
             if jobs[0].claim_end():
                 jobs[0].context.drop_progress()
@@ -221,7 +230,10 @@ class OutcomeWriter:
             self.settle([end for end in zip(jobs, outcomes, strict=True) if end[0].claim_end()])
 
     def settle(self, ends: Sequence[tuple[LeasedJob, Outcome]]) -> None:
-        """Store outcomes of jobs whose ends are claimed, each after the last progress report of its job."""
+        """Store outcomes of jobs whose ends are already claimed.
+
+        Each follows the last progress report of its job.
+        """
         for job, _ in ends:
             job.context.drop_progress()
         if not self._progress.is_quiet:
@@ -232,12 +244,12 @@ class OutcomeWriter:
             self._settle(worker, [outcome for job, outcome in ends if job.worker == worker])
 
     def close(self) -> None:
-        """Set no more timers, because the timer is about to be closed."""
+        """Drop outcomes that the engine cannot store now, because the timer for retries will be closed."""
         self.gives_up = True
 
     @property
     def is_busy(self) -> bool:
-        """Whether the engine owes an answer."""
+        """Whether an answer of the engine is outstanding."""
         return bool(self._in_flight) or any(queue.outcomes or queue.is_queued for queue in self._queues.values())
 
     def _settle(self, worker: int, outcomes: list[Outcome]) -> None:
@@ -246,7 +258,8 @@ class OutcomeWriter:
         self._store(worker, outcomes)
 
     def _store(self, worker: int, outcomes: list[Outcome]) -> None:
-        # This adds outcomes before it reads the flag, and `_collect` clears the flag before it takes outcomes:
+        # This thread adds outcomes before it reads the flag, and `_collect` clears the flag before it takes
+        # outcomes:
         # no outcome is left in the deque without a queued operation.
         queue = self._queues.get(worker) or self._queues.setdefault(worker, _OutcomeQueue())
         queue.outcomes.extend(outcomes)
@@ -286,7 +299,7 @@ class OutcomeWriter:
         self._in_flight.discard(id(outcomes))
         self._idle.announce()
         if not isinstance(error, EngineUnavailable):
-            for outcome in outcomes:  # one of them is at fault: the others must be stored all the same
+            for outcome in outcomes:  # one outcome causes the error: store the others one by one
                 self._store_alone(worker, outcome)
         elif self.gives_up:
             logger.error("%d outcomes could not be stored; their jobs will run again: %s", len(outcomes), error)
@@ -306,7 +319,7 @@ class OutcomeWriter:
         self._io.dispatch(Operation(SETTLE, batch, reply, worker=worker))
 
     def _failed_alone(self, worker: int, batch: list[Outcome], error: Exception) -> None:
-        """Store, instead of an outcome that the engine does not take, that the job failed."""
+        """Store that the job failed, because the engine does not accept its real outcome."""
         self._in_flight.discard(id(batch))
         outcome = batch[0]
         reason = f"its outcome could not be stored: {type(error).__name__}"
@@ -326,7 +339,7 @@ def log_outcome(outcome: Outcome) -> None:
     lease = outcome.lease
     fields = {"job": lease.id, "handler": lease.type, "queue": lease.queue}
     if outcome.kind is OutcomeKind.FAILED:
-        text = "job %s (%s) was given up, a dead letter now: %s"
+        text = "job %s (%s) was given up and is a dead letter now: %s"
         logger.error(text, lease.id, lease.type, outcome.error, extra=fields)
     elif outcome.kind is OutcomeKind.RETRY:
         text = "job %s (%s) failed and runs again: %s"
@@ -334,7 +347,7 @@ def log_outcome(outcome: Outcome) -> None:
 
 
 def log_refusal(outcome: Outcome) -> None:
-    """Log that another worker has taken a job over."""
+    """Log that the engine refused an outcome, because another worker has taken the job over."""
     logger.warning(
         "job %s was taken over by another worker; the outcome of this run was refused", outcome.lease.id
     )

@@ -1,8 +1,8 @@
-"""The slots of a worker: how many jobs it fetches, and how busy it is.
+"""The slots of a worker: they decide how many jobs it fetches, and show how busy it is.
 
-A worker with eight threads and long jobs fetches eight. With short jobs the threads would idle during each fetch,
-so the slots have a window of further jobs. The window doubles while fetched jobs start quickly and more are due.
-It halves when jobs had to wait, and closes when a job had to be handed back.
+A worker with eight threads and long jobs fetches eight jobs. With short jobs the threads would be idle during each
+fetch, so the worker prefetches a window of further jobs. The window doubles while fetched jobs start quickly and
+more are due. It halves when jobs had to wait, and closes when a job had to be handed back.
 
 A batch handler gets the jobs of one call, and no more until that call has ended.
 """
@@ -15,13 +15,13 @@ from enum import Enum
 from mainspring.jobs.engine import Demand
 
 MAX_WINDOW = 512
-AHEAD_FACTOR = 4  # jobs held ahead of their due time, for each slot
+AHEAD_FACTOR = 4  # how many jobs are held before their due time, for each slot
 QUICK_NS = 10_000_000
 SLOW_NS = 50_000_000
 
 
 class ExecutionKind(Enum):
-    """Where handlers run."""
+    """Where handlers run: on threads, on an event loop, or in child processes."""
 
     THREADS = "threads"
     LOOP = "loop"
@@ -29,7 +29,7 @@ class ExecutionKind(Enum):
 
 
 class Slots:
-    """The slots of one kind of execution. Used in the control sequence, except `record_wait`."""
+    """The slots for one kind of execution. Only the control layer uses them, except for `record_wait`."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class Slots:
         max_window: int = MAX_WINDOW,
     ) -> None:
         self.size = size
-        """How many jobs run at once."""
+        """How many jobs can run at once."""
         self.batch: int | None = None
-        """How many jobs one call takes; None if each job is a call of its own."""
+        """How many jobs one call of a batch handler takes; None if each job is a call of its own."""
         self._max_window = max_window
         self._queues = queues
         self._window = 0
@@ -51,10 +51,10 @@ class Slots:
         self.started = 0
         self.held = 0
         self.used_by_batches = 0
-        """How many slots are occupied by calls of batch handlers."""
+        """How many slots the running calls of batch handlers occupy."""
 
     def demand(self, types: tuple[str, ...], *, suspects: bool = True) -> Demand:
-        """Return how many jobs of these types to fetch, and whether a suspect may be among them."""
+        """Return how many jobs of these types the worker should fetch, and whether it accepts a suspect."""
         starts = max(0, self.size + 2 * self._window - self.started - self.used_by_batches)
         return Demand(
             types=types,
@@ -66,20 +66,20 @@ class Slots:
 
     @property
     def occupied(self) -> int:
-        """How many slots are occupied."""
+        """How many slots are occupied, including jobs that wait for a slot."""
         return self.started + self.used_by_batches
 
     @property
     def wants_ahead(self) -> bool:
-        """Whether at least half of the credit for held jobs is free."""
+        """Whether the worker holds at most half of the jobs that it may hold before their due time."""
         return self.held * 2 <= AHEAD_FACTOR * self.size
 
     def record_wait(self, nanoseconds: int) -> None:
-        """Record how long a job waited for its slot. From any thread: losing a value does no harm."""
+        """Record how long a job waited for its slot. Any thread may call it: a lost value does no harm."""
         self._longest_wait = max(self._longest_wait, nanoseconds)
 
     def adapt(self, *, is_more: bool) -> None:
-        """Resize the window by how long jobs had to wait since the last call."""
+        """Grow or shrink the window of prefetched jobs, by how long jobs had to wait since the last call."""
         longest, self._longest_wait = self._longest_wait, 0
         if longest > SLOW_NS:
             self._window //= 2
@@ -87,13 +87,13 @@ class Slots:
             self._window = min(self._max_window, max(self.size, 2 * self._window))
 
     def close_window(self) -> None:
-        """Close the window, because a job found no slot in time."""
+        """Prefetch no more jobs, because a job found no slot in time."""
         self._window = 0
-        self._longest_wait = SLOW_NS + 1  # so that the next `adapt` does not open it
+        self._longest_wait = SLOW_NS + 1  # so that the next `adapt` does not open the window
 
 
 class BatchSlots(Slots):
-    """The one slot that a batch handler occupies among those of its kind, for as many jobs as one call takes."""
+    """The slot of one batch handler, which takes all jobs of one call. It is one of the slots of its kind."""
 
     def __init__(self, batch: int, queues: tuple[str, ...] | None, kind: Slots) -> None:
         super().__init__(batch, queues, kind=kind.kind, max_window=0)
@@ -102,25 +102,25 @@ class BatchSlots(Slots):
         self._is_waiting_for_slot = False
 
     def demand(self, types: tuple[str, ...], *, suspects: bool = True) -> Demand:
-        """Return how many jobs to fetch for the next call: none during a call, and none before they are due."""
+        """Return how many jobs to fetch for the next call: none during a call, and only due jobs."""
         self._is_waiting_for_slot &= self._kind_slots.occupied >= self._kind_slots.size
         starts = 0 if self.started or self._is_waiting_for_slot else self.size
         return Demand(types=types, starts=starts, ahead=0, queues=self._queues, suspects=suspects)
 
     @property
     def wants_ahead(self) -> bool:
-        """False: a batch handler holds no jobs before they are due."""
+        """False: a batch handler holds no jobs before their due time."""
         return False
 
     def close_window(self) -> None:
-        """Fetch nothing until a slot of its kind is free, and close the window of that kind."""
+        """Fetch nothing for this handler until a slot is free, and prefetch no more jobs for its kind of slots."""
         self._is_waiting_for_slot = True
         self._kind_slots.close_window()
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class LongestJob:
-    """The job that has run longest."""
+    """The job that has run longest on a kind of slots."""
 
     seconds: float
     id: str
@@ -132,7 +132,7 @@ class LongestJob:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """How busy the slots of one kind are, or the one slot of a batch handler, as text for operators."""
+    """How busy the slots of one kind, or of one batch handler, are, as text for operators."""
 
     kind: ExecutionKind
     running: int
@@ -149,7 +149,7 @@ class Occupancy:
 
     @property
     def remedy(self) -> str:
-        """What to do about it."""
+        """What an operator can do about a stall."""
         if self.running >= self.slots:
             return "give handlers a timeout=, this worker more slots, or start more workers"
-        return "its log may say why; else restart it, and if that helps, please report it"
+        return "the log of the worker may say why; if not, restart the worker, and if that helps, please report it"

@@ -57,7 +57,7 @@ class Worker:
         self._invoker = invoker
         self._timer = Timer(layers.clock, name="mainspring-worker")
         self.idle = IdleCondition(layers.clock)
-        """Notified after every event. Threads wait on it until this worker is idle."""
+        """Notified after every event. A thread that waits until this worker is idle waits on it."""
         threads = layers.execution.width
         self._progress = ProgressWriter(layers, self._timer, self.idle, self._get_number)
         self.table = LeaseTable(
@@ -83,8 +83,8 @@ class Worker:
         self._announcer = HandlerAnnouncer(
             info, registry, layers, worker=self._get_number, on_dead=self.declared_dead
         )
-        # what follows belongs to the control sequence
-        self._wakeup: int | None = None  # for when the timer is set
+        # only the control layer uses the following attributes
+        self._wakeup: int | None = None  # the instant for which the timer is set
         self._timer_entry: TimerEntry | None = None
 
     def _get_number(self) -> int:
@@ -93,7 +93,7 @@ class Worker:
     # -- events, from any thread
 
     def start(self) -> None:
-        """Enroll, rescue the jobs of dead workers, and fetch jobs."""
+        """Register this worker, rescue the jobs of dead workers, and fetch jobs."""
         _require_main_guard()
         info = self._announcer.current_info()
         number = self._io.run(lambda engine: engine.enroll(info))
@@ -110,15 +110,15 @@ class Worker:
         self._control.post(self._handle, self.machine.woken)
 
     def clock_jumped(self) -> None:
-        """Time jobs again, because the wall clock was set."""
+        """Set the timers of jobs again, because the wall clock was set."""
         self._control.post(self._handle, self.machine.clock_jumped)
 
     def declared_dead(self, number: int) -> None:
-        """Enroll again, because other workers declared this number dead and take over its jobs."""
+        """Register this worker again, because other workers declared it dead and take over its jobs."""
         self._control.post(self._handle, self.machine.declared_dead, number)
 
     def announce_handlers(self) -> None:
-        """Announce handlers to the engine that were registered since the last announcement."""
+        """Store the job types of handlers that were registered since the last announcement."""
         self._control.post(self._announcer.update)
 
     def request_stop(self) -> None:
@@ -126,27 +126,27 @@ class Worker:
         self._control.post(self._handle, self.machine.stop_requested)
 
     def interrupt(self) -> None:
-        """Give up the handlers that still run."""
+        """Interrupt the handlers that still run, at the end of the grace period."""
         self._control.post(self._handle, self.machine.interrupt_requested)
 
     def hurry(self) -> None:
-        """Drop outcomes that the engine does not take at once: a shutdown must not wait for them."""
+        """Drop outcomes that the engine does not accept at once: a shutdown must not wait for them."""
         self._outcomes.gives_up = True
 
     def active_jobs(self) -> list[LeasedJob]:
-        """Return the jobs that this worker holds."""
+        """Return the jobs that this worker has leased."""
         return self._control.run(self.table.jobs)
 
     def is_at_rest(self) -> bool:
-        """Return whether this worker holds no jobs, and will get none from an answer of the engine."""
+        """Return whether this worker has no leases, and no answer of the engine can bring any."""
         return not self.table and self.has_answers()
 
     def has_answers(self) -> bool:
-        """Return whether no answer of the engine is outstanding that concerns leases or progress."""
+        """Return whether no answer of the engine about leases or progress is outstanding."""
         return not (self.machine.awaits_leases or self._progress.is_busy)
 
     def close(self) -> None:
-        """Set no more timers, and end the executors."""
+        """Set no more timers, and close the executors."""
         self._progress.close()
         self._outcomes.close()
         self._timer.close()
@@ -204,7 +204,8 @@ class Worker:
     def _run(self, jobs: list[LeasedJob]) -> None:
         try:
             self._executors.run(jobs)
-        except Exception as error:  # the other decisions must be performed, or the machine waits for their answers
+        # the other decisions must be performed, because the machine waits for their answers
+        except Exception as error:
             logger.exception("the handlers of %d jobs could not be run", len(jobs))
             failed = [job for job in jobs if job.claim_start() and job.claim_end()]
             self._outcomes.settle([(job, self._invoker.outcome_for_error(job, error)) for job in failed])
@@ -250,15 +251,15 @@ class Worker:
     # -- as a member of its clock
 
     def next_due(self) -> int | None:
-        """Return when the next timer is due."""
+        """Return the instant at which the next timer is due."""
         return self._timer.next_due()
 
     def activity(self) -> object:
-        """Return a value that changes with everything this worker does."""
+        """Return a value that changes with every event of this worker. A manual clock compares it."""
         return self._control.calls, self._outcomes.stored, self._progress.sent
 
     def settle(self, real_seconds: float) -> str | None:
-        """Wait until every due timer was called, and no answer of the engine is outstanding."""
+        """Wait until due timers were called and the engine has answered; return the part that did not, or None."""
         real = SystemClock()
         deadline = deadline_after(real, real_seconds)
         if not self._timer.settle(real_seconds):
