@@ -1,6 +1,7 @@
-"""The composition root: `Mainspring(url)` connects the engine, the runners and the job manager.
+"""The application class: `Mainspring(url)` connects the engine, the runners and the job manager.
 
-The first use opens them. A forked child opens its own and does not touch its parent's threads and connections.
+The first use opens them. A forked child opens its own, and does not touch the threads and connections of its
+parent.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ class Mainspring(Decorators):
         )
         self._include = tuple(include)
         self._clock = clock or SystemClock()
-        self._lock = RLock()  # guards the attributes below
+        self._lock = RLock()  # guards the following attributes
         self._runtime: Runtime | None = None
         self._abandoned: list[Runtime] = []
         _forget_after_fork(self)
@@ -168,12 +169,12 @@ class Mainspring(Decorators):
             self.manager().announce_handlers()
 
     def middleware(self, middleware: MiddlewareT) -> MiddlewareT:
-        """Add middleware, nested inside the middleware added before: `app.middleware(Tracing())`."""
+        """Add a middleware. It runs inside of those that were added before: `app.middleware(Tracing())`."""
         self.middlewares.add(middleware)
         return middleware
 
     def queue(self, name: str, *, concurrency: Concurrency | None = None, rate: Rate | None = None) -> Queue:
-        """Return a queue, to pause, drain or count it; declare the limits, if given, for all workers."""
+        """Return a queue, to pause, drain or count it. Given limits are declared for all workers."""
         queue = Queue(name, self)
         if concurrency is not None or rate is not None:
             self.limits.limit_queue(name, concurrency, rate)
@@ -186,7 +187,7 @@ class Mainspring(Decorators):
     # -- jobs
 
     def get(self, job_id: str) -> JobInfo:
-        """Return a job; raise `JobNotFound` if there is none with this id."""
+        """Return a snapshot of a job; raise `JobNotFound` if there is none with this id."""
         return self.manager().get(job_id)
 
     def handle(self, job_id: str) -> JobHandle[Any]:
@@ -205,21 +206,24 @@ class Mainspring(Decorators):
         after: str | None = None,
         newest_first: bool = False,
     ) -> JobPage:
-        """List jobs in order of submission, or newest first; `after=page.next` returns the next page."""
+        """Return a page of jobs in the order of submission, or newest first.
+
+        `after=page.next` returns the next page.
+        """
         return self.manager().list(
             status=status, queue=queue, type=type, limit=limit, after=after, newest_first=newest_first
         )
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
-        """Count jobs by state; FAILED counts the dead letters: jobs that failed and were not replayed."""
+        """Count jobs by status. FAILED counts the dead letters: jobs that failed and were not replayed."""
         return self.manager().counts(queue=queue, type=type)
 
     def cancel(self, job_id: str, *, timeout: Duration | None = None) -> bool:
-        """Cancel a job. True means that it never runs, False that a worker has started it or that it has ended.
+        """Cancel a job. Return True if it will never run, and False if a worker has started it or it has ended.
 
         A started job is asked to stop, and is not retried if its attempt fails. If its handler has not begun and
-        the worker hands it back, it is CANCELED then. Returns when the store has committed this. Raises
-        `TimeoutError` after `timeout`: the request stays queued and may still take effect.
+        the worker hands it back, it is CANCELED then. The call returns when the store has committed the cancel.
+        After `timeout` it raises `TimeoutError`; the request stays queued and may still take effect.
         """
         return self.manager().cancel(job_id, timeout=timeout)
 
@@ -228,11 +232,11 @@ class Mainspring(Decorators):
         return await (await open_manager(self)).cancel_async(job_id)
 
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
-        """Change the due time of a job; return True if the job had not started."""
+        """Change the due time of a job; return False if the job has already started."""
         return self.manager().reschedule(job_id, delay=delay, at=at)
 
     def explain(self, job_id: str) -> Explanation:
-        """Explain in plain words why a job is in its state, and what would change that."""
+        """Explain in plain words why a job has its status, and what would change it."""
         return self.manager().explain(job_id)
 
     def events(self, *, timeout: Duration | None = None) -> EventStream:
@@ -240,7 +244,10 @@ class Mainspring(Decorators):
         return self.manager().events(timeout)
 
     def prune(self) -> int:
-        """Delete ended jobs that are older than `keep` allows; return their number. Workers do so continually."""
+        """Delete ended jobs that are older than `keep` allows, and return their number.
+
+        Workers also do this regularly.
+        """
         return self.manager().prune()
 
     def retry(self, job_id: str) -> None:
@@ -248,7 +255,7 @@ class Mainspring(Decorators):
         self.manager().retry(job_id)
 
     def backup(self, path: str) -> None:
-        """Write a consistent copy of the store to a new file; workers and callers continue meanwhile.
+        """Write a consistent copy of the store to a new file. Workers and callers continue meanwhile.
 
         Raises `FileExistsError` if the file exists, and `EngineUnavailable` if the engine makes no backups (NATS).
         """
@@ -258,7 +265,7 @@ class Mainspring(Decorators):
 
     @contextmanager
     def running(self) -> Iterator[Mainspring]:
-        """Run jobs in this process until the end of the `with` block. Safe in several processes at once."""
+        """Run jobs in this process until the end of the `with` block. Several processes may do this at once."""
         self.load_handlers()
         manager = self.manager()
         manager.start()
@@ -270,11 +277,14 @@ class Mainspring(Decorators):
                 manager.shutdown(self.grace)
 
     def run(self) -> None:
-        """Run jobs in the foreground until SIGTERM or SIGINT; after a second signal, do not wait for handlers."""
+        """Run jobs in the foreground until SIGTERM or SIGINT.
+
+        A second signal ends the wait for running handlers.
+        """
         Foreground(self, environment=os.environ).run()
 
     def load_handlers(self) -> None:
-        """Import the modules named by `include`."""
+        """Import the modules that `include` names, so that their handlers are registered."""
         for module in self._include:
             import_module(module)
 
@@ -294,7 +304,7 @@ class Mainspring(Decorators):
         return runtime.manager
 
     def make_engine(self, clock: Clock, *, read_only: bool = False) -> Engine:
-        """Create the engine for the URL; with `read_only` it creates no streams on a server."""
+        """Create the engine for the URL. With `read_only` it creates no streams on a server."""
         config = EngineConfig(
             url=self.url,
             clock=clock,
@@ -313,14 +323,20 @@ class Mainspring(Decorators):
             import_module("mainspring.engines.sqlite.projection")
 
     def close(self) -> None:
-        """Stop the worker and close the store; durability does not need it. The next use opens it again."""
+        """Stop the worker and close the store. The next use opens it again.
+
+        No job is lost without this call.
+        """
         with self._lock:
             runtime, self._runtime = self._runtime, None
         if runtime is not None:
             runtime.close(self.grace)
 
     def exchange_runtime(self, runtime: Runtime | None) -> Runtime | None:
-        """Replace the runtime and return the previous one; for the test kit."""
+        """Replace the open runtime (engine, pools, manager) and return the previous one.
+
+        Only the test kit uses this.
+        """
         with self._lock:
             before, self._runtime = self._runtime, runtime
             return before
@@ -341,7 +357,7 @@ class Mainspring(Decorators):
         self._lock = RLock()
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
-            self._abandoned.append(runtime)  # kept: collecting it would end threads that do not exist here
+            self._abandoned.append(runtime)  # kept, because collecting it would end threads that do not exist here
 
 
 def _make_projection(name: str) -> Projection:

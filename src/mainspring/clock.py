@@ -1,8 +1,8 @@
-"""The clock that the whole package uses: two readings of the time, and one way to wait.
+"""The clocks of the package: they return the time, and threads wait through them.
 
-`monotonic_ns` is for waiting and measuring, `now` (aware UTC) is for records. Threads wait through the clock,
-too, so that a manual clock can drive every delay and every time-out. This is the only module that asks the
-operating system for the time.
+`monotonic_ns` is for waiting and measuring, `now` (aware UTC) is for records. Threads wait through the clock, too,
+so that a manual clock can drive every delay and every timeout. This is the only module that asks the operating
+system for the time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NANOSECONDS = 1_000_000_000
 
 
 class ClockMember(Protocol):
-    """A component whose progress depends on a clock: a pool with delayed tasks, a worker with a timing wheel.
+    """A component whose progress depends on a clock, such as a pool with delayed tasks or a worker.
 
     A manual clock advances from one `next_due` to the next and calls `settle` of every member in between.
     """
@@ -28,10 +28,10 @@ class ClockMember(Protocol):
         """Return the next monotonic instant at which this member has work to do; None if there is none."""
 
     def activity(self) -> object:
-        """Return a value that changes whenever this member has done work."""
+        """Return a value that changes whenever this member has done work. The clock compares it."""
 
     def settle(self, real_seconds: float) -> str | None:
-        """Wait until all started work has ended or waits; else return the name of the part that is busy."""
+        """Wait until all started work has ended or waits; return the name of a part that stays busy, or None."""
 
 
 class Clock(Protocol):
@@ -47,10 +47,10 @@ class Clock(Protocol):
         """Wait on the held `condition` until notified (True) or until `deadline_ns` has passed (False)."""
 
     def attach(self, member: ClockMember) -> None:
-        """Register a member whose progress depends on this clock."""
+        """Register a component whose progress depends on this clock."""
 
     def detach(self, member: ClockMember) -> None:
-        """Remove a member; unknown members are ignored."""
+        """Remove a registered component. Unknown ones are ignored."""
 
 
 class SystemClock:
@@ -79,11 +79,11 @@ class SystemClock:
         """Do nothing: real time advances by itself."""
 
     def detach(self, member: ClockMember) -> None:
-        """Do nothing: this clock keeps no members."""
+        """Do nothing: this clock does not keep track of components."""
 
 
 def to_nanoseconds(value: Duration, name: str) -> int:
-    """Convert a `timedelta` or a number of seconds; `name` is the name of the argument, for errors."""
+    """Convert a `timedelta` or a number of seconds to nanoseconds. Errors mention `name` as the argument."""
     if isinstance(value, timedelta):
         nanoseconds = (value.days * 86_400 + value.seconds) * NANOSECONDS + value.microseconds * 1_000
     elif isinstance(value, bool) or not isinstance(value, int | float):
@@ -93,12 +93,12 @@ def to_nanoseconds(value: Duration, name: str) -> int:
     else:
         nanoseconds = round(value * NANOSECONDS)
     if nanoseconds < 0:
-        raise ValueError(f"{name} must not be negative, got {value!r}; time only moves forward")
+        raise ValueError(f"{name} must not be negative, got {value!r}; pass zero or more")
     return nanoseconds
 
 
 def deadline_after(clock: Clock, timeout: Duration | None, name: str = "timeout") -> int | None:
-    """Return the monotonic instant that is `timeout` from now, or None without a time-out."""
+    """Return the monotonic instant that is `timeout` from now; None without a timeout."""
     if timeout is None:
         return None
     return clock.monotonic_ns() + to_nanoseconds(timeout, name)

@@ -33,7 +33,7 @@ def _without_constructor(error_class: type[Exception], *args: object) -> Excepti
 
 
 class MainspringError(Exception):
-    """The base class: `except MainspringError` catches all of Mainspring's own errors and nothing else."""
+    """The base class of all errors of Mainspring: `except MainspringError` catches them and no others."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # `Exception.__reduce__` calls the class with `args`, the finished message, but these constructors
@@ -42,7 +42,7 @@ class MainspringError(Exception):
 
 
 class RunnerClosed(MainspringError, RuntimeError):
-    """The runner is shut down or shutting down; the task, item or runner was not accepted."""
+    """The runner is shut down or shutting down, so it did not accept the task, item or runner."""
 
     def __init__(self, *, runner: str) -> None:
         self.runner = runner
@@ -53,7 +53,7 @@ class RunnerClosed(MainspringError, RuntimeError):
 
 
 class QueueFull(MainspringError):
-    """A bounded queue had no room for another item; the item was not accepted."""
+    """A queue with a capacity had no room for another item, so it did not accept the item."""
 
     def __init__(self, *, name: str, capacity: int) -> None:
         self.name = name
@@ -65,7 +65,7 @@ class QueueFull(MainspringError):
 
 
 class QueueEmpty(MainspringError):
-    """A queue had no item to take."""
+    """A queue had no item that could be taken."""
 
     def __init__(self, *, name: str) -> None:
         self.name = name
@@ -73,7 +73,7 @@ class QueueEmpty(MainspringError):
 
 
 class WouldDeadlock(MainspringError, RuntimeError):
-    """A task waited for an event that cannot happen before that task itself has ended."""
+    """A task would wait for an event that cannot happen before this task itself has ended."""
 
     def __init__(self, *, runner: str, task: str) -> None:
         self.runner = runner
@@ -111,7 +111,7 @@ class UnknownHandler(MainspringError):
 
 
 class InvalidArguments(MainspringError):
-    """Arguments do not match the signature of a handler; nothing was stored, or the attempt did not start."""
+    """The arguments do not match the handler's signature. Nothing was stored, or the attempt did not start."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class InvalidArguments(MainspringError):
 
 
 class LimitExceeded(MainspringError):
-    """A size or a number exceeds its limit; the request was not accepted."""
+    """A size or a number exceeds its limit, so the request was not accepted."""
 
     def __init__(self, *, what: str, size: int, limit: int, remedy: str) -> None:
         self.what = what
@@ -140,7 +140,7 @@ class LimitExceeded(MainspringError):
 
 
 class ArgumentsTooLarge(LimitExceeded, InvalidArguments):
-    """The encoded arguments of a job exceed the size limit; nothing was stored."""
+    """The encoded arguments of a job exceed the size limit, so the job was not stored."""
 
     def __init__(self, *, handler: str, size: int, limit: int) -> None:
         self.handler = handler
@@ -164,7 +164,7 @@ class JobNotFound(MainspringError):
 
 
 class InvalidTransition(MainspringError):
-    """The state of a job does not allow the operation; the job was not changed."""
+    """The status of a job does not allow the operation. The job was not changed."""
 
     def __init__(self, *, job_id: str, status: str, action: str, needs: str) -> None:
         self.job_id = job_id
@@ -175,7 +175,7 @@ class InvalidTransition(MainspringError):
 
 
 class JobFailed(MainspringError):
-    """The caller asked for the result of a job that ended without one."""
+    """A caller asked for the result of a job that failed or was canceled."""
 
     def __init__(self, *, job_id: str, status: str, reason: str) -> None:
         self.job_id = job_id
@@ -233,7 +233,7 @@ class RefusedByStore(MainspringError):
 
 
 class EngineUnavailable(MainspringError):
-    """The store could not carry out an operation, and kept nothing of it."""
+    """The store could not carry out an operation, and stored nothing of it."""
 
     def __init__(self, *, engine: str, reason: str, remedy: str) -> None:
         self.engine = engine
@@ -251,7 +251,7 @@ class StoreTooNew(EngineUnavailable):
 
 
 class StoreMoved(EngineUnavailable):
-    """The jobs of this store have moved to another store, or are being moved: this one must not be used."""
+    """The jobs of this store were moved to another store, or are being moved, so it must not be used."""
 
     def __init__(self, *, engine: str, reason: str, remedy: str, target: str) -> None:
         self.target = target

@@ -19,7 +19,7 @@ END = b"\0"
 
 
 class StopSignals:
-    """A context manager that listens for SIGTERM and SIGINT. For the main thread."""
+    """A context manager that listens for SIGTERM and SIGINT. Only the main thread may use it."""
 
     def __init__(self) -> None:
         # Not a pipe: on Windows, `set_wakeup_fd` accepts only sockets.
@@ -47,7 +47,7 @@ class StopSignals:
         self._writer.close()
 
     def wait(self) -> bool:
-        """Wait for a signal; return False when the `with` block has ended."""
+        """Wait for a signal and return True; return False when the `with` block has ended."""
         while True:
             byte = self._reader.recv(1)
             if byte in (END, b""):
@@ -56,7 +56,7 @@ class StopSignals:
                 return True
 
     def call_on_next(self, act: Callable[[], None]) -> None:
-        """Call `act` at the next signal, on a thread of its own."""
+        """Call `act` on a new thread when the next signal arrives."""
 
         def follow() -> None:
             if self.wait():
@@ -67,4 +67,4 @@ class StopSignals:
 
 
 def _ignore_signal(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing: the byte is written already, and the interrupted code may hold any lock."""
+    """Do nothing: the interpreter has already written the byte, and the interrupted code may hold any lock."""

@@ -1,4 +1,4 @@
-"""The health of a worker at one instant. Workers publish it; readers need no other module of the package."""
+"""The health of a worker at one moment. Workers publish it; readers need no other module of the package."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class WorkerState(StrEnum):
 
 
 class WorkerHealth(Struct, frozen=True):
-    """The health of a worker. Times are readings of the monotonic clock."""
+    """The health of a worker at one moment. Times are readings of the monotonic clock."""
 
     state: WorkerState
     turned_ns: int
-    """When the control sequence last reported its health."""
+    """When the control layer of the worker last reported its health."""
     answered_ns: int | None
     """When the store last answered without an error."""
     trouble: str | None
-    """The last error of the store, if the store has not answered since."""
+    """The last error of the store; None if the store has answered since."""
     stall: str | None
-    """The stall that the worker has detected, if any."""
+    """A description of the stall that the worker has detected; None if there is none."""
     jobs: int
-    """The number of jobs that the worker holds."""
+    """The number of jobs that the worker has leased."""

@@ -52,7 +52,7 @@ def test_several_faults_at_once_are_told_with_their_remedies(shop: ShopProgram) 
     assert "                         mainspring run shop:app" in lines
     assert "                         mainspring dlq list --app shop:app" in lines
     assert "dead-letters  1 dead letter, the newest from " in done.output
-    assert "declared in this application, but not stored, so it does not fire: shop.nightly_report" in done.output
+    assert "schedules of this application are not stored, so they do not fire: shop.nightly_report" in done.output
     assert "1 error, " in lines[-1]
     assert "\x1b" not in done.output
 

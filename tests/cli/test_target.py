@@ -43,7 +43,7 @@ def test_a_url_in_pyproject_that_names_no_store_is_refused_as_it_stands_there(sh
     (shop.folder / "pyproject.toml").write_text('[tool.mainspring]\nurl = "sqlite://orders.db"\n')
     done = shop.run("jobs", "list")
     assert done.code == USAGE
-    assert "url 'sqlite://orders.db': no engine is known for it" in done.error_line
+    assert "url 'sqlite://orders.db': no engine serves this URL" in done.error_line
 
 
 def test_a_url_in_pyproject_is_relative_to_it_and_an_application_is_found_beside_it(shop: ShopProgram) -> None:
@@ -97,7 +97,7 @@ def test_memory_is_refused_because_it_would_be_gone_at_once(shop: ShopProgram) -
 
 
 def test_what_cannot_be_understood_is_wrong_usage(shop: ShopProgram) -> None:
-    assert "no engine is known" in refused(shop, "--url", "redis://x")
+    assert "no engine serves this URL" in refused(shop, "--url", "redis://x")
     assert "prefx" in refused(shop, "--url", "nats://127.0.0.1:1?prefx=shop")
     assert "there is no module 'gone'" in refused(shop, "--app", "gone:app")
     (shop.folder / "pyproject.toml").write_text("[tool.mainspring]\napp = 7\n")

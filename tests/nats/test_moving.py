@@ -245,7 +245,7 @@ def test_a_move_goes_on_only_to_where_it_began(
     with opened_export(path) as source, target.opened() as engine:
         Migrator(source, engine, target.url).begin()
     other = Target(nats_server.url, f"{nats_prefix}-other", tmp_path)
-    with pytest.raises(EngineUnavailable, match="has no receipt"):
+    with pytest.raises(EngineUnavailable, match="has no record"):
         move(path, other)
     move(path, target)
 

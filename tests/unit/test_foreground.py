@@ -84,7 +84,7 @@ def test_schedules_that_cannot_be_listed_stop_no_worker(
 
 def test_no_handlers_are_worth_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run(Mainspring("memory://", grace=0), tmp_path)
-    assert "there are no handlers, so no jobs will run: import the modules that have some" in caplog.text
+    assert "the application has no handlers, so no jobs will run: import the modules that have some" in caplog.text
 
 
 def test_many_schedules_are_not_all_listed(capsys: pytest.CaptureFixture[str]) -> None:

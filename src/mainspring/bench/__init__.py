@@ -1,1 +1,1 @@
-"""The measurements of `mainspring bench`: the user's machine and engine, on temporary stores."""
+"""The measurements of `mainspring bench`, which measure the user's machine and engine on temporary stores."""

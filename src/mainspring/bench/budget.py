@@ -1,4 +1,4 @@
-"""Time budget of a measurement: how many rounds it runs, and how long each is.
+"""The time budget of a measurement: it decides how many rounds are run, and how long each is.
 
 A round is made longer until it takes long enough to be measured. Then rounds are repeated until the time is over,
 and the best one counts, because other programs can only slow a round down. A request to stop takes effect between
@@ -18,11 +18,11 @@ GROWTH = 4
 
 
 class BenchStopped(Exception):
-    """The user has asked to stop."""
+    """Raised if the user has asked to stop the measurements."""
 
 
 class MeasurementBudget:
-    """The time for each measurement, and the number of jobs that it may submit at once."""
+    """The time for each measurement, and how many jobs it may submit at once."""
 
     def __init__(
         self,
@@ -41,18 +41,18 @@ class MeasurementBudget:
         self._began_ns = self.clock.monotonic_ns()
 
     def begin(self) -> None:
-        """Begin a measurement, and start its time."""
+        """Begin a measurement: its time starts to run."""
         self._began_ns = self.clock.monotonic_ns()
         self.report()
 
     @property
     def spent(self) -> float:
-        """The seconds that this measurement has taken."""
+        """How many seconds the current measurement has taken."""
         return self.since(self._began_ns)
 
     @property
     def is_over(self) -> bool:
-        """Whether its time is over."""
+        """Whether the time of the current measurement is over."""
         return self.spent >= self.seconds
 
     def since(self, began_ns: int) -> float:
@@ -60,7 +60,7 @@ class MeasurementBudget:
         return (self.clock.monotonic_ns() - began_ns) / NANOSECONDS
 
     def report(self, per_second: float | None = None) -> None:
-        """Report the time spent and the rate; raise `BenchStopped` if the user has asked to stop."""
+        """Report the time spent and the rate so far; raise `BenchStopped` if the user has asked to stop."""
         if self._is_stopped is not None and self._is_stopped():
             raise BenchStopped
         if self._on_progress is not None:
@@ -77,7 +77,10 @@ class MeasurementBudget:
         return measured
 
     def best_rate(self, work: Callable[[int], float], *, first: int = 1, most: int | None = None) -> RateFigure:
-        """Run `work`, which returns its seconds, with growing counts, then repeatedly; return the best rate."""
+        """Call `work` with growing counts, then repeatedly with the last one; return the best rate.
+
+        `work` returns the seconds that it took.
+        """
         limit = self.jobs if most is None else most
         long_enough = min(self.seconds * ROUND_SHARE, ROUND_SECONDS)
         count = min(first, limit)

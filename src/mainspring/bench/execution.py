@@ -1,4 +1,4 @@
-"""Measures how many jobs a worker completes and how soon each starts, and tasks of a pool without a store.
+"""Measures a worker (how many jobs it completes, how soon each starts), and tasks of a pool without a store.
 
 The worker runs in this process.
 """
@@ -18,11 +18,11 @@ from mainspring.jobs.timestamps import MICROSECONDS, to_datetime, to_instant
 from mainspring.runners.thread_pool import ThreadPool
 
 WORKERS = 4
-MOST = 100_000  # tasks in one round
+MOST = 100_000  # how many tasks one round has
 
 
 def posts(budget: MeasurementBudget) -> RateFigure:
-    """Measure posting tasks that do nothing and waiting until all have run."""
+    """Measure how fast a pool accepts and runs tasks that do nothing."""
     with ThreadPool(WORKERS, name="bench") as pool:
 
         def post(count: int) -> None:
@@ -39,16 +39,16 @@ def _nothing() -> None:
 
 Item = TypeVar("Item")
 
-LOOK_SECONDS = 0.1  # the interval at which a wait checks for a request to stop
+LOOK_SECONDS = 0.1  # seconds between two checks for a request to stop, during a wait
 MOST_SAMPLES = 500
 LEAST_SAMPLES = 20
 PROBES = 5
-SUBMIT_SHARE = 0.4  # of the time of a measurement, for submitting jobs that are due later
+SUBMIT_SHARE = 0.4  # the share of a measurement's time for submitting jobs that are due later
 SLACK_SECONDS = 0.2
 
 
 def drain(store: BenchStore, budget: MeasurementBudget) -> RateFigure:
-    """Measure how fast a worker starts, runs jobs that do nothing, stores their outcomes, and stops."""
+    """Measure how fast a worker completes jobs that do nothing, from its start to its stop."""
     runs: list[None] = []
     all_ran = Event()
     expected = 0
@@ -84,7 +84,7 @@ def submit_to_start(store: BenchStore, budget: MeasurementBudget) -> Percentiles
     taken: list[float] = []
     with store.app.running():
         start.submit().wait()
-        starts.get()  # the first one is not measured: the worker has just started
+        starts.get()  # the first job is not measured, because the worker has just started
         while len(taken) < LEAST_SAMPLES or (len(taken) < MOST_SAMPLES and not budget.is_over):
             began = budget.clock.monotonic_ns()
             handle = start.submit()
@@ -95,7 +95,7 @@ def submit_to_start(store: BenchStore, budget: MeasurementBudget) -> Percentiles
 
 
 def start_minus_due(store: BenchStore, budget: MeasurementBudget) -> Percentiles:
-    """Measure the lateness of jobs that are due at random instants of the next seconds, by the store's clock."""
+    """Measure how late jobs start that are due at random instants of the next seconds, by the store's clock."""
     app = store.app
     late: SimpleQueue[float] = SimpleQueue()
 

@@ -1,4 +1,4 @@
-"""The result of a measurement: a rate, a spread of durations, or a size, as text and as numbers for scripts.
+"""The results of measurements: a rate, a spread of durations, or a size, as text and as numbers for scripts.
 
 Figures depend on the machine, its load, its system and the versions of the software, so these are recorded, too.
 """
@@ -17,7 +17,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 def machine() -> dict[str, Any]:
-    """Return the facts about this machine."""
+    """Return facts about this machine: processors, system and versions."""
     return {
         "cpus": cpus(),
         "load": load(),
@@ -54,7 +54,7 @@ def file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RateFigure:
-    """The number per second in the best of some rounds."""
+    """A rate: the number per second in the best of some rounds."""
 
     per_second: float
     rounds: int
@@ -69,7 +69,7 @@ class RateFigure:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The fields for scripts."""
+        """The figure as fields for scripts."""
         return {"per_second": round(self.per_second, 1), "rounds": self.rounds}
 
 
@@ -84,7 +84,7 @@ class Percentiles:
 
     @classmethod
     def of(cls, milliseconds: Sequence[float]) -> Percentiles:
-        """Summarize durations."""
+        """Compute the percentiles of these durations."""
         ordered = sorted(milliseconds)
         last = len(ordered) - 1
         middle, late = (ordered[min(last, int(share * len(ordered)))] for share in (0.5, 0.99))
@@ -100,7 +100,7 @@ class Percentiles:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The fields for scripts."""
+        """The figures as fields for scripts."""
         return {
             "p50_ms": round(self.p50, 3),
             "p99_ms": round(self.p99, 3),
@@ -111,7 +111,7 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The mean size of one item."""
+    """The mean size of one item, in bytes."""
 
     bytes_each: float
     samples: int
@@ -126,7 +126,7 @@ class Size:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The fields for scripts."""
+        """The figure as fields for scripts."""
         return {"bytes": round(self.bytes_each), "samples": self.samples}
 
 

@@ -34,7 +34,7 @@ PREFIX = "bench-"
 
 @dataclass(frozen=True, slots=True)
 class BenchStore:
-    """An empty store, and a function that returns its size in bytes, if that is known."""
+    """An empty store for a measurement, with a function that returns its size in bytes, if that is known."""
 
     app: Mainspring
     size: Callable[[], int] | None = None
@@ -45,7 +45,7 @@ class StoreFactory(Protocol):
 
     @property
     def folder(self) -> Path | None:
-        """The folder of its files; None if they are not on this machine."""
+        """The folder in which the stores are created; None if they are not on this machine."""
 
     def describe(self, app: Mainspring) -> dict[str, str]:
         """Return the engine, its version and its settings."""
@@ -55,12 +55,15 @@ class StoreFactory(Protocol):
 
 
 def stores_of(app: Mainspring) -> StoreFactory:
-    """Return a factory for stores beside the store of an application; this reads only its settings."""
+    """Return a factory for stores beside the store of an application.
+
+    It reads only the settings of the application.
+    """
     provider = provider_for(app.url)
     if provider.bench is None:
         raise EngineUnavailable(
             engine=f"url {provider.public_url(app.url)!r}",
-            reason="its engine does not say where a measurement could make stores of its own",
+            reason="its engine does not support measurements",
             remedy="measure another engine, or let its package set EngineProvider.bench",
         )
     stores: StoreFactory = load_name(provider.bench)(app)
@@ -68,7 +71,7 @@ def stores_of(app: Mainspring) -> StoreFactory:
 
 
 def sqlite_stores(app: Mainspring) -> StoreFactory:
-    """Return a factory for SQLite files in the folder of the file of an application."""
+    """Return a factory for SQLite files in the folder of the application's file."""
     return SqliteStores(to_path(app.url).absolute().parent, app)
 
 
@@ -148,7 +151,7 @@ class NatsStores:
                 engine.components.streams.remove()
 
     def _require_no_role(self) -> None:
-        """Refuse a user with a role: its permissions cover only the streams of its own prefix."""
+        """Raise an error if the user has a role: its permissions cover only the streams of its own prefix."""
         servers, settings = parse_url(self._like.url, self._like.nats or NatsSettings())
         if settings.role is not None:
             raise EngineUnavailable(
@@ -165,14 +168,14 @@ def _application(like: Mainspring, url: str, nats: NatsSettings | None = None) -
 
 
 def _with_own_prefix(url: str) -> str:
-    """Return a URL of the same servers and settings with a new prefix, so that it names no data of the user."""
+    """Return a URL of the same servers and settings with a new prefix, so that it reaches no data of the user."""
     address, _, query = url.partition("?")
     kept = [(name, value) for name, value in parse_qsl(query) if name not in ("prefix", "projection")]
     return f"{address}?{urlencode([*kept, ('prefix', f'{PREFIX}{token_hex(6)}')])}"
 
 
 def _closed_size(app: Mainspring, folder: Path) -> int:
-    app.close()  # merges the write-ahead log into the file; the next use opens the store again
+    app.close()  # closing merges the write-ahead log into the file; the next use opens the store again
     return sum(file.stat().st_size for file in folder.iterdir())
 
 

@@ -18,7 +18,7 @@ from mainspring.runners.thread_pool import ThreadPool
 PAGE = b"\0" * 4_096
 LEAST = 5
 MOST = 500
-SHARE = 0.25  # of the time of a measurement is enough
+SHARE = 0.25  # the share of a measurement's time that is enough for fsync
 
 
 def fsync(stores: StoreFactory, budget: MeasurementBudget) -> Percentiles | None:
@@ -50,7 +50,7 @@ def one_by_one(store: BenchStore, budget: MeasurementBudget) -> RateFigure:
 
 
 def from_threads(store: BenchStore, budget: MeasurementBudget) -> RateFigure:
-    """Measure submits from several threads, which share commits."""
+    """Measure submits from several threads, whose commits are shared."""
     job = _job(store)
     _submit(job, 1)
     with ThreadPool(THREADS, name="bench-submitters") as pool:
@@ -77,7 +77,10 @@ def in_bulk(store: BenchStore, budget: MeasurementBudget) -> RateFigure:
 
 
 def size_of_a_job(store: BenchStore, budget: MeasurementBudget) -> Size | None:
-    """Compare the size of the store before and after some thousand jobs; None if the size is not known."""
+    """Measure the size of a job: compare the size of the store before and after some thousand jobs.
+
+    Returns None if the size of the store is not known.
+    """
     if store.size is None:
         return None
     job = _job(store)

@@ -1,4 +1,4 @@
-"""Lists all measurements in the order of the table and runs them, each on its own empty store."""
+"""The list of all measurements, in the order of the table. Each runs on its own empty store."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mainspring.bench.figures import Result, file_system
 from mainspring.bench.stores import BenchStore, StoreFactory
 
 Measure: TypeAlias = Callable[[StoreFactory, MeasurementBudget], Result | None]
-"""Measures something on stores of a factory; None if there is no such figure for them."""
+"""A function that measures something on stores of a factory; it returns None if they have no such figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A measurement: its name for scripts, its title, a description of how it is done, and its function."""
+    """A measurement: its name for scripts, its title, a description of the method, and its function."""
 
     name: str
     title: str
@@ -88,7 +88,7 @@ MEASUREMENTS = (
 def run_measurements(
     stores: StoreFactory, budget: MeasurementBudget, begin: Callable[[str], None]
 ) -> Iterator[tuple[Measurement, Result]]:
-    """Run the measurements one after the other; `begin` is called with the title of each before it starts.
+    """Run the measurements one after the other. `begin` is called with the title of each before it starts.
 
     Raise `BenchStopped` if the user asks to stop.
     """
@@ -101,7 +101,7 @@ def run_measurements(
 
 
 def describe(stores: StoreFactory) -> dict[str, Any]:
-    """Return the facts about the engine, and the file system if the stores are in a folder."""
+    """Return facts about the engine, and about the file system if the stores are in a folder."""
     with stores.store() as store:
         described: dict[str, Any] = dict(stores.describe(store.app))
     if stores.folder is not None:

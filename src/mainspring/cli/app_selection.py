@@ -1,4 +1,4 @@
-"""Finds the application or the store that a command works on, imports and opens it.
+"""Finds the application or the store of a command, imports and opens it.
 
 Three places are searched: the command line, the environment (`MAINSPRING_APP`, `MAINSPRING_URL`), and
 `[tool.mainspring]` in the nearest `pyproject.toml`. The first one that names an application or a URL decides
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AppSelection:
-    """The application and the URL that one place names, and the folder of its configuration file, if it is one."""
+    """The application and the URL that one place names, and the folder of its configuration file, if any."""
 
     app: str | None
     url: str | None
@@ -42,7 +42,7 @@ class AppSelection:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The command line options for the same application and store; a password is left out."""
+        """The command line options that select the same application and store, without a password."""
         url = None if self.url is None else provider_for(self.url).public_url(self.url)
         given = {"--app": self.app, "--url": url}
         return tuple(part for option, value in given.items() if value is not None for part in (option, value))
@@ -106,12 +106,13 @@ def _read_text(section: dict[str, Any], name: str, file: Path) -> str | None:
 
 
 def load_application(app: str | None, url: str | None) -> Mainspring:
-    """Return the application of the command with its handlers loaded; it is not opened yet."""
+    """Return the application that the command names, with its handlers loaded and the store not opened yet."""
     selection = require_selection(app, url)
     if selection.app is None:
         assert selection.url is not None
         return app_for_url(selection.url)
-    with redirect_stdout(sys.stderr):  # text that modules print at import is not output of the command
+    # so that text which modules print at import is not mixed with the command's output
+    with redirect_stdout(sys.stderr):
         application = import_app(selection.app, folder=selection.folder)
         application.load_handlers()
     if selection.url is not None:
@@ -121,7 +122,10 @@ def load_application(app: str | None, url: str | None) -> Mainspring:
 
 @contextmanager
 def open_app(app: str | None, url: str | None, *, creates_store: bool = False) -> Iterator[Mainspring]:
-    """Open the application of the command for the `with` block; report a `ValueError` in it as wrong usage."""
+    """Open the application that the command names for the `with` block.
+
+    A `ValueError` in it becomes a usage error.
+    """
     application = load_application(app, url)
     require_store(application, creates_store=creates_store)
     with application:
@@ -132,7 +136,7 @@ def open_app(app: str | None, url: str | None, *, creates_store: bool = False) -
 
 
 def require_store(application: Mainspring, *, creates_store: bool = False) -> None:
-    """Refuse a store that processes cannot share and, unless `creates_store`, one that reading would create."""
+    """Refuse a store that other processes cannot use and, unless `creates_store`, a store that does not exist."""
     provider = provider_for(application.url)
     provider.require_shared(application.url)
     if not creates_store:
@@ -150,7 +154,7 @@ def app_for_url(url: str) -> Mainspring:
 
 
 def import_app(reference: str, *, folder: Path | None = None) -> Mainspring:
-    """Import `module:name`, with `folder` or else the working directory on `sys.path`, as `python -m` does."""
+    """Import `module:name`. Like `python -m`, put `folder` or the working directory on `sys.path`."""
     from mainspring.app import Mainspring  # noqa: PLC0415 - probes need the URL only
 
     module_name, colon, name = reference.partition(":")
@@ -167,7 +171,7 @@ def import_app(reference: str, *, folder: Path | None = None) -> Mainspring:
     try:
         module = import_module(module_name)
     except MainspringError:
-        raise  # reported as one line, like all errors of Mainspring
+        raise  # shown as one line, like all errors of Mainspring
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise click.BadParameter(
@@ -185,7 +189,7 @@ def import_app(reference: str, *, folder: Path | None = None) -> Mainspring:
 
 
 def _format_traceback(error: Exception) -> str:
-    """Return the traceback within the code of the application, without the frames of the import itself."""
+    """Return the traceback within the application's code, without the frames of the import machinery."""
     frame = error.__traceback__
     while frame is not None and (frame.tb_frame.f_code.co_filename == __file__ or _is_of_importlib(frame)):
         frame = frame.tb_next

@@ -27,7 +27,7 @@ def parse_arguments(
 
 
 def to_call(data: Any, where: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return decoded JSON as (positional, named): a list as positional, an object as named arguments.
+    """Return decoded JSON as (positional, named) arguments: a list is positional, an object is named.
 
     Raises `click.BadParameter` for anything else; `where` names the source in the message.
     """
@@ -55,7 +55,7 @@ def parse_pair(text: str) -> tuple[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """Decode JSON; text that is not JSON is kept as a string, so that the user need not quote it twice."""
+    """Decode JSON. Text that is not JSON is kept as a string, so that users need not quote strings twice."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:

@@ -28,10 +28,12 @@ import click
 
 from mainspring.cli.exit_codes import ExitCode
 
-MAX_WIDTH = 120  # of the help: longer lines are hard to read
+MAX_WIDTH = 120  # the longest line of the help: longer lines are hard to read
 _HYPHEN = re.compile(r"(?<=\w)-(?=\w)")
-_UNBROKEN = "\N{NON-BREAKING HYPHEN}"  # stands for a hyphen until lines are wrapped: options are not divided
-_DETAILS = re.compile(r"  (\[[^][]*\])$")  # what click adds to the help of an option, such as its default
+# replaces hyphens until lines are wrapped, so that names of options are not divided
+_UNBROKEN = "\N{NON-BREAKING HYPHEN}"
+# matches the text that click adds to the help of an option, such as its default
+_DETAILS = re.compile(r"  (\[[^][]*\])$")
 
 
 class HelpFormatter(click.HelpFormatter):
@@ -66,13 +68,13 @@ def _style_details(found: re.Match[str]) -> str:
 
 
 class HelpContext(click.Context):
-    """A context whose help is written by our formatter."""
+    """A click context whose help is written by `HelpFormatter`."""
 
     formatter_class = HelpFormatter
 
 
 class Option(click.Option):
-    """An option; `section` is its heading in the help."""
+    """An option of a command. `section` is its heading in the help."""
 
     def __init__(self, *args: Any, section: str = "Options", **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -80,7 +82,10 @@ class Option(click.Option):
 
 
 class Argument(click.Argument):
-    """An argument; usage and help show its metavar, with brackets if it is optional and dots if it repeats."""
+    """An argument of a command.
+
+    Usage and help show its metavar, with brackets if it is optional and dots if it repeats.
+    """
 
     def make_metavar(self, ctx: click.Context) -> str:
         name = self.human_readable_name if self.required else f"[{self.human_readable_name}]"
@@ -115,7 +120,7 @@ class Command(click.Command):
 
 
 class CommandGroup(Command, click.Group):
-    """A command with subcommands; without a subcommand it prints its help."""
+    """A command with subcommands. Without a subcommand it prints its help."""
 
     command_class = Command
 
@@ -138,7 +143,10 @@ class CommandGroup(Command, click.Group):
 
 
 class LazyGroup(CommandGroup):
-    """The commands of the program, by the headings of the help; each has a summary and is imported when called."""
+    """The commands of the program, by the headings of the help.
+
+    Each has a summary, and is imported when called.
+    """
 
     def __init__(self, *args: Any, summaries: Mapping[str, Mapping[str, str]], **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -153,12 +161,12 @@ class LazyGroup(CommandGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is called or completed, and import it."""
+        """Find the command that the user calls or completes, and import it."""
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else load(name), rest
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; Ctrl+C ends the program without a message."""
+        """Run the command. Ctrl+C ends the program without a message."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -18,11 +18,11 @@ _ALIASES = {"pwsh": "powershell"}
 
 
 class _Files(NamedTuple):
-    """The files of a shell, relative to the home directory."""
+    """The files of a shell that completion needs, relative to the home directory."""
 
     script: str
     settings: str | None = None
-    """The start-up file of the shell, if it has to load the script."""
+    """The start-up file of the shell; None if the shell loads the script by itself."""
     line: str = ""
     """The line in the start-up file that loads the script."""
 
@@ -40,14 +40,14 @@ SHELLS = {
 
 
 def show_completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
-    """Print the completion script of a shell and exit; an empty name stands for the current shell."""
+    """Print the completion script of a shell and exit. An empty name means the current shell."""
     if shell is not None and not context.resilient_parsing:
         click.echo(_script(context, _choose(shell)))
         context.exit()
 
 
 def install_completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
-    """Install the completion script of a shell and exit; an empty name stands for the current shell."""
+    """Install the completion script of a shell and exit. An empty name means the current shell."""
     if shell is None or context.resilient_parsing:
         return
     chosen = _choose(shell)
@@ -86,7 +86,7 @@ def _choose(given: str) -> str:
 
 
 def _current_shell() -> str:
-    """Return the name of the nearest parent process that is a shell, else of the login shell."""
+    """Return the name of the nearest parent process that is a shell, otherwise of the login shell."""
     pid = os.getppid()
     while pid > 1:
         try:
@@ -95,5 +95,5 @@ def _current_shell() -> str:
             break
         if name in SHELLS or name in _ALIASES:
             return name
-        pid = int(rest.split()[1])  # its parent
+        pid = int(rest.split()[1])  # the id of its parent process
     return Path(os.environ.get("SHELL", "")).name

@@ -1,6 +1,6 @@
 """Defers signals until the current step of a long command is done.
 
-So the command can report exactly how much was done. A second signal ends it at once.
+So the command can report exactly how much was done. A second signal ends the command at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import click
 
 CTRL_C = (signal.SIGINT,)
 ALL_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals to defer for work that leaves files or streams behind if it is ended in the middle."""
+"""The signals that a command defers while an abrupt end would leave files or streams behind."""
 
 
 class DeferredSignals:
@@ -32,11 +32,11 @@ class DeferredSignals:
 
     @property
     def is_stop_requested(self) -> bool:
-        """Whether a signal has arrived."""
+        """Whether a signal to stop has arrived."""
         return self._received is not None
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():  # only it can handle signals
+        if threading.current_thread() is threading.main_thread():  # only the main thread can handle signals
             self._before = {number: signal.signal(number, self._note) for number in self._signals}
         return self
 
@@ -47,7 +47,7 @@ class DeferredSignals:
             signal.signal(number, handler)
 
     def exit_if_requested(self) -> None:
-        """End the command if a signal has arrived, with the exit code 128 + its number."""
+        """End the command if a signal has arrived. The exit code is 128 plus the number of the signal."""
         if self._received is not None:
             raise click.exceptions.Exit(128 + self._received)
 

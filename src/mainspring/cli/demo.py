@@ -18,7 +18,7 @@ from mainspring.demo.screen import Screen
 
 
 class DemoConsole(Console):
-    """A console that raises `OutputClosed` when its output is closed, as all commands do."""
+    """A console that raises `OutputClosed` when the reader has closed the output, like all commands."""
 
     def on_broken_pipe(self) -> NoReturn:
         raise OutputClosed

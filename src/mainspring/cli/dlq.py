@@ -43,11 +43,12 @@ from mainspring.jobs.info import JobInfo
 from mainspring.jobs.status import JobStatus
 
 PAGE = 500
-CHUNK = 100  # dead letters purged in one call
-SHOWN = 20  # for more replays than this, only their number is printed
+CHUNK = 100  # how many dead letters one call purges
+SHOWN = 20  # if more were replayed, only their number is printed
 
 dlq = CommandGroup(
-    "dlq", help="List, show, replay and purge dead letters.\n\nA dead letter is a job that has failed for good."
+    "dlq",
+    help="List, show, replay and purge dead letters.\n\nA dead letter is a job that failed and is not retried.",
 )
 
 letters_argument = click.argument("ids", cls=Argument, nargs=-1, metavar="ID", help="Only these dead letters.")
@@ -134,10 +135,10 @@ def show_letter(*, job_id: str, as_json: bool, app: str | None, url: str | None)
 @click.option(
     "--rate",
     type=NumberRange(0.000_001, kind=float),
-    help="Let at most this many jobs per second become due.",
+    help="Spread the due times: at most this many jobs per second.",
     metavar="NUMBER",
 )
-@click.option("--limit", type=NumberRange(1), help="Replay at most this many.", metavar="NUMBER")
+@click.option("--limit", type=NumberRange(1), help="Replay at most this many dead letters.", metavar="NUMBER")
 @dry_run_option
 @json_option
 @app_options
@@ -203,7 +204,7 @@ def _preview(
     rows = []
     for letter in letters:
         arguments = letter.arguments
-        if changes or without:  # refuse here what the replay would refuse
+        if changes or without:  # refuse here already what the replay would refuse
             arguments = with_changes(arguments, changes, without)
             application.registry.get(letter.type).arguments.encode_bound(arguments)
         rows.append((letter, arguments))
@@ -283,7 +284,7 @@ def purge_letters(
 def _choose(
     ids: tuple[str, ...], more: tuple[str, ...], queue: str | None, type_: str | None, *, everything: bool
 ) -> list[str]:
-    """Return the ids of arguments and options; without ids, require a filter or --all."""
+    """Return the ids that arguments and options name. Without ids, require a filter or --all."""
     chosen = list(dict.fromkeys(ids + more))
     is_filtered = queue is not None or type_ is not None
     if chosen and (is_filtered or everything):
@@ -302,7 +303,10 @@ def _find_all(
     *,
     replayed: bool | None,
 ) -> list[JobInfo]:
-    """Read the chosen dead letters, with a progress bar; it ends early if some were replayed before."""
+    """Read the chosen dead letters, with a progress bar.
+
+    The bar ends early if some of them were replayed before.
+    """
     most = len(ids) or application.counts(queue=queue, type=type_)[JobStatus.FAILED]
     letters = []
     with ProgressBar("looking", most if limit is None else min(most, limit)) as bar:

@@ -49,8 +49,8 @@ def doctor(
     Example: mainspring doctor --app shop:app --strict
     """
     application = load_application(app, url)
-    require_store(application, creates_store=True)  # a missing store is reported as a finding
-    logging.getLogger("mainspring").addHandler(logging.NullHandler())  # errors are reported as findings
+    require_store(application, creates_store=True)  # a missing store is shown as a finding
+    logging.getLogger("mainspring").addHandler(logging.NullHandler())  # errors are shown as findings
     writer = CommandWriter(application, AppSelection(app, url), require_selection(app, url))
     with ProgressBar("checking", MOST_CHECKS) as bar:
         report = examine(
@@ -86,7 +86,7 @@ def _commands(finding: Finding, writer: CommandWriter) -> list[str]:
 
 
 def _show(report: Report, writer: CommandWriter) -> None:
-    """Print the findings: a line for each, then its reason and remedy, then commands, which are never wrapped."""
+    """Print the findings: one line for each, then its reason and remedy, then commands, never wrapped."""
     names = max(len(finding.check) for finding in report.findings)
     for finding in report.findings:
         grid = Table.grid(padding=(0, len(GAP), 0, 0))

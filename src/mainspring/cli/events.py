@@ -98,7 +98,7 @@ def events(
 
 
 def print_event(event: JobEvent, *, as_json: bool) -> None:
-    """Print an event on one line; on a terminal its note goes on a second line if the first has no room."""
+    """Print an event on one line. On a terminal, a note that has no room there goes on a second line."""
     if as_json:
         print_json_line(event_fields(event))
         return

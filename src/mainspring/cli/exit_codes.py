@@ -57,13 +57,13 @@ class ExitCode(IntEnum):
     FAILURE = 1
     """Nothing was found, or the command failed for some items."""
     USAGE = 2
-    """The command line is invalid: options, arguments of a handler, a cron expression."""
+    """The command line is invalid: an option, an argument of a handler, or a cron expression."""
     UNAVAILABLE = 3
     """The store cannot be reached or used."""
     INTERRUPTED = 130
-    """Ctrl+C."""
+    """The user pressed Ctrl+C."""
     OUTPUT_CLOSED = 141
-    """The reader has closed the output; nothing is printed about it."""
+    """The reader has closed the output (`| head`). No error is printed."""
 
 
 EXIT_CODES = {
@@ -77,15 +77,15 @@ EXIT_CODES = {
 
 
 class OutputClosed(Exception):
-    """The reader has closed the output."""
+    """Raised if the reader has closed the output."""
 
 
 class OutputFailed(Exception):
-    """The output cannot be written: the disk is full, or broken."""
+    """Raised if the output cannot be written, because the disk is full or broken."""
 
 
 class AppImportFailed(Exception):
-    """The application cannot be imported because its code raised an error, for example during a deploy."""
+    """Raised if the code of the application raises an error when it is imported, for example during a deploy."""
 
 
 def run_cli(commands: Callable[..., Any]) -> int:
@@ -107,7 +107,9 @@ def run_cli(commands: Callable[..., Any]) -> int:
     except MainspringError as error:
         return _report(f"mainspring: {error_message(error)}", exit_code_for(error))
     except click.Abort:
-        return _report("mainspring: stopped at a question; nothing was changed", ExitCode.FAILURE)
+        return _report(
+            "mainspring: stopped before the question was answered; nothing was changed", ExitCode.FAILURE
+        )
     except click.ClickException as error:
         return _report_usage_error(error)
     return code if isinstance(code, int) else ExitCode.SUCCESS
@@ -133,12 +135,12 @@ def _report_usage_error(error: click.ClickException) -> int:
 
 def _message(error: click.ClickException) -> str:
     if isinstance(error, click.BadParameter) and error.param is None and error.param_hint is None:
-        return error.message  # raised by Mainspring: its message is complete without "Invalid value"
+        return error.message  # errors of Mainspring have a complete message, without "Invalid value"
     return error.format_message().strip().removesuffix(".")
 
 
 def _color() -> bool | None:
-    """Return whether the help has colors; None leaves it to click, which looks for a terminal."""
+    """Return whether the help has colors; None lets click decide, which checks for a terminal."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return True if os.environ.get("FORCE_COLOR") else None

@@ -1,4 +1,4 @@
-"""`mainspring explain`: says why jobs are in their state, and what would change it."""
+"""`mainspring explain`: says why jobs have their status, and what would change it."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ def explain(*, ids: tuple[str, ...], as_json: bool, app: str | None, url: str | 
 def _print(explanation: Explanation, suggestion: Suggestion) -> None:
     words = explanation.text if suggestion.text is None else f"{explanation.text} {suggestion.text}"
     print_rich(Text(escape_control(words)))
-    for command in suggestion.commands:  # never wrapped, so that it can be pasted
+    for command in suggestion.commands:  # never wrapped, so that the user can paste it
         print_rich(Text(f"  {escape_control(command)}", style="bold"), wraps=False)

@@ -24,7 +24,7 @@ from mainspring.worker_health import WorkerState
 
 
 class HealthLevel(IntEnum):
-    """The level of health that is required of a worker."""
+    """The level of health that the check requires of a worker."""
 
     LIVE = 1
     READY = 2
@@ -32,11 +32,16 @@ class HealthLevel(IntEnum):
 
 
 @click.command("healthcheck", cls=Command)
-@click.option("--live", is_flag=True, help="Check only that they are alive; if one is not, restart it.")
-@click.option("--ready", is_flag=True, help="Check that they are alive and started, and that the store answers.")
+@click.option("--live", is_flag=True, help="Check only that the workers are alive; restart one that is not alive.")
+@click.option(
+    "--ready", is_flag=True, help="Check that the workers are alive and started, and that their store answers."
+)
 @click.option("--pid", type=int, help="Check only the worker with this process id.", metavar="NUMBER")
 @click.option(
-    "--within", default="15s", help="The oldest accepted heartbeat and answer of the store.", metavar="DURATION"
+    "--within",
+    default="15s",
+    help="How old the last heartbeat and the last answer of the store may be.",
+    metavar="DURATION",
 )
 @health_dir_option
 @json_option
@@ -82,7 +87,7 @@ def healthcheck(
 
 
 def find_problem(sign: HealthRecord, level: HealthLevel, now: int, allowed: int) -> str | None:
-    """Return the problem of a worker and its remedy as text; None if it has the required level of health."""
+    """Return the problem of a worker and its remedy as text; None if the worker is healthy enough."""
     health = sign.health
     age = now - health.turned_ns
     if sign.is_stale:
@@ -102,7 +107,7 @@ def find_problem(sign: HealthRecord, level: HealthLevel, now: int, allowed: int)
 
 
 def _store(app: str | None, url: str | None) -> str | None:
-    """Return the name of the store if it is known without importing an application; None: workers of any store."""
+    """Return the name of the store, without importing an application; None means the workers of all stores."""
     selection = find_selection(app, url)
     return (
         None

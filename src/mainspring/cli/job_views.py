@@ -36,15 +36,18 @@ Column: TypeAlias = Callable[[JobInfo, int], Cell]
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """The columns of a table, by title."""
+    """The columns of a table of jobs, by title."""
 
     columns: dict[str, Column]
     relative: str
-    """The column shown on terminals only: it is relative to now, so in a pipe it would differ with every run."""
+    """The title of a column for terminals only.
+
+    It shows the time relative to now, which differs with every run.
+    """
     uncut: tuple[str, ...]
     droppable: tuple[str, ...]
     if_filled: tuple[str, ...] = ()
-    """Columns left out if they are empty for every job of the page."""
+    """The titles of columns that are left out if they are empty for every job of the page."""
 
 
 def _error(job: JobInfo, _: int) -> str:
@@ -85,7 +88,7 @@ DEAD_LETTER_TABLE = JobTable(
 
 
 def print_page(page: JobPage, now: int, layout: JobTable, *, as_json: bool, none: str) -> None:
-    """Print a page; `none` is the message for an empty one."""
+    """Print a page of jobs. `none` is the message for an empty page."""
     if as_json:
         print_json({"jobs": [job_fields(job) for job in page], "next": page.next})
         return
@@ -107,7 +110,7 @@ def print_page(page: JobPage, now: int, layout: JobTable, *, as_json: bool, none
 
 
 def job_detail(job: JobInfo, now: int) -> RenderableType:
-    """Lay out a job: its fields, its attempts and its errors; each time is also given relative to now."""
+    """Lay out a job: its fields, its attempts and its errors. Each time is also shown relative to now."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")

@@ -175,9 +175,9 @@ def _too_late(job_id: str, status: JobStatus) -> str:
 def _each(
     application: Mainspring, ids: tuple[str, ...], change: Callable[[Mainspring, str], str]
 ) -> list[tuple[str, str]]:
-    """Apply `change` to each job and return the outcomes; an error at one job does not stop the others.
+    """Apply `change` to each job and return the outcomes. An error at one job does not stop the others.
 
-    `EngineUnavailable` is raised: it would hit every job.
+    `EngineUnavailable` is raised, because every job would fail with it.
     """
     outcomes = []
     for job_id in ids:

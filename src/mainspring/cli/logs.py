@@ -56,7 +56,7 @@ def start_logging(chosen: LogFormat, level: LogLevel) -> None:
 
 
 def add_job_fields(record: logging.LogRecord) -> bool:
-    """Add the running job to a log record, unless the record names one itself; every record passes."""
+    """Add the fields of the running job to a log record, unless it has them. Return True: no record is dropped."""
     if not hasattr(record, "job") and runs_job():
         running = current_batch()
         if len(running) == 1:
@@ -72,13 +72,14 @@ def _fields_of(job: JobContext) -> dict[str, Any]:
 
 
 class JsonLogFormatter(logging.Formatter):
-    """Formats a record as one JSON object."""
+    """Formats a log record as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
         own = {name: value for name in (*FIELDS, "jobs") if (value := getattr(record, name, None)) is not None}
         message = record.getMessage()
         if "attempt" in own:
-            message = message.removeprefix(f"[{own.get('job')} #{own['attempt']}] ")  # the fields have it
+            # the JSON object has these values as fields
+            message = message.removeprefix(f"[{own.get('job')} #{own['attempt']}] ")
         line = _head(record, message) | own | getattr(record, "facts", {})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
@@ -88,7 +89,7 @@ class JsonLogFormatter(logging.Formatter):
 
 
 class ConsoleLogFormatter(logging.Formatter):
-    """Formats a record for people; control characters are escaped, only the level may be colored."""
+    """Formats a log record for people. Control characters are escaped, and only the level may be colored."""
 
     def __init__(self, *, is_colored: bool) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -107,7 +108,7 @@ def _head(record: logging.LogRecord, message: str) -> dict[str, Any]:
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    logging.getLogger("mainspring.cli").critical("an error was not caught", exc_info=(kind, error, trace))
+    logging.getLogger("mainspring.cli").critical("uncaught exception", exc_info=(kind, error, trace))
 
 
 def _log_uncaught_in_thread(uncaught: threading.ExceptHookArgs) -> None:

@@ -57,7 +57,7 @@ def _show_version(context: click.Context, _: click.Parameter, is_given: object) 
 
 
 class Program(LazyGroup):
-    """The program; its help ends with the exit codes."""
+    """The program `mainspring`. Its help ends with the exit codes."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         assert isinstance(formatter, HelpFormatter)
@@ -69,7 +69,7 @@ _COMPLETION: dict[str, Any] = {
     "section": "Completion",
     "metavar": "[SHELL]",
     "is_flag": False,
-    "flag_value": "",  # the value of the option without a shell
+    "flag_value": "",  # the value of the option if no shell is given
     "is_eager": True,
     "expose_value": False,
 }
@@ -104,7 +104,7 @@ _COMPLETION: dict[str, Any] = {
     callback=show_completion,
 )
 def commands(**_: object) -> None:
-    """Keep the options of the program in its context; commands read them from there."""
+    """Keep the options of the program in the click context, from which commands read them."""
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""`mainspring migrate`: moves the jobs of a SQLite file to NATS, each once; a stopped move can be continued."""
+"""`mainspring migrate`: moves the jobs of a SQLite file to NATS, each once.
+
+A stopped migration can be continued.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from mainspring.migration import MigrationPlan, MigrationUndo, Migrator, plan_mi
 if TYPE_CHECKING:
     from mainspring.engines.nats.engine import NatsEngine
 
-SHOWN = 20  # deviations in the table; --json has all
+SHOWN = 20  # how many differences the table shows; --json has all
 
 
 @click.command("migrate", cls=Command)
@@ -40,11 +43,11 @@ SHOWN = 20  # deviations in the table; --json has all
     help="The nats:// URL of the target; without it, the store of --app or MAINSPRING_URL.",
 )
 @click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--undo", is_flag=True, help="Undo a move, if no worker has run jobs on the target.")
+@click.option("--undo", is_flag=True, help="Undo a migration, if no worker has run jobs on the target.")
 @click.option(
     "--force",
     is_flag=True,
-    help="Finish in spite of differences; with --undo, do not contact the target.",
+    help="Finish the migration despite differences; with --undo, do not contact the target.",
 )
 @json_option
 @app_option
@@ -77,7 +80,7 @@ def migrate(
 
 
 def _application_at(source: str, target: str | None, app: str | None) -> Mainspring:
-    """Return the application whose store the jobs move to; its NATS settings have the credentials."""
+    """Return the application whose store gets the jobs. Its NATS settings have the credentials."""
     if not is_sqlite(source):
         raise click.BadParameter(f"jobs move from a sqlite:/// file, not from {without_password(source)!r}")
     require_store(Mainspring(source))
@@ -119,7 +122,7 @@ def _move(export: SqliteExport, application: Mainspring, source: str, *, force: 
 
 
 def _run(steps: Iterator[int], what: str, total: int, signals: DeferredSignals, command: str) -> float:
-    """Run all steps and return the seconds taken; Ctrl+C ends the command after the current step."""
+    """Run all steps and return the seconds taken. Ctrl+C ends the command after the current step."""
     with ProgressBar(what, total) as bar:
         for count in steps:
             bar.advance(count)
@@ -139,7 +142,7 @@ def _undo(export: SqliteExport, application: Mainspring, source: str, *, as_json
     with ExitStack() as stack:
         undo = MigrationUndo(export, stack.enter_context(_opened(application)), target)
         signals = stack.enter_context(DeferredSignals())
-        total = 2 * undo.total()  # each job is checked first, then removed
+        total = 2 * undo.total()  # each job is first checked, then removed
         with closing(undo.run()) as steps:
             _run(steps, "taking back", total, signals, f"mainspring migrate {source} '{target}' --undo")
     _show_undone(source, as_json=as_json)

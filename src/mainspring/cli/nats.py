@@ -19,8 +19,8 @@ from mainspring.cli.nats_servers import NatsServers
 from mainspring.cli.options import NumberRange
 from mainspring.cli.output import print_message
 
-CHECK_SECONDS = 1.0  # the interval of checking whether the servers run
-CHECKS_UNTIL_RESTART = 5  # checks until a killed node is restarted; until then it is missing, like a lost node
+CHECK_SECONDS = 1.0  # seconds between two checks whether the servers run
+CHECKS_UNTIL_RESTART = 5  # checks until a killed node is restarted; until then the cluster runs without it
 
 nats = CommandGroup("nats", help="Start NATS servers for development, and print permissions for production.")
 
@@ -67,7 +67,7 @@ def dev(
             else:
                 _show(console, servers, is_kept=store is not None)
             away: dict[str, int] = {}
-            while not Event().wait(CHECK_SECONDS):  # until a signal interrupts it
+            while not Event().wait(CHECK_SECONDS):  # returns True when a signal has arrived
                 _restart_killed(servers, away)
     except KeyboardInterrupt:
         if not as_json:
@@ -78,9 +78,9 @@ nats.add_command(permissions)
 
 
 def _restart_killed(servers: NatsServers, away: dict[str, int]) -> None:
-    """Restart killed nodes of a cluster after a delay; `away` has the checks left until then, by name.
+    """Restart killed nodes of a cluster after a delay. `away` has the number of checks until then, by name.
 
-    If no node runs, an error is raised.
+    Raises an error if no node runs.
     """
     if not any(node.process.is_running for node in servers.nodes):
         servers.require_running()
@@ -128,5 +128,5 @@ def _show(console: Console, servers: NatsServers, *, is_kept: bool) -> None:
     code = f'\nfrom mainspring import Mainspring\n\napp = Mainspring("{servers.url}")\n'
     console.print(
         Syntax("", "python", background_color="default").highlight(code)
-    )  # as text: the console does not crop it
+    )  # printed as text, because the console would crop it
     console.print("stop with Ctrl+C or SIGTERM")

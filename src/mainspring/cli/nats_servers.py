@@ -1,6 +1,6 @@
 """Starts NATS servers with JetStream on this machine, for tests and trials: one node or a cluster of three.
 
-They listen on 127.0.0.1 only. Each node has its own folder below the store. A single node and a cluster use
+The servers listen on 127.0.0.1 only. Each node has its own folder below the store. A single node and a cluster use
 different folders, because a node cannot join or leave a cluster with the data that it has stored. All servers end
 with `stop()`, and with this process.
 """
@@ -33,11 +33,11 @@ from mainspring.cli.nats_process import (
 from mainspring.clock import NANOSECONDS, Clock, SystemClock
 from mainspring.errors import EngineUnavailable
 
-ASK_SECONDS = 1.0  # a suspended server accepts connections and does not answer
+ASK_SECONDS = 1.0  # a suspended server accepts connections but does not answer
 
 
 class Node:
-    """One server: its name, its ports, its process."""
+    """One NATS server: its name, its ports and its process."""
 
     def __init__(self, name: str, port: int, monitor_port: int, process: ServerProcess) -> None:
         self.name = name
@@ -50,16 +50,16 @@ class Node:
 
     @property
     def url(self) -> str:
-        """The URL for clients."""
+        """The URL of this server for clients."""
         return f"nats://{HOST}:{self.port}"
 
     @property
     def monitor_url(self) -> str:
-        """The URL of its HTTP monitoring."""
+        """The URL of this server's HTTP monitoring."""
         return f"http://{HOST}:{self.monitor_port}"
 
     def ask(self, path: str) -> dict[str, Any] | None:
-        """Query its monitoring, as in `ask("/jsz?streams=true")`; None if there is no answer or not status 200."""
+        """Query the monitoring, as in `ask("/jsz?streams=true")`; None without an answer of status 200."""
         with closing(http.client.HTTPConnection(HOST, self.monitor_port, timeout=ASK_SECONDS)) as connection:
             try:
                 connection.request("GET", path)
@@ -70,9 +70,9 @@ class Node:
             return dict(json.loads(body)) if response.status == http.client.OK else None
 
     def is_ready(self, peers: int) -> bool:
-        """Return whether it accepts clients and JetStream is up; in a cluster also whether it knows a leader.
+        """Return whether the server accepts clients, JetStream is up and, in a cluster, it knows a leader.
 
-        The leader itself is ready only when all its `peers` are current.
+        The leader itself is ready only when all its `peers` are up to date.
         """
         if self.ask("/healthz") is None or not is_listening(self.port):
             return False
@@ -86,16 +86,16 @@ class Node:
 
 
 CLUSTER = "mainspring"
-POLL_NS = 20_000_000  # the interval of polling whether a server is ready
+POLL_NS = 20_000_000  # seconds between two checks whether a server is ready
 READY_SECONDS = 60.0
 TRIES = 3  # another process may take a free port before the server listens on it
 
 
 class NatsServers:
-    """One server or a cluster of three, running for the duration of the `with` block.
+    """One NATS server or a cluster of three, running until the end of the `with` block.
 
-    `port` is that of the first node, the others have the next ones; without it free ports are chosen. Without
-    `store` all data is in a temporary folder that is removed at the end. `settings` are merged into the
+    `port` is that of the first node; the others have the next ones. Without it, free ports are chosen. Without
+    `store`, all data is in a temporary folder that is removed at the end. `settings` are merged into the
     configuration of every node: `{"authorization": {"token": "s3cret"}}`. `include` is a file in the server's own
     configuration format.
     """
@@ -145,7 +145,10 @@ class NatsServers:
         return ",".join(self.urls)
 
     def start(self) -> None:
-        """Start all nodes and wait until JetStream is ready; on failure kill them and remove a temporary store."""
+        """Start all nodes and wait until JetStream is ready.
+
+        On failure, kill them and remove a temporary store.
+        """
         given = self._given_store
         self.store = Path(tempfile.mkdtemp(prefix="mainspring-nats-")) if given is None else given.absolute()
         try:
@@ -199,7 +202,7 @@ class NatsServers:
                 raise self._failed(node, f"was not ready within {seconds:g} s")
 
     def wait_until(self, condition: Callable[[], bool], seconds: float = READY_SECONDS) -> bool:
-        """Poll a condition, because servers send no notice; return whether it became true in time."""
+        """Check a condition repeatedly, because servers send no notice; return whether it became true in time."""
         deadline_ns = self._clock.monotonic_ns() + round(seconds * NANOSECONDS)
         never_notified = Condition()
         while not condition():
@@ -225,7 +228,7 @@ class NatsServers:
         return node.is_ready(peers)
 
     def _plan(self) -> list[Node]:
-        """Choose the ports, hold them until the servers end, and return nodes configured with them."""
+        """Choose ports, hold them until the servers end, and return the nodes that use them."""
         count = len(self._names)
         given = self._given_ports()
         for port in given:

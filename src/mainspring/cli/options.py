@@ -27,7 +27,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class NumberRange(click.ParamType[int | float]):
-    """A number from `least` to `most`: a whole number unless `kind` is float."""
+    """The type of an option that is a number from `least` to `most`, a whole number unless `kind` is float."""
 
     name = "number"
 
@@ -80,7 +80,10 @@ def parse_instant(text: str) -> datetime:
 
 
 def _inherit(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return the value given before the command, `mainspring --app shop:app jobs list`, if none follows it."""
+    """Return an option's value that was given before the command, as in `mainspring --app shop:app jobs list`.
+
+    A value after the command has precedence.
+    """
     return context.find_root().params.get(str(parameter.name)) if value is None else value
 
 
@@ -103,7 +106,7 @@ url_option = click.option(
 
 
 def app_options(function: Decorated) -> Decorated:
-    """Add `--app` and `--url`."""
+    """Add the options `--app` and `--url` to a command."""
     return app_option(url_option(function))
 
 
@@ -115,7 +118,7 @@ type_option = click.option(
     "--type", help="Only jobs of this job type; with --app, its short name is enough.", metavar="NAME"
 )
 limit_option = click.option(
-    "--limit", type=NumberRange(1), default=50, help="List at most this many.", metavar="NUMBER"
+    "--limit", type=NumberRange(1), default=50, help="List at most this many entries.", metavar="NUMBER"
 )
 after_option = click.option(
     "--after", help="Continue the list; the previous page printed this value.", metavar="POSITION"

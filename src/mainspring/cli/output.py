@@ -27,7 +27,7 @@ from mainspring.cli.exit_codes import OutputClosed, OutputFailed
 STYLES = {"PENDING": "cyan", "RUNNING": "blue", "COMPLETED": "green", "FAILED": "red", "CANCELED": "dim"}
 GAP = "  "
 MIN_WIDTH = 15  # characters; a column is not cut to less than this
-PIPE_WIDTH = 1_000_000  # the width used for a pipe, so that no line is wrapped
+PIPE_WIDTH = 1_000_000  # the line width for a pipe, so that no line is wrapped
 C1 = re.compile("[\x7f-\x9f]")
 
 Cell: TypeAlias = str | Text
@@ -39,7 +39,7 @@ def is_terminal() -> bool:
 
 
 def print_line(text: str) -> None:
-    """Write all of the text and a newline to stdout, and flush it.
+    """Write the text and a newline to stdout completely, and flush it.
 
     With PYTHONUNBUFFERED, usual in containers, one write may take only a part, and Python silently drops the rest.
     """
@@ -56,12 +56,12 @@ def print_line(text: str) -> None:
 
 
 def print_message(text: str) -> None:
-    """Print a message for the user on stderr; it is not part of the output."""
+    """Print a message for the user on stderr, because it is not part of the output."""
     sys.stderr.write(text + "\n")
 
 
 def print_rich(renderable: RenderableType, *, wraps: bool = True, crops: bool = False) -> None:
-    """Print for reading, in colors if the terminal has them; a terminal gets long lines wrapped or cropped."""
+    """Print something for people, in colors if the terminal has them. Long lines are wrapped or cropped there."""
     width = None if (wraps or crops) and is_terminal() else PIPE_WIDTH
     console = Console(highlight=False, markup=False, emoji=False, width=width)
     with console.capture() as capture:
@@ -92,7 +92,7 @@ def print_table(
     droppable: Sequence[str] = (),
     right_aligned: Sequence[str] = (),
 ) -> None:
-    """Print a table; `uncut`, `droppable` and `right_aligned` are titles of columns.
+    """Print a table. `uncut`, `droppable` and `right_aligned` are titles of columns.
 
     If a terminal is too narrow, the `droppable` columns are left out one by one. If that is not enough, all
     columns but the `uncut` ones are cut.
@@ -109,7 +109,7 @@ def print_table(
 def _fitting(
     titles: Sequence[str], rows: list[list[Text]], uncut: Sequence[str], droppable: Sequence[str], width: int
 ) -> list[int]:
-    """Return the indices of the columns that fit the width."""
+    """Return the indices of the columns that fit into the width."""
     needs = []
     for place, title in enumerate(titles):
         widest = max([cell_len(title), *(row[place].cell_len for row in rows)])
@@ -172,7 +172,7 @@ def compact_json(data: Any) -> str:
 
 
 def escape_control(text: str, *, keep: str = "") -> str:
-    """Escape control characters, except those in `keep`: a terminal would interpret them."""
+    """Escape control characters, except those in `keep`, because a terminal would interpret them."""
     if text.isprintable():
         return text
     return "".join(
@@ -181,7 +181,7 @@ def escape_control(text: str, *, keep: str = "") -> str:
 
 
 class StdoutWatch:
-    """Calls `on_closed` from its own thread when the reader of stdout has closed it."""
+    """Calls `on_closed`, from a thread of its own, when the reader has closed stdout."""
 
     def __init__(self, *, on_closed: Callable[[], None]) -> None:
         self._on_closed = on_closed
@@ -191,14 +191,14 @@ class StdoutWatch:
 
     def _watch(self) -> None:
         poll = select.poll()
-        poll.register(sys.stdout.fileno(), 0)  # 0: poll reports errors and hang-ups in any case
+        poll.register(sys.stdout.fileno(), 0)  # 0, because poll reports errors and hang-ups in any case
         poll.register(self._end_reader, 0)
         if any(descriptor != self._end_reader for descriptor, _ in poll.poll()):
             self._is_closed = True
             self._on_closed()
 
     def exit_if_closed(self) -> None:
-        """Raise `OutputClosed` if the reader has closed the output, to end the command."""
+        """Raise `OutputClosed`, which ends the command, if the reader has closed the output."""
         if self._is_closed:
             raise OutputClosed
 

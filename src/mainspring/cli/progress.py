@@ -23,11 +23,11 @@ from rich.text import Text
 
 from mainspring.clock import NANOSECONDS, Clock, SystemClock
 
-SHOW_AFTER_NS = NANOSECONDS  # work that ends within a second shows no bar
+SHOW_AFTER_NS = NANOSECONDS  # seconds: shorter work shows no bar
 
 
 class RateColumn(ProgressColumn):
-    """The rate: items per second."""
+    """A column of the bar: items per second."""
 
     def render(self, task: Task) -> Text:
         """Return the recent rate as text."""
@@ -35,7 +35,7 @@ class RateColumn(ProgressColumn):
 
 
 class ProgressBar:
-    """Counts finished items, in a `with` block; it is shown after one second.
+    """Counts finished items in a `with` block, and shows a bar after one second.
 
     with ProgressBar("submitting", total=5) as bar:
         bar.advance(1)
@@ -117,7 +117,7 @@ class StepProgress:
         completed = (self._begun - 1) * self._seconds + spent
         if per_second is None:
             self._progress.update(self._task, completed=completed)
-        else:  # redraw now, between two rounds: on a busy machine the drawing thread gets its turn too late
+        else:  # redraw now, because the drawing thread is late on a busy machine
             self._progress.update(self._task, completed=completed, rate=f"{per_second:,.0f}/s", refresh=True)
 
     def __enter__(self) -> Self:

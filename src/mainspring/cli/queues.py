@@ -58,7 +58,7 @@ def _row(queue: QueueStatistics) -> list[Cell]:
 @json_option
 @app_options
 def pause_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
-    """Start no more jobs of these queues, on all workers; running jobs continue.
+    """Pause queues: no worker starts their jobs; running jobs continue.
 
     Example: mainspring queues pause mail
     """
@@ -78,7 +78,7 @@ def pause_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url:
 @json_option
 @app_options
 def resume_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
-    """Start jobs of these queues again.
+    """Resume queues: workers start their jobs again.
 
     Example: mainspring queues resume mail
     """
@@ -88,7 +88,7 @@ def resume_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url
 
 
 def _report(changed: dict[str, bool], how: str, *, as_json: bool) -> None:
-    """Print the new state of each queue; a queue that already had it is no error."""
+    """Print the new state of each queue. A queue that already had it is no error."""
     if as_json:
         print_json([{"name": name, "changed": is_changed, "outcome": how} for name, is_changed in changed.items()])
         return

@@ -36,13 +36,13 @@ from mainspring.foreground.run_output import (
     next_date_of,
 )
 
-MOST_HANDLERS = 20  # listed in the banner
+MOST_HANDLERS = 20  # how many handlers the banner lists
 
 logger = logging.getLogger("mainspring.worker")
 
 
 def choose_output(chosen: LogFormat) -> RunOutput:
-    """Return the output for the log format, and for a terminal or a pipe."""
+    """Return the output object for the log format, and for a terminal or a pipe."""
     if chosen is LogFormat.JSON:
         return JsonRunOutput()
     return TerminalRunOutput() if is_terminal() else PlainRunOutput()
@@ -101,7 +101,7 @@ def _add_list(facts: Table, title: str, texts: Sequence[Text], most: int) -> Non
 
 
 class JsonRunOutput:
-    """Writes the messages as JSON log records, with the facts as fields."""
+    """Writes the messages of a worker as JSON log records, with the facts as fields."""
 
     def show_banner(self, banner: Banner) -> None:
         self._tell(

@@ -39,12 +39,12 @@ from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
 
 _EXPRESSION = re.compile(r"@\w+|(?=[^a-zA-Z]*[\d*])[\d*][\w*/,\-]*(\s+[\w*/,\-#?]+){1,6}")
 _MOVED = "moved by a DST gap from "
-SEARCH_FACTOR = 10  # this many times more occurrences are searched, to find those that a DST gap drops
+SEARCH_FACTOR = 10  # the factor by which more occurrences are searched, to find those that a DST gap drops
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedRule:
-    """A rule with the start and the end of its schedule."""
+    """A rule, with the start and the end of its schedule."""
 
     rule: Rule
     start: int | None = None
@@ -62,14 +62,14 @@ class BoundedRule:
 
 @dataclass(frozen=True, slots=True)
 class PreviewDate:
-    """A line of the preview: an occurrence, or one that a DST gap drops."""
+    """A line of the preview: an occurrence, or a time that a DST gap drops."""
 
     local: datetime
     note: str | None
     is_skipped: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
+        """Return the line as fields for JSON."""
         return {
             "local": self.local.isoformat(),
             "utc": self.local.astimezone(UTC),
@@ -96,7 +96,7 @@ names_argument = click.argument(
     "since",
     type=parse_instant,
     show_default="now",
-    help="The first date comes after this time.",
+    help="Show only dates after this time.",
     metavar="INSTANT",
 )
 @click.option(
@@ -112,7 +112,10 @@ names_argument = click.argument(
     metavar="first|second|both",
 )
 @click.option(
-    "--name", "is_name", is_flag=True, help="Treat the argument as a name, even if it looks like an expression."
+    "--name",
+    "is_name",
+    is_flag=True,
+    help="Treat the argument as the name of a schedule, even if it looks like a cron expression.",
 )
 @json_option
 @app_options
@@ -153,7 +156,7 @@ def preview(
 
 
 def full_name(application: Mainspring, name: str) -> str:
-    """Return the full name for a short one, `shop.nightly_report` for `nightly_report`.
+    """Return the full name of a schedule for a short one, `shop.nightly_report` for `nightly_report`.
 
     A name that matches no stored schedule, or several, is returned unchanged.
     """
@@ -163,7 +166,7 @@ def full_name(application: Mainspring, name: str) -> str:
 
 
 def next_dates(bounded: BoundedRule, after: int, count: int) -> list[PreviewDate]:
-    """Return the next dates, and between them those that a DST gap drops because the local time does not exist."""
+    """Return the next occurrences, and between them the times that do not exist because of a DST gap."""
     occurring = bounded.after(after, count)
     dates = {instant: PreviewDate(*bounded.rule.local(instant)) for instant in occurring}
     rule = bounded.rule

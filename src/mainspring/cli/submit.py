@@ -27,13 +27,13 @@ from mainspring.jobs.handlers import Handler
 from mainspring.jobs.job_function import JobFunction
 from mainspring.runners.task import Priority
 
-CHUNK = 1_000  # jobs in one commit, and in one step of the bar
+CHUNK = 1_000  # how many jobs one commit stores, and how many one step of the bar has
 
 Calls: TypeAlias = list[dict[str, Any]]
 
 
 def read_calls(handler: Handler, file: Path, skip: int) -> Calls:
-    """Read one line of JSON for each job and check it against the handler; empty lines do not count."""
+    """Read one line of JSON for each job, and check it against the handler. Empty lines do not count."""
     name = "stdin" if str(file) == "-" else str(file)
     calls: Calls = []
     for place, (number, line) in enumerate(_lines(file)):
@@ -66,7 +66,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def submit_all(job: JobFunction[..., Any], calls: Calls, skipped: int, *, as_json: bool) -> None:
-    """Store all jobs in chunks, with a bar; Ctrl+C stops after the current chunk."""
+    """Store all jobs in chunks, with a progress bar. Ctrl+C stops after the current chunk."""
     ids: list[str] = []
     remaining = iter(calls)
     with ProgressBar("submitting", len(calls)) as bar, DeferredSignals() as signals:
@@ -77,7 +77,8 @@ def submit_all(job: JobFunction[..., Any], calls: Calls, skipped: int, *, as_jso
         finally:
             seconds = bar.seconds
             if len(ids) < len(calls):
-                certainty = "" if signals.is_stop_requested else "at least "  # a failed store may have kept a part
+                # a commit that failed may have stored a part of its jobs
+                certainty = "" if signals.is_stop_requested else "at least "
                 how_many = f"{certainty}{len(ids):,} of {len(calls):,} jobs were stored"
                 print_message(f"mainspring: {how_many}; continue with --skip {skipped + len(ids)}")
     signals.exit_if_requested()

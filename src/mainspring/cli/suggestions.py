@@ -1,4 +1,4 @@
-"""Suggestions of `mainspring explain` and `mainspring doctor`: commands that change the state of a job.
+"""Suggestions of `mainspring explain` and `mainspring doctor`: commands that change the status of a job.
 
 The commands can be pasted into a terminal. They name the application and the store as the user typed them, so that
 they act on the same job.
@@ -30,12 +30,15 @@ class CommandWriter:
 
     application: Mainspring
     typed: AppSelection
-    """The selection on the command line; other places apply to the suggested command without being repeated."""
+    """The selection on the command line.
+
+    Other places, such as the environment, also apply to the suggested command.
+    """
     chosen: AppSelection
-    """The selection that is in effect, wherever it was named."""
+    """The selection that is in effect, from any place."""
 
     def command(self, *words: str) -> str:
-        """Return a command for the same application and store."""
+        """Return a command with the options for the same application and store."""
         return shlex.join(("mainspring", *words, *self.typed.options))
 
     def run_command(self, *options: str) -> str:
@@ -45,7 +48,7 @@ class CommandWriter:
 
 
 def suggest(explanation: Explanation, job: JobInfo, writer: CommandWriter) -> Suggestion:
-    """Return the suggestion for a job: commands that change its state or show more about it."""
+    """Return the suggestion for a job: commands that change its status or show more about it."""
     if job.replayed_as is not None:
         return _others("To see the state of that job:", explanation, job, writer)
     make = _SUGGESTIONS.get(explanation.reason)

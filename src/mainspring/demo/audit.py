@@ -1,4 +1,4 @@
-"""Audits the journal: counts events while the shop is open, then compares them with what the shop promised."""
+"""Audits the journal of the demo: counts its events, then compares them with the promises of the shop."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,27 +15,27 @@ ENDS = (OrderEvent.CANCELED, *STEPS, OrderEvent.REPORTED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOutage:
-    """The period without a worker."""
+    """The period in which the demo had no worker, after the kill."""
 
     begin: float
     end: float
 
     def delayed(self, start: JournalEntry) -> bool:
-        """Return whether this run is late because it had to wait for a worker."""
+        """Return whether a job that started at this time is late because it had to wait for a worker."""
         return start.due <= self.end and start.at >= self.begin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosingFigures:
-    """The closing figures."""
+    """The figures that the demo prints at its end."""
 
     submitted: int
     paid: int
-    """In time: the time-out was canceled and must never have run."""
+    """The number of orders that were paid in time. Their time-outs were canceled and must never have run."""
     paid_late: int
-    """After the time-out had started."""
+    """The number of orders that were paid after their time-out had started."""
     paid_late_and_kept: int
-    """The part of `paid_late` whose attempt failed and was not retried, because of the request to stop."""
+    """The part of `paid_late` that was not canceled: the time-out failed, and a request to stop ended retries."""
     cancelled: int
     retried: int
     failed_attempts: int
@@ -50,20 +50,21 @@ class ClosingFigures:
     held_up_by_kill: int
     held_up_longest_ms: float
     parcels: int
-    """Orders of regular customers that were paid in time and have to be charged, packed and mailed."""
+    """The number of orders to charge, pack and mail: regular customers have paid them in time."""
     parcels_held_up: int
     """The part of `parcels` whose charge was retried because the service was down.
 
-    No later job of the customer overtook it."""
+    No later job of the customer overtook it.
+    """
     parcels_unfinished: int
     steps_out_of_order: int
     nights: int
-    """Occurrences of the nightly report's schedule."""
+    """The number of nights for which the schedule must write a report."""
     nights_without_report: int
 
     @property
     def complaints(self) -> list[str]:
-        """The violated guarantees, as text with their counts; empty if all held."""
+        """The violated guarantees, as text with counts; empty if all were kept."""
         found = {
             "lost orders": self.lost,
             "orders canceled although their time-out had been called off": self.cancelled_though_paid,
@@ -87,10 +88,10 @@ class OrderAudit:
         self._steps: dict[int | None, list[tuple[OrderEvent, int]]] = {}
         self.reports: dict[
             str, JournalEntry
-        ] = {}  # by job: a job that the kill interrupts writes its report again
+        ] = {}  # by job, because a job that the kill interrupts writes its report again
 
     def add(self, entries: list[JournalEntry]) -> None:
-        """Add journal entries."""
+        """Add entries of the journal to the counts."""
         for entry in entries:
             self._orders[entry.event].add(entry.order)
             self._jobs.setdefault(entry.job, Counter())[entry.event] += 1
@@ -109,12 +110,12 @@ class OrderAudit:
         return len(self._orders[event])
 
     def in_flight(self) -> list[str]:
-        """Return the jobs that have started and not ended."""
+        """Return the ids of jobs that have started and not ended."""
         return [job for job, events in self._jobs.items() if _unended_starts(events) > 0]
 
     @property
     def parcels(self) -> set[int]:
-        """The paid orders of regular customers: each has to be charged, packed and mailed by the end."""
+        """The paid orders of regular customers. Each must be charged, packed and mailed by the end."""
         return {order for order in self._orders[OrderEvent.PAID] if customer_of(order) is not None}
 
     def close(self, *, replayed: int, outage: WorkerOutage, nights: int) -> ClosingFigures:
@@ -155,7 +156,10 @@ class OrderAudit:
         )
 
     def _steps_out_of_order(self, customer: int | None) -> int:
-        """Count the steps that differ from the promised order; a step repeated because of the kill counts once."""
+        """Count a customer's steps that are not in the promised order.
+
+        A step repeated after the kill counts once.
+        """
         steps = self._steps.get(customer, [])
         done = [step for place, step in enumerate(steps) if place == 0 or step != steps[place - 1]]
         promised = self._promised[customer]
@@ -167,7 +171,7 @@ def _unended_starts(events: Counter[OrderEvent]) -> int:
 
 
 def _surplus_runs(events: Counter[OrderEvent]) -> int:
-    """Count the surplus runs of a job: interrupted by the kill, or repeated after a success."""
+    """Count the runs of a job beyond the first: interrupted by the kill, or repeated after a success."""
     return max(0, _unended_starts(events)) + sum(max(0, events[end] - 1) for end in ENDS)
 
 

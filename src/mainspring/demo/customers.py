@@ -1,4 +1,4 @@
-"""The customers of the demo: they place orders, and most pay before the time-out, as tasks in a thread pool."""
+"""The customers of the demo: tasks in a thread pool that place orders. Most pay before the time-out."""
 
 import random
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class CustomerPlan:
 
 
 class Customers:
-    """Places all orders; `payers` is the number of customers who try to pay."""
+    """Places all orders. `payers` is the number of customers who try to pay."""
 
     def __init__(self, plan: CustomerPlan, pool: ThreadPool) -> None:
         self._plan = plan
@@ -32,7 +32,7 @@ class Customers:
         self.payers = 0
 
     def arrive(self) -> None:
-        """Post a delayed task for each order, at a random time."""
+        """Post a delayed task for each order, which arrives at a random time."""
         chance = random.Random(42)
         timeout = self._plan.timeout
         for order in range(self._plan.orders):
@@ -45,13 +45,13 @@ class Customers:
 
     def _place(self, order: int, patience: float | None) -> None:
         timer = cancel_order.options(delay=self._plan.timeout, id=timer_of(order)).submit(order)
-        journal.note(OrderEvent.PLACED, order, timer.id)  # from here on it must be paid or canceled
+        journal.note(OrderEvent.PLACED, order, timer.id)  # from here on the order must be paid or canceled
         if patience is not None:
             self._pool.post(self._pay, order, delay=patience)
 
     def _pay(self, order: int) -> None:
         timer = timer_of(order)
-        is_in_time = app.cancel(timer)  # True: it will never run
+        is_in_time = app.cancel(timer)  # True means that the time-out will never run
         journal.note(OrderEvent.PAID if is_in_time else OrderEvent.PAID_LATE, order, timer)
         customer = customer_of(order)
         if is_in_time and customer is not None:

@@ -1,4 +1,4 @@
-"""The journal of the shop: one line for each event of an order, in a file that Mainspring does not use.
+"""The journal of the demo's shop: one line for each event of an order, in a file that Mainspring does not use.
 
 The demo checks for lost orders with this file and not with the scheduler's store, so the check is independent.
 Each line is one write to a file opened with O_APPEND. So lines of several processes do not mix, and a killed
@@ -17,27 +17,27 @@ clock = SystemClock()
 
 
 class OrderEvent(StrEnum):
-    """The events of an order."""
+    """The events of an order that the journal records."""
 
     PLACED = "placed"
     PAID = "paid"
-    """In time: its time-out was canceled."""
+    """The order was paid in time: its time-out was canceled."""
     PAID_LATE = "paid-late"
-    """Its time-out had started and could no longer be canceled."""
+    """The order was paid after its time-out had started, which could no longer be canceled."""
     STARTED = "started"
-    """A worker started to cancel it."""
+    """A worker started to cancel the order."""
     REFUSED = "refused"
-    """The order service was down."""
+    """The time-out could not cancel the order, because the order service was down."""
     CANCELED = "cancelled"
     PARCEL = "parcel"
-    """A regular customer has paid: it has to be charged, packed and mailed, in this order."""
+    """A regular customer has paid the order: it must be charged, packed and mailed, in this order."""
     HELD_UP = "held-up"
-    """The order service was down: it could not be charged, and the next steps had to wait."""
+    """The order could not be charged, because the order service was down. The next steps had to wait."""
     CHARGED = "charged"
     PACKED = "packed"
     MAILED = "mailed"
     REPORTED = "reported"
-    """Not about an order: a nightly report was written."""
+    """A nightly report was written. This event belongs to no order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class JournalEntry:
 
 
 class OrderJournal:
-    """The journal file; several processes write it, one reads it."""
+    """The journal file. Several processes write it, and one reads it."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
         self._read = 0
 
     def note(self, event: OrderEvent, order: int, job: str, due: datetime | None = None) -> None:
-        """Append one line."""
+        """Append one line to the journal."""
         now = clock.now()
         line = f"{event} {order} {job} {now.timestamp()} {(due or now).timestamp()}\n"
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

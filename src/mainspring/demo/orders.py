@@ -17,7 +17,7 @@ CALL_SECONDS = 0.02
 
 
 class ServiceDown(Exception):
-    """The order service is down."""
+    """Raised if the simulated order service is down."""
 
 
 class OrderService:
@@ -28,19 +28,19 @@ class OrderService:
         self._never = Event()
 
     def go_down(self) -> None:
-        """Refuse all calls from now on."""
+        """Let the service refuse all calls from now on."""
         self._switch.touch()
 
     def come_back(self) -> None:
-        """Accept calls again."""
+        """Let the service accept calls again."""
         self._switch.unlink()
 
     def cancel(self, order: int) -> None:
-        """Cancel an order; `ServiceDown` if the service is down."""
+        """Cancel an order; raise `ServiceDown` if the service is down."""
         self._call(f"order {order} cannot be canceled")
 
     def charge(self, order: int) -> None:
-        """Charge an order; `ServiceDown` if the service is down."""
+        """Charge an order; raise `ServiceDown` if the service is down."""
         self._call(f"order {order} cannot be charged")
 
     def _call(self, problem: str) -> None:
@@ -59,7 +59,7 @@ NIGHT = 4  # seconds from one night to the next
 
 
 def timer_of(order: int) -> str:
-    """Return the job id of an order's time-out, with which the payment cancels it."""
+    """Return the job id of an order's time-out. The payment cancels the job by this id."""
     return f"order-{order}"
 
 
@@ -81,7 +81,7 @@ def cancel_order(order: int) -> None:
 
 @app.job(queue="parcels", retry=Retry(max_attempts=50, base=0.2, factor=2, max_delay=1))
 def charge(order: int) -> None:
-    """Charge the order; later jobs of the sequence wait until this succeeds."""
+    """Charge an order. The customer's later jobs wait until this succeeds."""
     job = current_job()
     try:
         service.charge(order)
@@ -109,7 +109,7 @@ def customer_of(order: int) -> int | None:
 
 
 def promise_parcel(order: int) -> None:
-    """Submit the jobs that charge, pack and mail an order, after all earlier jobs for its customer."""
+    """Submit the jobs that charge, pack and mail an order. They run after all earlier jobs for its customer."""
     sequence = f"customer-{customer_of(order)}"
     charge.options(sequence=sequence).submit(order)
     pack.options(sequence=sequence).submit(order)
@@ -124,7 +124,7 @@ def promise_parcel(order: int) -> None:
 @app.cron(f"*/{NIGHT} * * * * *", tz="Asia/Taipei", misfire=CatchUp(100), overlap="queue")
 @app.job(queue="reports")
 def nightly_report() -> str:
-    """Return the figures of the day."""
+    """Return the figures of the day, as the text of the report."""
     job = current_job()
     timers, parcels = app.counts(type=cancel_order.name), app.counts(queue="parcels")
     journal.note(OrderEvent.REPORTED, 0, job.id, job.due)

@@ -48,7 +48,7 @@ REPLAYS_PER_SECOND = 200
 
 
 class DemoScenario:
-    """Runs the scenario: opens the shop, stops the service, kills the worker, replays dead letters, audits."""
+    """Runs the demo: opens the shop, stops the order service, kills the worker, replays dead letters, audits."""
 
     def __init__(self, plan: CustomerPlan, screen: Screen, worker: WorkerProcess, pool: ThreadPool) -> None:
         self._plan = plan
@@ -60,7 +60,7 @@ class DemoScenario:
         self._reports_shown = 0
 
     def run(self) -> ClosingFigures:
-        """Run all events and return the closing figures."""
+        """Run all events of the demo and return the closing figures."""
         show, plan = self._screen.show_event, self._plan
         show(f"a shop: an order unpaid after {plan.timeout:g} s (really: 30 min) is canceled")
         show(f"worker {self._worker.start()} is ready; the shop opens, {plan.orders:,} orders are to come")
@@ -88,7 +88,7 @@ class DemoScenario:
         return self._audit.close(replayed=len(letters), outage=outage, nights=nights)
 
     def _end_reports(self) -> int:
-        """Pause the schedule of the report; return how many reports there must be."""
+        """Pause the schedule of the report; return how many reports must have been written."""
         app.schedules.pause(nightly_report.name)
         self._wait_for(self._is_all_settled)
         schedule = app.schedules.get(nightly_report.name)
@@ -121,7 +121,7 @@ class DemoScenario:
             self._never.wait(min(0.1, max(0.0, second - self._screen.seconds())))
 
     def _wait_for(self, condition: Callable[[], bool], *, every: float = 0.1, patience: float = 15) -> None:
-        """Wait for a condition for at most `patience` seconds; the closing figures count what is missing then."""
+        """Wait for a condition for at most `patience` seconds. If it stays false, the closing figures show it."""
         deadline = self._screen.seconds() + patience
         self._update()
         while not condition() and self._screen.seconds() < deadline:

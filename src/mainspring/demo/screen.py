@@ -23,7 +23,7 @@ BARS = {
 
 
 class Screen:
-    """Prints the events, the bars and the closing table; bars are drawn on a terminal only."""
+    """Prints the events, the progress bars and the closing table. Bars are drawn on a terminal only."""
 
     def __init__(self, orders: int, console: Console) -> None:
         self._orders = orders
@@ -41,7 +41,7 @@ class Screen:
         self._console.print(f" [dim]{self.seconds():5.1f} s[/dim]  {sentence}")
 
     def show_bars(self, audit: OrderAudit) -> None:
-        """Draw the bars."""
+        """Draw the progress bars."""
         if not self._console.is_terminal:
             return
         grid = Table.grid(padding=(0, 1))

@@ -7,14 +7,14 @@ from types import TracebackType
 
 COMMAND = [
     *(sys.executable, "-m", "mainspring", "run", "mainspring.demo.orders:app"),
-    *("--threads", "16", "--health-dir", "."),  # hides the worker that is killed from health checks
+    *("--threads", "16", "--health-dir", "."),  # hides the worker, which the demo kills, from health checks
 ]
 READY = "stop with"  # part of the last line that a worker prints when it is ready
 STOP_SECONDS = 15
 
 
 class WorkerProcess:
-    """A child process that runs jobs. Leaving the `with` block always ends it."""
+    """A child process that runs the worker of the demo. Leaving the `with` block always ends it."""
 
     def __init__(self, log: str) -> None:
         self._log = Path(log)
@@ -29,7 +29,7 @@ class WorkerProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                process_group=0,  # Ctrl+C must reach only the demo, which then ends its worker
+                process_group=0,  # Ctrl+C must only reach the demo, which then ends its worker
             )
         self._process = process
         assert process.stdout is not None
@@ -44,7 +44,7 @@ class WorkerProcess:
             self._collect()
 
     def stop(self) -> int:
-        """Terminate the worker, and kill it if it does not end in time; return its exit code."""
+        """End the worker with SIGTERM, or SIGKILL if it does not end in time; return its exit code."""
         if self._process is None:
             return 0
         self._process.terminate()
@@ -55,12 +55,12 @@ class WorkerProcess:
         return self._collect()
 
     def end_of_log(self) -> str:
-        """Return the end of its log."""
+        """Return the end of the worker's log."""
         return self._log.read_text()[-2_000:]
 
     def _collect(self) -> int:
         assert self._process is not None
-        with self._process as process:  # waits, and closes the pipe
+        with self._process as process:  # waits for the process, and closes the pipe
             self._process = None
         return process.returncode
 

@@ -1,7 +1,8 @@
-"""Runs the checks: of the machine, of the store, then of jobs and schedules, if the store can be read.
+"""Runs the checks of the machine, then of the store, then of jobs and schedules, if the store can be read.
 
 Invariants
-- Nothing is created, migrated or changed; to measure fsync, a file beside the store is created and removed.
+- No check creates, migrates or changes anything, except that measuring fsync creates and removes a file beside
+  the store.
 - The report names what was left out and why: if the store cannot be opened, its jobs were not examined.
 """
 
@@ -36,7 +37,7 @@ def examine(
     clock: Clock | None = None,
     on_step: Callable[[int], None] = lambda _checks: None,
 ) -> Report:
-    """Run all checks and return their report; `has_handlers=False` if only the URL of the application is known.
+    """Run all checks and return their report. With `has_handlers=False`, only the application's URL is known.
 
     `monitor` is the monitoring address of a NATS server. `thorough` runs checks in full, however long they take.
     `on_step` is called with 1 after each check, and with 0 during a long one.
@@ -53,7 +54,7 @@ def examine(
 
 
 class Examination:
-    """Runs checks and collects their findings. The function that examines a kind of store is given this object."""
+    """Runs checks and collects their findings. Each engine's function for checks gets this object."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Examination:
     ) -> None:
         self.app = app
         self.has_handlers = has_handlers
-        """Whether the application was imported; else only its URL is known."""
+        """Whether the application was imported. If not, only its URL is known."""
         self.monitor = monitor
         self.thorough = thorough
         self.clock = clock
@@ -75,7 +76,7 @@ class Examination:
         self._findings: list[Finding] = []
 
     def run(self) -> Report:
-        """Examine the machine, the store and its content."""
+        """Examine the machine, the store and the store's content, and return the report."""
         provider = provider_for(self.app.url)
         watch = machine.ClockWatch(self.clock)
         self.carry_out(_checks_of_machine(self.clock))
@@ -104,7 +105,7 @@ class Examination:
         return worst
 
     def attempt(self, name: str, call: Callable[[], T]) -> T | None:
-        """Return the result of a call; if it raises, report that as a finding of check `name` and return None."""
+        """Return the result of `call`. If it raises, report a finding of the check `name` and return None."""
         results: list[T] = []
 
         def run() -> tuple[()]:
@@ -115,7 +116,7 @@ class Examination:
         return results[0] if results else None
 
     def leave_out(self, check: str, what: str, remedy: str = "") -> None:
-        """Report that something was not examined."""
+        """Report that something was not examined, and how to examine it."""
         self.carry_out([Check(check, lambda: info(f"left out: {what}", remedy=remedy))])
 
     def examine_jobs(self, left_out_because: str | None, *, counts: bool, patience: int = STALE) -> None:
@@ -162,7 +163,7 @@ def _checks_of_jobs(snapshot: Snapshot) -> list[Check]:
 
 
 def examine_store(examination: Examination) -> None:
-    """Examine jobs, workers and schedules: the default for engines that register no function of their own."""
+    """Examine jobs, workers and schedules. Engines that register no function of their own use this one."""
     examination.examine_jobs(None, counts=True)
 
 

@@ -59,15 +59,15 @@ class Severity(StrEnum):
 
     OK = "ok"
     INFO = "info"
-    """Nothing is wrong; the user may want to know it."""
+    """Nothing is wrong, but the user may want to know about it."""
     WARNING = "warning"
-    """It works now, but may fail later or is slower than it could be."""
+    """The store works now, but may fail later or is slower than it could be."""
     ERROR = "error"
     """Jobs do not run, or may be lost."""
 
     @property
     def rank(self) -> int:
-        """The position in the order of severity; higher is worse."""
+        """The position in the order of severity. A higher number is worse."""
         return list(Severity).index(self)
 
 
@@ -79,14 +79,14 @@ class Finding:
     what: str
     """The observed fact, with its value."""
     reason: str = ""
-    """Why it matters."""
+    """Why the observed fact matters."""
     remedy: str = ""
-    """The recommended action."""
+    """The action that the finding recommends."""
     commands: tuple[tuple[str, ...], ...] = ()
     """Commands that apply the remedy or show more, as words without `mainspring`: `("queues", "resume", "mail")`.
     `("run",)` stands for the command that starts a worker."""
     check: str = ""
-    """The name of the check; `carry_out` sets it."""
+    """The name of the check that made the finding. `carry_out` sets it."""
 
 
 Findings: TypeAlias = Finding | Iterable[Finding]
@@ -94,7 +94,7 @@ Findings: TypeAlias = Finding | Iterable[Finding]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A named check; it returns at least one finding."""
+    """A named check. Running it returns at least one finding."""
 
     name: str
     run: Callable[[], Findings]
@@ -102,7 +102,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All findings, in the order of the checks."""
+    """The findings of all checks, in the order of the checks."""
 
     store: str
     """The URL of the store, without a password."""
@@ -139,18 +139,18 @@ def error(what: str, reason: str, remedy: str, *commands: tuple[str, ...]) -> Fi
 
 
 def carry_out(check: Check) -> list[Finding]:
-    """Run a check and return its findings; an exception in it becomes a finding."""
+    """Run a check and return its findings. An exception of the check becomes a finding."""
     try:
         found = check.run()
         found = [found] if isinstance(found, Finding) else list(found)
     except EngineUnavailable as problem:
         what = f"{problem.engine}: {problem.reason}"
         found = [error(what, "Without the store, no job is stored and none starts.", problem.remedy)]
-    except Exception as problem:  # one failing check must not hide the findings of the others
+    except Exception as problem:  # a check that fails must not hide the findings of the others
         found = [
             warning(
                 f"this could not be checked: {type(problem).__name__}: {problem}",
-                "Its state is unknown.",
+                "The state of the part that was checked is unknown.",
                 "Look for the cause on this machine; if there is none, report this as a bug.",
             )
         ]

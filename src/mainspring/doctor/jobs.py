@@ -53,10 +53,14 @@ def _about_lost(lost: Sequence[WorkerRecord], now: int, *, has_others: bool) -> 
     if has_others:
         return info(
             what,
-            "The other workers rescue its jobs: at once if it died, after 45 s without a heartbeat if it hangs.",
-            "If this finding comes back, find out what kills it: lack of memory, a debugger, a suspended machine.",
+            "The other workers rescue the jobs of this worker: at once if it died, after 45 s without a heartbeat "
+            "if it hangs.",
+            "If this finding comes back, find out what kills the worker: lack of memory, a debugger, "
+            "a suspended machine.",
         )
-    return warning(what, "Its jobs wait until another worker rescues them, and none runs.", *START)
+    return warning(
+        what, "The jobs of this worker wait until another worker rescues them, and no other worker runs.", *START
+    )
 
 
 def _silence(worker: WorkerRecord, now: int) -> str:
@@ -72,7 +76,7 @@ def _name(worker: WorkerRecord) -> str:
 
 
 def check_handlers(snapshot: Snapshot) -> Iterator[Finding]:
-    """Check whether running workers know the handlers of due jobs and of the application.
+    """Check whether running workers have the handlers of due jobs and of the application.
 
     Also check whether the application has the handlers of stored jobs.
     """
@@ -100,7 +104,7 @@ def check_handlers(snapshot: Snapshot) -> Iterator[Finding]:
         if idle:
             yield warning(
                 f"no worker has the handler {some(idle)} of this application",
-                "Its jobs wait. The workers may run older code.",
+                "The jobs of this handler wait. The workers may run older code.",
                 "Restart the workers with this code.",
             )
         if unknown or foreign or idle:
@@ -118,7 +122,7 @@ def _wait(backlogs: Sequence[Backlog]) -> str:
 
 
 def check_lateness(snapshot: Snapshot) -> Iterator[Finding]:
-    """Check how long due jobs wait for workers that know their handler, and how long for other jobs to end."""
+    """Check how long due jobs wait for a free worker, and how long they wait for other jobs to end."""
     known = snapshot.known
     late = [w for w in snapshot.waiting if w.type in known and snapshot.now - w.oldest > LATE]
     blocked = [each for each in snapshot.blocked if snapshot.now - each.since > LATE]
@@ -150,7 +154,7 @@ def _wait_behind(blocked: Sequence[BlockedGroup]) -> str:
 
 
 def _about_blocked(blocked: BlockedGroup, now: int) -> Finding:
-    """Return which running jobs block others, and the command that says why they have not ended."""
+    """Return a finding with the jobs that block others, and the command that explains why they still run."""
     first = blocked.by[0]
     waits = f"{_wait_behind([blocked])}, the oldest ({blocked.oldest}) for {in_microseconds(now - blocked.since)},"
     commands = (("explain", *blocked.by[:NAMED]), ("jobs", "cancel", first))
@@ -169,7 +173,7 @@ def _about_late(late: Sequence[Backlog], now: int) -> Finding:
         f"{_wait(late)} although workers run, the oldest for "
         f"{in_microseconds(now - oldest.oldest)}: {oldest.type} in queue {oldest.queue}",
         "The workers do not keep up, or serve other queues only.",
-        "Give them more threads (--threads 16), or start more workers. To list the running jobs:",
+        "Give the workers more threads (--threads 16), or start more workers. To list the running jobs:",
         ("jobs", "list", "--status", "running"),
     )
 
@@ -185,14 +189,14 @@ def check_paused(snapshot: Snapshot) -> Iterator[Finding]:
             yield warning(
                 f"queue {queue} is paused, and {_wait(of_queue)} in it, the oldest for {waits}",
                 "No job of a paused queue starts, on any worker.",
-                "If the pause was forgotten:",
+                "To resume the queue, if the pause was forgotten:",
                 resume,
             )
         else:
             yield info(
                 f"queue {queue} is paused; nothing is due in it",
-                "None of its jobs starts.",
-                "To resume it:",
+                "No job of this queue starts.",
+                "To resume the queue:",
                 resume,
             )
     if not snapshot.paused:
@@ -200,7 +204,7 @@ def check_paused(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
-    """Report dead letters, and jobs in quarantine separately."""
+    """Report dead letters. Jobs in quarantine are reported separately."""
     if snapshot.counts is None:
         yield info(
             "dead letters were not counted",
@@ -215,7 +219,7 @@ def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
         yield warning(
             f"in quarantine after three crashes: {some([letter.id for letter in quarantined])}",
             "Such a job has killed its process or its worker three times, and interrupted the other jobs there.",
-            "Find out why it kills its process, then run it again:",
+            "Find out why the job kills its process, then run it again:",
             ("dlq", "show", quarantined[0].id),
             ("jobs", "retry", quarantined[0].id),
         )
@@ -227,7 +231,7 @@ def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
             f"{count(others, 'dead letter')}{more}, the newest "
             f"from {in_microseconds(max(0, snapshot.now - newest))} ago",
             "Jobs that failed for good are kept until you replay or purge them.",
-            "Look at them; then replay or purge them:",
+            "Look at the dead letters; then replay or purge them:",
             ("dlq", "list"),
         )
     if not letters:

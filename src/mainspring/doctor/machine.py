@@ -24,7 +24,10 @@ except ImportError:  # Windows has no such limit
 
 FEW_FILES = 256
 STEP = 0.25
-"""Seconds. A clock that is corrected gradually, by half a millisecond per second, stays below this in a run."""
+"""The smallest jump of the clock that counts, in seconds.
+
+A gradual correction stays below it during the checks.
+"""
 UNSYNCHRONISED = 5  # TIME_ERROR
 SIZE_OF_TIMEX = 512  # larger than `struct timex` on any platform
 
@@ -37,7 +40,7 @@ def check_python() -> Finding:
     has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
     return info(
         f"Python {version} is a free-threaded build, and its global lock is {'on' if has_lock else 'off'}",
-        "Mainspring supports it; an extension module that does not turns the lock on for all threads.",
+        "Mainspring supports such builds; an extension module that does not support them turns the lock on.",
     )
 
 
@@ -57,7 +60,7 @@ def check_open_files(limit: int | None) -> Finding:
         return warning(
             f"only {limit} files may be open at once in a process",
             "A worker needs files for its store, its wake-up pipes and its child processes; handlers need more.",
-            f"Raise it to 1024 or more: ulimit -n 1024, or LimitNOFILE=1024 for systemd (here it is {limit}).",
+            f"Raise the limit ({limit}) to 1024 or more: ulimit -n 1024, or LimitNOFILE=1024 for systemd.",
         )
     return ok(f"{limit:,} files may be open at once")
 
@@ -68,12 +71,12 @@ def clock_state() -> int | None:
         adjtimex = ctypes.CDLL(None).adjtimex
     except (OSError, AttributeError, TypeError):
         return None
-    state = int(adjtimex(ctypes.create_string_buffer(SIZE_OF_TIMEX)))  # modes = 0: it only reads
+    state = int(adjtimex(ctypes.create_string_buffer(SIZE_OF_TIMEX)))  # modes = 0 means that the call only reads
     return None if state < 0 else state
 
 
 def check_synchronised(state: int | None) -> Finding:
-    """Check whether the clock is synchronised."""
+    """Check whether the kernel considers the clock synchronised with a time service."""
     if state is None:
         return info("it is unknown whether the clock is synchronised", remedy="Run on the host: timedatectl")
     if state == UNSYNCHRONISED:
@@ -87,14 +90,14 @@ def check_synchronised(state: int | None) -> Finding:
 
 
 class ClockWatch:
-    """Compares the progress of the wall clock and of the monotonic clock, from its creation to the check."""
+    """Compares how far the wall clock and the monotonic clock advance, from its creation to the check."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._first = self._read()
 
     def check(self) -> Finding:
-        """Check whether the wall clock was set meanwhile."""
+        """Check whether the wall clock was set since this object was created."""
         wall, monotonic = (now - before for now, before in zip(self._read(), self._first, strict=True))
         step = wall - monotonic
         if abs(step) < STEP:
@@ -103,7 +106,7 @@ class ClockWatch:
             f"the clock was set {'forward' if step > 0 else 'back'} by {in_seconds(abs(step))} during the checks",
             "When the clock is set in steps, schedules fire late or early, and jobs start at other times than "
             "their due times.",
-            "Let chrony or systemd-timesyncd correct it gradually; make sure that only one program sets it.",
+            "Let chrony or systemd-timesyncd correct the clock gradually; only one program should set it.",
         )
 
     def _read(self) -> tuple[float, float]:
@@ -169,6 +172,6 @@ def check_time_zones(data: ZoneData | None, now: datetime) -> Finding:
         "Governments change their clocks at short notice, and old data makes schedules an hour late or early.",
         "pip install --upgrade tzdata"
         if data.is_package
-        else "Update it with the system's package manager; or set PYTHONTZPATH to an empty value, so that "
+        else "Update this data with the system's package manager; or set PYTHONTZPATH to an empty value, so that "
         "Python uses the package tzdata, which is installed with Mainspring.",
     )

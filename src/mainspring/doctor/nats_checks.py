@@ -1,4 +1,4 @@
-"""The list of checks of a NATS store. The checks use facts that were read before."""
+"""The list of the checks of a NATS store. The checks only use facts that were read before."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from mainspring.doctor.findings import Check
 from mainspring.doctor.nats_facts import NatsFacts
 
 FEW_MESSAGES = 20_000
-"""A stream with at most this number of messages can be copied, to count its jobs, in a second or two."""
+"""The largest number of messages in a stream whose jobs can be copied and counted within a second or two."""
 
 
 def checks_of_server(facts: NatsFacts, max_payload: int) -> list[Check]:
-    """Return the checks of the servers and the stream for which there are facts."""
+    """Return the checks of the servers and the stream that the known facts allow."""
     checks = [
         Check("server", lambda: server.check_server(facts)),
         Check("rights", lambda: server.check_rights(facts)),

@@ -28,7 +28,7 @@ TIMEOUT_SECONDS = 2.0
 
 
 def read_monitor(url: str) -> dict[str, Any]:
-    """Return the reply of `/varz` of a monitoring address; raises `ConnectionError` if there is none."""
+    """Return the reply of `/varz` at a monitoring address; raise `ConnectionError` if there is none."""
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if not parts.hostname or parts.scheme not in ("http", "https"):
         raise ConnectionError("it is not an address")
@@ -76,7 +76,8 @@ def examine_store(examination: Examination) -> None:
 
 def _read_facts(examination: Examination, monitor: dict[str, Any] | None) -> NatsFacts:
     app = examination.app
-    app.make_engine(examination.clock, read_only=True)  # raises, with what to install, if the client is missing
+    # raises an error that says what to install, if the client is missing
+    app.make_engine(examination.clock, read_only=True)
     from mainspring.doctor.nats_facts import read_facts  # noqa: PLC0415 - the NATS client may be missing
 
     servers, settings = parse_url(app.url, app.nats or NatsSettings())

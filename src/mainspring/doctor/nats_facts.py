@@ -31,28 +31,28 @@ class NatsFacts:
 
     settings: NatsSettings
     server: Mapping[str, Any]
-    """The INFO message that clients receive: version, name, cluster, max_payload."""
+    """The INFO message that the server sends to clients: version, name, cluster, max_payload."""
     account: Mapping[str, Any] | None = None
-    """Usage and limits of JetStream; None: it is not enabled."""
+    """The usage and the limits of JetStream; None if JetStream is not enabled."""
     stream: Mapping[str, Any] | None = None
     events: Mapping[str, Any] | None = None
     wanted: Mapping[str, Any] = field(default_factory=dict)
-    """The configuration with which this Mainspring would create the stream."""
+    """The configuration with which this version of Mainspring would create the stream."""
     consumers: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
-    """The consumers by the subject of their lane; None: the lane has none."""
+    """The consumer of each lane, by the lane's subject; None for a lane without a consumer."""
     round_trip: float = 0.0
     ahead: float = 0.0
-    """The seconds by which the server's clock is ahead of the local one."""
+    """How many seconds the server's clock is ahead of the local clock."""
     denied: Sequence[str] = ()
-    """The operations that the server has denied."""
+    """The operations that the server has denied to this user."""
     monitor: Mapping[str, Any] | None = None
-    """The reply of `/varz`, if the user has given the monitoring address."""
+    """The reply of `/varz`; None if the user has not given a monitoring address."""
 
 
 def read_facts(
     servers: list[str], settings: NatsSettings, clock: Clock, monitor: Mapping[str, Any] | None = None
 ) -> NatsFacts:
-    """Connect and read the facts; raises `EngineUnavailable` if no server responds."""
+    """Connect to a server and read the facts; raise `EngineUnavailable` if none responds."""
     quick = replace(settings, timeout=min(settings.timeout or TIMEOUT_SECONDS, TIMEOUT_SECONDS), prepared=True)
     names = SubjectNames(settings.prefix)
     jetstream = JetStream(servers, quick, names.stream, clock)
@@ -79,7 +79,7 @@ class _FactReader:
         consumers = self._consumers() if stream is not None else {}
         if stream is not None:
             self._test_write()
-            # Read it again: its replicas have had time to catch up.
+            # Read the stream's state again, because its replicas have had time to catch up.
             stream = self._request(f"STREAM.INFO.{self._names.stream}")
         return NatsFacts(
             settings=self._settings,

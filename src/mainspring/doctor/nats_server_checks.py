@@ -10,10 +10,10 @@ from mainspring.engines.nats.engine import CLUSTER_START_LEAD, START_LEAD
 from mainspring.engines.nats.streams import MINIMUM_VERSION, NANOSECONDS
 from mainspring.jobs.timestamps import MICROSECONDS
 
-WARNING_SHARE = 0.8  # of the storage limit
+WARNING_SHARE = 0.8  # the share of the storage limit from which a warning is given
 ERROR_SHARE = 0.95
 MAX_SKEW_SECONDS = 1.0
-SAFE_SYNC_SECONDS = 1.0  # between two syncs; a power failure may lose that much
+SAFE_SYNC_SECONDS = 1.0  # seconds between two syncs: a power failure may lose the messages of that time
 
 
 def check_server(facts: NatsFacts) -> Finding:
@@ -30,7 +30,7 @@ def check_server(facts: NatsFacts) -> Finding:
     if facts.account is None and not facts.denied:
         return error(
             "JetStream is not enabled for this account",
-            "Without it a server stores no messages.",
+            "Without JetStream a server stores no messages.",
             "Start nats-server with -js, or enable jetstream in the account.",
         )
     where = f"in cluster {facts.server['cluster']}" if facts.server.get("cluster") else "alone"
@@ -38,7 +38,7 @@ def check_server(facts: NatsFacts) -> Finding:
 
 
 def check_storage(facts: NatsFacts) -> Iterator[Finding]:
-    """Check how much storage JetStream has left, for the account and, with a monitor, on the server."""
+    """Check how much storage JetStream has left for the account and, with a monitoring address, on the server."""
     account = facts.account or {}
     uses = [("this account", account.get("storage", 0), account.get("limits", {}).get("max_storage", -1))]
     if facts.monitor is not None:
@@ -58,14 +58,14 @@ def check_storage(facts: NatsFacts) -> Iterator[Finding]:
             severity = error if used >= ERROR_SHARE * limit else warning
             yield severity(
                 f"{text}, of only {in_bytes(limit)}",
-                "When it is full, submits fail, and no outcome of a job can be stored.",
-                "Give it more storage (max_file_store of the server, max_storage of the account), or keep ended "
-                "jobs for a shorter time: Keep(completed=...).",
+                "When the storage is full, submits fail, and no outcome of a job can be stored.",
+                "Give JetStream more storage (max_file_store of the server, max_storage of the account), or keep "
+                "ended jobs for a shorter time: Keep(completed=...).",
             )
 
 
 def check_sync(facts: NatsFacts) -> Finding:
-    """Check how much a power failure may lose."""
+    """Check how many confirmed jobs a power failure may lose."""
     replicas = int((facts.stream or {}).get("config", {}).get("num_replicas", 1))
     ways = "jetstream { sync_interval: always } on one server, or replicas=3 on three with separate power"
     if replicas >= 3:
@@ -97,7 +97,7 @@ def check_sync(facts: NatsFacts) -> Finding:
 
 
 def check_clock(facts: NatsFacts) -> Finding:
-    """Check the difference between the local clock and the server's."""
+    """Check how far the local clock and the server's clock differ."""
     by = f"{in_seconds(abs(facts.ahead))} {'behind' if facts.ahead > 0 else 'ahead of'}"
     if abs(facts.ahead) < MAX_SKEW_SECONDS:
         return ok(f"the local clock is {by} the clock of the server")
@@ -110,7 +110,7 @@ def check_clock(facts: NatsFacts) -> Finding:
 
 
 def check_distance(facts: NatsFacts) -> Finding:
-    """Check the duration of a round trip."""
+    """Check how long a round trip to the server takes."""
     is_replicated = int((facts.stream or {}).get("config", {}).get("num_replicas", 1)) > 1
     lead = (CLUSTER_START_LEAD if is_replicated else START_LEAD) / MICROSECONDS
     text = f"a round trip takes {in_seconds(facts.round_trip)}"
@@ -125,7 +125,7 @@ def check_distance(facts: NatsFacts) -> Finding:
 
 
 def check_payload(facts: NatsFacts, max_payload: int) -> Finding:
-    """Check whether arguments of the allowed size fit into a message."""
+    """Check whether arguments of the largest allowed size fit into a message."""
     limit = int(facts.server.get("max_payload", 0))
     if limit >= max_payload:
         return ok(f"a message may have {in_bytes(limit)}")

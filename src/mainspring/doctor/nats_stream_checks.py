@@ -13,18 +13,21 @@ LIMITS = ("max_age", "max_bytes", "max_msgs")
 LOCKS = ("sealed", "deny_delete", "deny_purge")
 COPIES = ("mirror", "sources")
 SILENCE_SECONDS = 5.0
-"""Seconds. A live server sends the others a heartbeat every second; they report it as offline only after ten."""
+"""Seconds after which a silent server counts as offline.
+
+A live server sends the others a heartbeat every second; they report it as offline only after ten.
+"""
 ELECTION_SECONDS = 7.0
-"""Seconds. The longest pause measured while three servers elected a leader was 6.7."""
+"""The longest pause while three servers elected a leader: 6.7 seconds were measured."""
 
 
 def check_stream(facts: NatsFacts) -> Iterator[Finding]:
-    """Check the settings of the stream: those it must not have, and those it must have."""
+    """Check the settings of the stream: limits that delete jobs, locks, copies, and differences."""
     stream = facts.stream
     if stream is None:
         yield error(
             f"there is no stream {facts.settings.prefix!r}",
-            "It stores the jobs. This prefix was never used, or the URL has the wrong prefix.",
+            "The stream stores the jobs. This prefix was never used, or the URL has the wrong prefix.",
             "Check ?prefix= in the URL; the first submit or worker creates it, unless it has prepared=True or a "
             "role: then an operator does, with mainspring queues list.",
         )
@@ -40,8 +43,8 @@ def _limited(config: dict[str, Any]) -> Iterator[Finding]:
     if limits:
         yield error(
             f"the stream has limits: {some(limits)}",
-            "When one is reached, the server deletes the oldest messages, which are jobs.",
-            "Remove them: nats stream edit --max-age=0 --max-bytes=-1 --max-msgs=-1. Give the account more "
+            "When a limit is reached, the server deletes the oldest messages, which are jobs.",
+            "Remove the limits: nats stream edit --max-age=0 --max-bytes=-1 --max-msgs=-1. Give the account more "
             "storage instead.",
         )
 
@@ -59,7 +62,7 @@ def _locked(config: dict[str, Any]) -> Iterator[Finding]:
         yield warning(
             f"the stream has {some(copies)}",
             "Schedules of a stream that copies another one were lost (nats-server#8423).",
-            "Copy from it, not into it.",
+            "Copy from this stream, not into it.",
         )
 
 
@@ -71,8 +74,8 @@ def _outdated(facts: NatsFacts, config: dict[str, Any]) -> Iterator[Finding]:
     if differing:
         yield warning(
             f"the configuration of the stream differs from that of this version of Mainspring: {some(differing)}",
-            "Another version of Mainspring or another program has changed it.",
-            "A worker with permission to update it does so when it starts"
+            "Another version of Mainspring or another program has changed the stream.",
+            "A worker with permission to update the stream does so when it starts"
             + ("; this one has prepared=True, and does not." if facts.settings.prepared else "."),
         )
 
@@ -81,7 +84,7 @@ def _without_events(facts: NatsFacts) -> Iterator[Finding]:
     if facts.events is None:
         yield warning(
             f"there is no stream {facts.settings.prefix}-events",
-            "Processes create it when they start; those with prepared=True do not start without it.",
+            "Processes create this stream when they start; those with prepared=True do not start without it.",
             "Start a worker with permission to create streams.",
         )
 
@@ -109,7 +112,7 @@ def _too_few(facts: NatsFacts, replicas: int) -> Iterator[Finding]:
     if facts.server.get("cluster") and replicas == 1:
         yield warning(
             f"one copy of each message, in cluster {facts.server['cluster']}",
-            "If the server that has it stops, no job starts; if its disk is lost, all jobs are lost.",
+            "If the server that has the copy stops, no job starts; if its disk is lost, all jobs are lost.",
             "replicas=3: ?replicas=3 in the URL, or NatsSettings(replicas=3).",
         )
     if replicas > 1 and replicas % 2 == 0:
@@ -123,7 +126,7 @@ def _too_few(facts: NatsFacts, replicas: int) -> Iterator[Finding]:
         yield warning(
             f"{count(replicas, 'copy', 'copies')} of each message, and the settings request {wanted}",
             "No worker with these settings has started since, or the cluster has too few servers.",
-            "Start one, and read its log.",
+            "Start a worker, and read its log.",
         )
 
 
@@ -146,13 +149,13 @@ def _lagging(peers: list[dict[str, Any]]) -> Iterator[Finding]:
             "With one copy less, the next failure may stop all jobs."
             if has_majority
             else "Less than a majority is online: nothing can be stored, and no job starts.",
-            "Restart them, and check their disks and network; remove one that is lost with "
+            "Restart these servers, and check their disks and network; remove one that is lost with "
             "nats server cluster peer-remove.",
         )
 
 
 def check_lease(facts: NatsFacts) -> Finding:
-    """Check the lease: the silence after which a worker is presumed dead."""
+    """Check the lease: how long a worker may send no heartbeat before it is declared dead."""
     lease = facts.settings.lease
     replicas = int((facts.stream or {}).get("config", {}).get("num_replicas", 1))
     if replicas > 1 and lease < ELECTION_SECONDS:
@@ -168,7 +171,7 @@ def check_lease(facts: NatsFacts) -> Finding:
 
 
 def check_consumers(facts: NatsFacts) -> Iterator[Finding]:
-    """Check the consumers of all lanes."""
+    """Check the consumers, which deliver the jobs of the lanes to workers."""
     if not facts.consumers:
         yield info("the consumers were not checked: this user may not list them")
         return
@@ -185,11 +188,11 @@ def _missing(facts: NatsFacts) -> Iterator[Finding]:
     if facts.settings.prepared:
         yield error(
             what,
-            "Its jobs wait: processes with prepared=True create no consumers.",
+            "The jobs of this lane wait: processes with prepared=True create no consumers.",
             "Start a worker with permission to create consumers once.",
         )
     else:
-        yield info(what, "The first worker that has the handler creates it.")
+        yield info(what, "The first worker that has the handler creates the consumer.")
 
 
 def _with_other_lease(facts: NatsFacts, existing: dict[str, Any]) -> Iterator[Finding]:
@@ -212,13 +215,13 @@ def _limiting(existing: dict[str, Any]) -> Iterator[Finding]:
     if limited:
         yield error(
             f"the consumer of {some(limited)} delivers a message only a few times (max_deliver)",
-            "After that its job is never delivered again.",
+            "After that the job is never delivered again.",
             "nats consumer edit --max-deliver=-1; Mainspring counts attempts itself.",
         )
     paused = [subject for subject, found in existing.items() if found.get("paused")]
     if paused:
         yield error(
             f"the consumer of {some(paused)} is paused on the server",
-            "Its jobs are not delivered to any worker.",
+            "The jobs of this lane are not delivered to any worker.",
             "nats consumer resume",
         )

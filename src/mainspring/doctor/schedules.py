@@ -1,4 +1,4 @@
-"""Checks schedules: finds those that do not fire, or whose jobs no worker can run."""
+"""Checks schedules: finds those that do not fire, and those whose jobs no worker can run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _overdue(snapshot: Snapshot) -> Iterator[Finding]:
     else:
         yield error(
             f"no worker fires {_names(overdue)}, overdue for up to {longest}",
-            "Schedules are fired by workers, and none runs.",
+            "Workers fire schedules, and no worker runs.",
             "Start one:",
             ("run",),
         )
@@ -68,20 +68,20 @@ def _without_dates(snapshot: Snapshot) -> Iterator[Finding]:
     ended = [schedule for schedule in without if schedule.last_due is not None]
     if never:
         yield warning(
-            f"without any date, so it never fires: {_names(never)}",
-            "Its end comes before its first date.",
-            "Store it again with another rule. To see its dates:",
+            f"a schedule without any date never fires: {_names(never)}",
+            "The end of the schedule comes before its first date.",
+            "Store the schedule again with another rule. To see its dates:",
             ("schedules", "preview", never[0].name),
         )
     if ended:
         yield info(
-            f"ended, so it fires no more: {_names(ended)}",
-            remedy="Remove it, if it is not needed: app.schedules.remove(name)",
+            f"the end of a schedule has passed, so it fires no more: {_names(ended)}",
+            remedy="Remove the schedule, if it is not needed: app.schedules.remove(name)",
         )
 
 
 def _unknown(snapshot: Snapshot) -> Iterator[Finding]:
-    """Report active schedules whose handler the workers or the application lack.
+    """Report active schedules whose handler the workers or the application do not have.
 
     A paused or ended schedule submits no jobs and is skipped.
     """
@@ -93,7 +93,7 @@ def _unknown(snapshot: Snapshot) -> Iterator[Finding]:
     if unknown:
         yield warning(
             f"no worker has the handler of {_names(unknown)}: {some(sorted({s.type for s in unknown}))}",
-            "Their jobs are submitted in time, and wait.",
+            "The jobs of these schedules are submitted in time, and wait.",
             "Start a worker that has the handler; or remove the schedule: app.schedules.remove(name)",
         )
     handlers = snapshot.handlers
@@ -109,13 +109,14 @@ def _unknown(snapshot: Snapshot) -> Iterator[Finding]:
 def _not_stored(snapshot: Snapshot) -> Iterator[Finding]:
     if snapshot.stored_otherwise:
         yield warning(
-            f"stored differently than this application declares it: {some(snapshot.stored_otherwise)}",
-            "It fires as it is stored. The running workers have another version of the code.",
+            "schedules are stored differently than the application declares them: "
+            f"{some(snapshot.stored_otherwise)}",
+            "They fire as they are stored. The running workers have another version of the code.",
             "Restart the workers with this code.",
         )
     if snapshot.not_stored:
         yield warning(
-            f"declared in this application, but not stored, so it does not fire: {some(snapshot.not_stored)}",
+            f"schedules of this application are not stored, so they do not fire: {some(snapshot.not_stored)}",
             "Schedules that are declared in code are stored when a worker starts, and none has started with "
             "this code.",
             "Restart the workers with this code.",
@@ -126,8 +127,8 @@ def _paused(snapshot: Snapshot) -> Iterator[Finding]:
     paused = [schedule for schedule in snapshot.schedules if schedule.is_paused]
     if paused:
         yield info(
-            f"paused, and not firing: {_names(paused)}",
-            "It was not resumed.",
-            "To resume it:",
+            f"schedules are paused and do not fire: {_names(paused)}",
+            "A user has paused them.",
+            "To resume them:",
             ("schedules", "resume", *(schedule.name for schedule in paused[:NAMED])),
         )

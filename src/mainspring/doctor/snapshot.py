@@ -13,34 +13,34 @@ from mainspring.jobs.records import JobRecord, Query, WorkerRecord
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.status import JobStatus
 
-READ = 1_000  # jobs of one status that are read, at most
+READ = 1_000  # how many jobs of one status are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The state of a store at one moment, and the declarations of the application."""
+    """The state of a store at one moment, with the handlers and schedules that the application declares."""
 
     now: int
     patience: int = STALE
-    """The age in microseconds that the last heartbeat of a live worker may have."""
+    """The largest age of a live worker's last heartbeat, in microseconds."""
     workers: Sequence[WorkerRecord] = ()
     backlog: Sequence[Backlog] = ()
     paused: frozenset[str] = frozenset()
     blocked: Sequence[BlockedGroup] = ()
-    """Due jobs that wait for others to end; empty if `counts` is None."""
+    """Groups of due jobs that wait for other jobs to end; empty if `counts` is None."""
     schedules: Sequence[ScheduleRecord] = ()
     counts: Mapping[JobStatus, int] | None = None
-    """The number of jobs by status; None: counting them would take too long."""
+    """The number of jobs by status; None if counting them would take too long."""
     letters: Sequence[JobRecord] = ()
     """The first `READ` dead letters that were not replayed."""
     pending: frozenset[str] = frozenset()
-    """The handlers of the first `READ` PENDING jobs, due or not."""
+    """The job types of the first `READ` PENDING jobs, due or not."""
     handlers: frozenset[str] | None = None
-    """The handlers of the application; None: no application is known."""
+    """The job types for which the application has handlers; None if no application is known."""
     not_stored: Sequence[str] = ()
-    """Schedules that the application declares and that are not stored."""
+    """The names of schedules that the application declares and that are not stored."""
     stored_otherwise: Sequence[str] = ()
-    """Schedules whose stored definition differs from the declared one."""
+    """The names of schedules whose stored definition differs from the declared one."""
 
     @property
     def alive(self) -> list[WorkerRecord]:
@@ -50,12 +50,12 @@ class Snapshot:
 
     @property
     def known(self) -> frozenset[str]:
-        """The handlers that the live workers know."""
+        """The job types for which live workers have handlers."""
         return frozenset(type_ for worker in self.alive for type_ in worker.info.types)
 
     @property
     def waiting(self) -> list[Backlog]:
-        """The backlog of queues that are not paused."""
+        """The waiting jobs of queues that are not paused."""
         return [backlog for backlog in self.backlog if backlog.queue not in self.paused]
 
     def overdue(self, by: int) -> list[ScheduleRecord]:
@@ -68,7 +68,10 @@ class Snapshot:
 
 
 def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool, patience: int = STALE) -> Snapshot:
-    """Query an open engine; pass `app` only if its handlers are loaded, `counts` only if counting jobs is fast."""
+    """Read the state of an open engine.
+
+    Pass `app` only if its handlers are loaded, and `counts` only if counting jobs is fast.
+    """
     letters = Query(status=JobStatus.FAILED, is_replayed=False, limit=READ)
     pending = Query(status=JobStatus.PENDING, limit=READ)
     now, schedules = engine.now(), engine.schedules()

@@ -17,7 +17,7 @@ from mainspring.doctor.sqlite_location import MOUNTS, check_file_system
 from mainspring.engines.sqlite.provider import stat_or_none, to_path
 
 BUDGET = 1.0
-"""Seconds for the integrity check, unless the examination is thorough."""
+"""How many seconds the integrity check may take, unless the examination is thorough."""
 
 
 def examine_store(examination: Examination) -> None:
@@ -54,7 +54,7 @@ def store_checks(
                     path, clock, lambda: content.check_integrity(path, clock, budget, on_step)
                 )
     except PermissionError:
-        pass  # the check "file" reports it
+        pass  # the check "file" reports the problem
     return checks
 
 
@@ -79,7 +79,7 @@ def _find_problem(path: Path) -> Finding:
             "Create the folder, or name another one.",
         )
     if _is_folder(path):
-        return error(f"{path} is a folder", "A store is one file.", "Name a file inside of it.")
+        return error(f"{path} is a folder", "A store is one file.", "Name a file inside of this folder.")
     if stat_or_none(path) is None:
         return error(f"there is no file {path}", "This store was never used, or the path is wrong.", remedy)
     return ok(f"the store is {path}")

@@ -22,12 +22,12 @@ from mainspring.errors import MainspringError
 from mainspring.jobs.timestamps import MICROSECONDS, to_instant
 
 BUSY_MS = 2_000
-STEPS = 10_000  # of SQLite's virtual machine between two reads of the clock
-LONG_LOG = 64 << 20  # four times the size at which it is checkpointed
+STEPS = 10_000  # steps of SQLite's virtual machine between two reads of the clock
+LONG_LOG = 64 << 20  # four times the size at which the log is checkpointed
 MUCH_FREE = 256 << 20
 AHEAD = 2 * MICROSECONDS
 VERSIONS = slice(18, 20)  # the write version and the read version in the header of the file
-LOGGED = b"\x02\x02"  # their values for a write-ahead log
+LOGGED = b"\x02\x02"  # their values in a file with a write-ahead log
 
 HAS_TABLES = "SELECT count(*) = 2 FROM sqlite_schema WHERE type = 'table' AND name IN ('jobs', 'workers')"
 LATEST = """
@@ -50,7 +50,7 @@ def opened_read_only(path: Path) -> Iterator[apsw.Connection]:
 
 
 def _address(path: Path) -> str:
-    """Return the URI for reading a file.
+    """Return the URI for reading a file without creating files beside it.
 
     A reader creates the files of the write-ahead log if they are missing. If this user may not write to the store,
     such files would lock out its owner. Then the file is read as immutable: it has no -shm file, so no process has
@@ -67,7 +67,9 @@ def check_schema(path: Path) -> Finding:
             return ok(f"its schema is version {VERSION}, that of this Mainspring")
         version = int(connection.pragma("user_version"))
     if version == 0:
-        return info("the file is empty", "It was never used.", "The first submit or worker creates its tables.")
+        return info(
+            "the file is empty", "The store was never used.", "The first submit or worker creates its tables."
+        )
     return info(
         f"its schema is version {version}, and that of this Mainspring is {VERSION}",
         "The first process that uses it migrates it; older versions of Mainspring can then no longer use it.",
@@ -78,16 +80,19 @@ def check_schema(path: Path) -> Finding:
 def check_journal(path: Path) -> Finding:
     """Check whether the file has a write-ahead log, so that readers and writers do not block each other."""
     if _has_log(path):
-        return ok("it has a write-ahead log")
+        return ok("the file has a write-ahead log")
     return warning(
-        "it has no write-ahead log",
-        "A program has changed its journal mode, or it is a copy. Readers and writers wait for each other.",
-        "The next worker turns it on again; find the program that turned it off.",
+        "the file has no write-ahead log",
+        "A program has changed the journal mode, or the file is a copy. Readers and writers wait for each other.",
+        "The next worker turns the log on again; find the program that turned it off.",
     )
 
 
 def _has_log(path: Path) -> bool:
-    """Read the journal mode from the header: a connection to an immutable file does not report it."""
+    """Return whether the file's header says that the file has a write-ahead log.
+
+    A connection to an immutable file does not report this.
+    """
     with path.open("rb") as file:
         return file.read(VERSIONS.stop)[VERSIONS] == LOGGED
 
@@ -95,7 +100,7 @@ def _has_log(path: Path) -> bool:
 def check_integrity(
     path: Path, clock: Clock, budget: float, on_step: Callable[[], None] = lambda: None
 ) -> Finding:
-    """Search for damage for at most `budget` seconds; `on_step` is called repeatedly meanwhile."""
+    """Search the file for damage, for at most `budget` seconds. `on_step` is called repeatedly meanwhile."""
     deadline_ns = clock.monotonic_ns() + budget * NANOSECONDS
 
     def is_over() -> bool:
@@ -111,11 +116,11 @@ def check_integrity(
                 f"it is too large ({in_bytes(path.stat().st_size)}) to check for damage within "
                 f"{in_seconds(budget)}",
                 "Damage that is not noticed grows with every write.",
-                "To check all of it:",
+                "To check the whole file:",
                 ("doctor", "--thorough"),
             )
     if found == ["ok"]:
-        return ok("no damage is found in it")
+        return ok("no damage is found in the file")
     return error(
         f"the file is damaged: {found[0].splitlines()[0]}",
         "Jobs may be lost or run twice, and the damage grows with every write.",
@@ -125,7 +130,7 @@ def check_integrity(
 
 
 def check_log(path: Path) -> Finding:
-    """Check whether the write-ahead log is checkpointed in time."""
+    """Check whether the write-ahead log is short, because it is copied into the file in time."""
     log = path.with_name(f"{path.name}-wal")
     size = log.stat().st_size if log.exists() else 0
     if size < LONG_LOG:
@@ -134,7 +139,7 @@ def check_log(path: Path) -> Finding:
         f"its log has grown to {in_bytes(size)}; 16 MiB would be usual",
         "A program keeps a read transaction open, so the log cannot be copied into the file. Reads become slow, "
         "and the disk fills up.",
-        f"Look for a long transaction or a stopped process: lsof {log}. The log shrinks when all processes have "
+        f"Look for a long transaction or a suspended process: lsof {log}. The log shrinks when all processes have "
         "closed it.",
     )
 
@@ -149,18 +154,18 @@ def check_free_pages(path: Path) -> Finding:
         return ok(f"{in_bytes((pages - free) * size)} of {in_bytes(pages * size)} are in use")
     return info(
         f"of {in_bytes(pages * size)} only {in_bytes((pages - free) * size)} are in use",
-        "New jobs use the rest again; until then it only takes space on the disk.",
-        f"To free it, with all workers stopped: sqlite3 {path} VACUUM",
+        "New jobs use the free part again; until then it only takes space on the disk.",
+        f"To free the space, with all workers stopped: sqlite3 {path} VACUUM",
     )
 
 
 def check_times(path: Path, now: datetime) -> Finding:
-    """Check whether the clock was set back: then the store has times in the future."""
+    """Check whether the store has times in the future, because the clock was set back."""
     with opened_read_only(path) as connection:
         latest = connection.execute(LATEST).get if connection.execute(HAS_TABLES).get else None
     ahead = 0 if latest is None else int(latest) - to_instant(now, "now")
     if ahead <= AHEAD:
-        return ok("it has no times in the future")
+        return ok("the store has no times in the future")
     return warning(
         f"its newest time is {in_microseconds(ahead)} ahead of the clock",
         "The clock was set back, or was wrong when this was written. Jobs that were submitted then are due too "
@@ -171,15 +176,15 @@ def check_times(path: Path, now: datetime) -> Finding:
 
 
 def why_not_open(path: Path) -> str | None:
-    """Return why the engine must not be opened, because it would change the file or fail; None if it may be."""
+    """Return why the engine must not open the file: it would change the file, or fail. None if it may."""
     try:
         if stat_or_none(path) is None:
             return "there is no file"
         with opened_read_only(path) as connection:
             if not check(connection, str(path)):
-                return "opening it would bring its schema up to date"
+                return "opening the file would migrate its schema"
         if not os.access(path, os.W_OK):
             return f"user {os.geteuid()} may not write to it"
-        return None if _has_log(path) else "opening it would change its journal mode"
+        return None if _has_log(path) else "opening the file would change its journal mode"
     except (MainspringError, OSError):  # the checks above report the cause
         return "it cannot be read"

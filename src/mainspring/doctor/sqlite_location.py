@@ -56,7 +56,7 @@ def check_file_system(folder: Path, mounts: str | None) -> Finding:
         return info(
             f"this system does not say which file system {folder} is on",
             "SQLite needs a local file system: on a network share its locks and its log do not work.",
-            "Make sure that it is a local disk.",
+            "Make sure that the folder is on a local disk.",
         )
     if kind in NETWORK:
         return error(
@@ -81,7 +81,7 @@ def check_file_system(folder: Path, mounts: str | None) -> Finding:
 
 
 SYNCS = 11
-MAX_SECONDS = 0.5  # seconds after which no further fsync is measured
+MAX_SECONDS = 0.5  # after this many seconds no further fsync is measured
 TOO_QUICK = 20e-6
 TOO_SLOW = 50e-3
 PAGE = 4_096
@@ -91,7 +91,7 @@ FEW_INODES = 1_000
 
 
 def check_permissions(path: Path) -> Iterator[Finding]:
-    """Check who may write to a store, its write-ahead log, and the locks and pipes of its workers."""
+    """Check which users may write to the store, to its write-ahead log, and to the files of its workers."""
     me = os.geteuid()
     beside = _owners_of_existing(path.with_name(path.name + ending) for ending in ("", "-wal", "-shm", "-workers"))
     locked = [found for found in (path.parent, *beside) if not _may_write(found)]
@@ -122,7 +122,7 @@ def check_permissions(path: Path) -> Iterator[Finding]:
 
 
 def _owners_of_existing(paths: Iterable[Path]) -> dict[Path, int]:
-    """Return the owners of the files that exist; a worker that ends may remove its files at any time."""
+    """Return the owner of each file that exists. A worker that ends may remove its files at any time."""
     found: dict[Path, int] = {}
     for path in paths:
         with suppress(FileNotFoundError):
@@ -161,7 +161,7 @@ def check_disk(path: Path, free: int, inodes: int | None) -> Finding:
 
 
 def room_at(folder: Path) -> tuple[int, int | None]:
-    """Return the free bytes and the free inodes; None if the file system does not limit inodes."""
+    """Return the free bytes and the free inodes of a folder's file system; None if it does not limit inodes."""
     inodes: int | None = None
     if hasattr(os, "statvfs"):
         found = os.statvfs(folder)
@@ -170,7 +170,7 @@ def room_at(folder: Path) -> tuple[int, int | None]:
 
 
 def measure_sync(folder: Path, clock: Clock, sync: Callable[[int], None] = os.fsync) -> float:
-    """Return the median seconds of an fsync, each after a page was written to a temporary file in the folder."""
+    """Return the median time of an fsync in seconds. Each follows the write of a page to a temporary file."""
     seconds: list[float] = []
     with tempfile.TemporaryFile(dir=folder, prefix=".mainspring-doctor-", buffering=0) as file:
         while len(seconds) < SYNCS and sum(seconds) < MAX_SECONDS:

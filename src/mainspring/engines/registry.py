@@ -131,7 +131,7 @@ def unknown_store(url: str) -> EngineUnavailable:
     *most, last = examples
     return EngineUnavailable(
         engine=f"url {without_credentials(url)!r}",
-        reason="no engine is known for it",
+        reason="no engine serves this URL",
         remedy=f"use {', '.join(most)} or {last}",
     )
 

@@ -1,1 +1,1 @@
-"""Runs a worker as the main program of a process: its messages, its published health, and its signals."""
+"""Runs a worker as the main program of a process: prints messages, publishes its health, reacts to signals."""

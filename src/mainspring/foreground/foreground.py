@@ -22,13 +22,13 @@ from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.stop_signals import StopSignals
 
 NO_HANDLERS = "import the modules that have some where the application is, or with Mainspring(include=[...])"
-SWITCH_SECONDS = 0.0005  # a CPU-bound handler yields the interpreter ten times as often as by default
+SWITCH_SECONDS = 0.0005  # a handler that computes gives way to other threads ten times as often as by default
 
 logger = logging.getLogger("mainspring.worker")
 
 
 class Application(Protocol):
-    """The application that is run: a `Mainspring`."""
+    """The application whose jobs are run: a `Mainspring`."""
 
     url: str
     threads: int
@@ -54,7 +54,7 @@ class Application(Protocol):
 class Foreground:
     """Runs an application until a signal stops it.
 
-    The folder for the health file is `health_dir`, else it comes from the environment: `MAINSPRING_HEALTH_DIR` or
+    The health file is in `health_dir`, else in the folder that the environment names: `MAINSPRING_HEALTH_DIR` or
     `XDG_RUNTIME_DIR`. The environment also names the socket of systemd.
     """
 
@@ -74,7 +74,7 @@ class Foreground:
         self._clock = clock or SystemClock()
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT. A second signal stops at once and hands running jobs back: none is lost."""
+        """Run jobs until SIGTERM or SIGINT. A second signal stops at once and hands running jobs back."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
                 "app.run() listens for signals, which only the main thread can; "
@@ -85,13 +85,14 @@ class Foreground:
         try:
             with StopSignals() as signals:
                 self._app.load_handlers()
-                self._output.show_banner(Banner.of(self._app))  # before the worker starts: handlers may print, too
+                # before the worker starts, because handlers may print, too
+                self._output.show_banner(Banner.of(self._app))
                 if not self._app.registry.all():
-                    logger.warning("there are no handlers, so no jobs will run: %s", NO_HANDLERS)
+                    logger.warning("the application has no handlers, so no jobs will run: %s", NO_HANDLERS)
                 with self._published(), self._app.running():
                     self._output.show_ready(self._app.threads, self._schedules())
                     signals.wait()
-                    self._app.manager().stop_taking()  # before the message that says so
+                    self._app.manager().stop_taking()  # before the message that the worker is ready
                     self._output.show_stopping()
                     signals.call_on_next(self._app.manager().hurry)
                 self._output.show_stopped()
@@ -108,7 +109,7 @@ class Foreground:
         return publisher
 
     def _schedules(self) -> list[NextFiring]:
-        """Return the schedules of the handlers of this application; the worker has stored them by now."""
+        """Return the schedules of this application's handlers. The worker has stored them by now."""
         try:
             found = [schedule for schedule in self._app.schedules.list() if schedule.type in self._app.registry]
         except EngineUnavailable as error:  # the worker continues, as it would if the store failed later

@@ -25,7 +25,7 @@ import msgspec
 
 from mainspring.worker_health import WorkerHealth
 
-ENDED_STATES = "ZX"  # states of a process that has ended, but whose parent has not waited for it
+ENDED_STATES = "ZX"  # states of a process that has ended, but was not reaped by its parent
 
 
 def process_start(pid: int) -> str | None:
@@ -58,11 +58,11 @@ PRIVATE_MODE = 0o700
 
 
 class FolderUnsafe(OSError):
-    """The folder belongs to another user, or other users have access to it."""
+    """Raised if the folder of health files belongs to another user, or if other users have access to it."""
 
 
 def choose_folder(given: str | None, environment: Mapping[str, str]) -> Path:
-    """Return the folder: below `given`, else the place in the environment, else that for temporary files."""
+    """Return the folder for health files: in `given`, else as the environment says, else for temporary files."""
     place = (
         given or environment.get(FOLDER_VARIABLE) or environment.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     )
@@ -71,7 +71,7 @@ def choose_folder(given: str | None, environment: Mapping[str, str]) -> Path:
 
 @contextmanager
 def opened_folder(folder: Path, *, create: bool = False) -> Iterator[int]:
-    """Open the folder and yield its descriptor; with `create`, create it first.
+    """Open the folder of health files and yield its descriptor. With `create`, create it first.
 
     Raise `OSError` if there is no such folder, `FolderUnsafe` if it is not private to this user.
     """
@@ -95,15 +95,15 @@ def _require_private(found: os.stat_result, folder: Path) -> None:
 
 SUFFIX = ".worker.json"
 MAX_BYTES = 65_536
-_numbers = count(1)  # numbers the workers of this process
+_numbers = count(1)  # the number of the next worker of this process
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Identifies a worker."""
+    """Identifies one worker: its process, its store and its number in the process."""
 
     pid: int
     start: str | None
-    """The start time of its process in the kernel's clock ticks; None if the system does not provide it."""
+    """The start time of the worker's process in the kernel's clock ticks; None if it is unknown."""
     number: int
     engine: str
     store: str
@@ -124,7 +124,7 @@ class HealthRecord(msgspec.Struct, frozen=True):
 
     @property
     def is_stale(self) -> bool:
-        """Whether its process has ended without removing the file."""
+        """Whether the worker's process has ended without removing the file."""
         return process_start(self.worker.pid) != self.worker.start
 
 
@@ -140,7 +140,7 @@ class HealthFile:
         self._name = f"{identity.pid}-{identity.number}{SUFFIX}"
 
     def write(self, health: WorkerHealth) -> None:
-        """Replace the content of the file atomically."""
+        """Replace the content of the health file in one step: a reader sees the old or the new content."""
         data = msgspec.json.encode(HealthRecord(self.identity, health))
         draft = f".{self._name}.new"
         with opened_folder(self.folder, create=True) as folder:
@@ -150,7 +150,7 @@ class HealthFile:
             os.replace(draft, self._name, src_dir_fd=folder, dst_dir_fd=folder)
 
     def remove(self) -> None:
-        """Remove the file."""
+        """Remove the health file."""
         with suppress(OSError), opened_folder(self.folder) as folder:
             os.unlink(self._name, dir_fd=folder)
 
@@ -165,7 +165,7 @@ def read_health_files(folder: Path) -> list[HealthRecord]:
 
 
 def remove_stale_files(folder: Path) -> None:
-    """Remove the files of killed workers; a worker calls it when it starts in their place."""
+    """Remove the health files of killed workers. A worker calls it when it starts."""
     with suppress(FileNotFoundError), opened_folder(folder) as descriptor:
         for name, record in _read_all(descriptor):
             if record.is_stale:
@@ -176,7 +176,8 @@ def remove_stale_files(folder: Path) -> None:
 def _read_all(folder: int) -> Iterator[tuple[str, HealthRecord]]:
     for name in sorted(os.listdir(folder)):
         if name.endswith(SUFFIX) and not name.startswith("."):
-            with suppress(OSError, msgspec.MsgspecError):  # removed meanwhile, or not a health file
+            # the file was removed meanwhile, or is not a health file
+            with suppress(OSError, msgspec.MsgspecError):
                 yield name, _read(name, folder)
 
 

@@ -1,11 +1,11 @@
-"""Publishes the health of a worker: into its file, and to systemd.
+"""Publishes the health of a worker, in its health file and to systemd.
 
-The health comes from the control sequence, which must not wait for a disk. So a thread writes it. The thread
-writes only the health that it is given: if the control sequence hangs, the published health grows old.
+The health comes from the control layer, which must not wait for a disk. So a separate thread writes it. This
+thread writes only the health that it is given: if the control layer hangs, the published health grows old.
 
 A service of `Type=notify` sends datagrams to the socket that systemd names: `READY=1` when the worker fetches
-jobs, `STOPPING=1` at the first signal, `STATUS=` for people, and `WATCHDOG=1` as long as the control sequence
-runs, if the unit has `WatchdogSec=`.
+jobs, `STOPPING=1` at the first signal, `STATUS=` for people, and `WATCHDOG=1` as long as the control layer runs,
+if the unit has `WatchdogSec=`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger("mainspring.worker")
 
 
 class SystemdNotifier:
-    """Sends the health of a worker to systemd; without an address it sends nothing."""
+    """Sends the health of a worker to systemd. Without an address it sends nothing."""
 
     def __init__(self, address: str | None, *, has_watchdog: bool = False) -> None:
         self._address = address
@@ -41,7 +41,7 @@ class SystemdNotifier:
         return cls(environment.get("NOTIFY_SOCKET") or None, has_watchdog=has_watchdog)
 
     def notify(self, health: WorkerHealth) -> None:
-        """Send what has changed and, if there is a watchdog, that the worker is alive."""
+        """Send the changes of the worker's state and, if there is a watchdog, that the worker is alive."""
         lines = []
         if health.state is not WorkerState.STARTING:
             lines += self._once("READY=1")
@@ -76,22 +76,22 @@ class SystemdNotifier:
 
 
 def _status(health: WorkerHealth) -> str:
-    """Return the state of a worker and its problem as one line; without counts, so that it changes rarely."""
+    """Return the state of a worker and its problem as one line, without counts, so that it rarely changes."""
     problem = health.trouble or health.stall
     return str(health.state) if problem is None else f"{health.state}, but {problem}".replace("\n", " ")
 
 
-STOP_TIMEOUT_SECONDS = 2.0  # to end the thread, even if the disk hangs
+STOP_TIMEOUT_SECONDS = 2.0  # seconds to wait for the thread, even if the disk hangs
 
 
 class HealthPublisher:
-    """Publishes the health that `publish` gets, for the duration of the `with` block."""
+    """Publishes the health that `publish` is given, until the end of the `with` block."""
 
     def __init__(self, file: HealthFile, systemd: SystemdNotifier) -> None:
         self._file = file
         self._systemd = systemd
         self._thread = Thread(target=self._publish_all, name="mainspring-health", daemon=True)
-        self._changed = Condition()  # guards the attributes below
+        self._changed = Condition()  # guards the following attributes
         self._latest: WorkerHealth | None = None
         self._is_closed = False
         self._has_failed = False
@@ -109,7 +109,7 @@ class HealthPublisher:
         self._thread.join(STOP_TIMEOUT_SECONDS)
 
     def publish(self, health: WorkerHealth) -> None:
-        """Publish the health soon; it replaces one that is not published yet."""
+        """Publish the health soon. It replaces an earlier one that is not published yet."""
         with self._changed:
             self._latest = health
             self._changed.notify()
@@ -136,7 +136,7 @@ class HealthPublisher:
             self._file.write(health)
         except OSError as error:
             self._warn(error)
-        self._systemd.notify(health)  # last: a probe that systemd starts after READY=1 finds the file
+        self._systemd.notify(health)  # last, so that a probe that systemd starts after READY=1 finds the file
 
     def _warn(self, error: OSError) -> None:
         if not self._has_failed:

@@ -1,4 +1,4 @@
-"""Output of a worker in the foreground: a banner with its store, handlers and slots, its schedules, its end."""
+"""The output of a worker in the foreground: a banner with store, handlers and slots, the schedules, the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mainspring.foreground.foreground import Application
 
 
-MAX_SCHEDULES = 20  # further schedules are only counted
+MAX_SCHEDULES = 20  # how many schedules are listed; the others are only counted
 STOPPING = "stopping: no new jobs; those that run may finish (once more to hand them back at once)"
 
 
@@ -22,16 +22,16 @@ class RunOutput(Protocol):
     """Shows the start, the readiness and the end of a worker in the foreground."""
 
     def show_banner(self, banner: Banner) -> None:
-        """Show the banner: the store is open, no job has been claimed yet."""
+        """Show the banner. The store is open, and no job has been claimed yet."""
 
     def show_ready(self, threads: int, schedules: Sequence[NextFiring]) -> None:
-        """Show that the worker claims jobs, and the next dates of schedules."""
+        """Show that the worker claims jobs, and the next occurrences of schedules."""
 
     def show_stopping(self) -> None:
-        """Show that the first signal has arrived."""
+        """Show that the first signal has arrived and the worker stops."""
 
     def show_stopped(self) -> None:
-        """Show the end: every job was settled or handed back."""
+        """Show that the worker has stopped: every job was settled or handed back."""
 
 
 class PlainRunOutput:
@@ -60,7 +60,7 @@ class PlainRunOutput:
 
 
 def next_date_of(schedule: NextFiring) -> str:
-    """Return the next date of a schedule as text."""
+    """Return the next occurrence of a schedule as text."""
     return "never (paused or over)" if schedule.next_due is None else f"{schedule.next_due:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -71,7 +71,7 @@ def _print(line: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NextFiring:
-    """A schedule and its next date; None if it is paused or has ended."""
+    """A schedule and its next occurrence; None if it is paused or has ended."""
 
     name: str
     next_due: datetime | None
@@ -79,10 +79,10 @@ class NextFiring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Banner:
-    """The facts that a worker reports when it starts, independent of their format."""
+    """The facts that a worker shows when it starts."""
 
     engine: str
-    """The engine with the absolute path or the servers; never a password."""
+    """The description of the store, with the absolute path or the servers, never with a password."""
     version: str
     pid: int
     handlers: tuple[tuple[str, str], ...]
@@ -96,7 +96,7 @@ class Banner:
 
     @classmethod
     def of(cls, app: Application) -> Banner:
-        """Collect the facts of an application; this opens the store."""
+        """Collect the facts of an application, which opens the store."""
         handlers = app.registry.all()
         return cls(
             engine=app.manager().engine.description,

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from mainspring.engines.nats.migration import MigrationCheckpoint
     from mainspring.engines.sqlite.export import MoveRecord
 
-PAGE = 1_000  # jobs
-LAST_PLACE = 2**62  # after all jobs
+PAGE = 1_000  # how many jobs are read at once
+LAST_PLACE = 2**62  # a place after all jobs
 
 
 class Migrator:
-    """Moves the jobs of one file. `url` names the target for display, without a password."""
+    """Moves the jobs of one file to another store. `url` names the target for display, without a password."""
 
     def __init__(self, source: SqliteExport, target: NatsEngine, url: str) -> None:
         self._source = source
@@ -46,14 +46,14 @@ class Migrator:
         self._url = url
         self._id = ""
         self.done_before = 0
-        """How many jobs had arrived when this run began."""
+        """How many jobs had arrived at the target before this run."""
         self.is_complete = False
-        """Whether the move was complete when this run began."""
+        """Whether the migration was complete before this run."""
         self.deviations: list[MigrationDifference] = []
         """The jobs, settings and schedules on the target that differ from the file."""
 
     def begin(self) -> None:
-        """Mark the file and write the checkpoint; or find both, and resume."""
+        """Mark the file and write the checkpoint to the target. If both exist, resume the migration."""
         move = self._source.move()
         if move is None:
             self._require_room()
@@ -78,7 +78,8 @@ class Migrator:
             )
         if checkpoint is None and (move.has_receipt or move.target != self._url):
             raise wrong_target(self._source, move, self._url)
-        if checkpoint is not None and checkpoint.stage is MigrationStage.IN_REVIEW:  # after an abandoned undo
+        # this can happen after an undo that was abandoned
+        if checkpoint is not None and checkpoint.stage is MigrationStage.IN_REVIEW:
             self._checkpoints.set_stage(move.id, MigrationStage.COMPLETE, after=[MigrationStage.IN_REVIEW])
         checkpoint = self._checkpoints.begin(move.id, source_name(self._source), last=move.last)
         if not move.has_receipt:
@@ -86,7 +87,7 @@ class Migrator:
         return checkpoint
 
     def _require_room(self) -> None:
-        """Refuse a job that is too large for a message, before anything is changed."""
+        """Raise an error if a job is too large for a message of the target, before anything is changed."""
         largest = self._source.largest_job()
         if largest is not None and largest[1] > self._job_importer.max_job_bytes:
             raise LimitExceeded(
@@ -108,7 +109,7 @@ class Migrator:
     # -- step by step
 
     def copying(self) -> Iterator[int]:
-        """Copy everything that is not on the target yet; yield the number of jobs after each batch."""
+        """Copy everything that the target does not have yet; after each batch, yield the number of copied jobs."""
         self._clear_leftovers()
         checkpoint = self._checkpoints.require(self._target.components.transactions.begin(), self._id)
         if not checkpoint.has_settings:
@@ -116,20 +117,21 @@ class Migrator:
             self._target.arrange(self._settings_importer.arrangements(settings))
             self._settings_importer.finish_settings(self._id, settings)
         for jobs in pages(self._source, checkpoint.position, LAST_PLACE):
-            self._require_no_workers()  # again: a replica that lags behind may have hidden a worker
+            # checked again, because a replica that lags behind may have hidden a worker
+            self._require_no_workers()
             self._job_importer.store(self._id, jobs)
             yield len(jobs)
         self._settings_importer.store_schedules(self._id, self._source.schedules())
 
     def _clear_leftovers(self) -> None:
-        """Delete what an abandoned move of this file left on the target: some of its jobs may have run since."""
+        """Delete the jobs that an abandoned migration of this file left on the target: some may have run since."""
         for checkpoint in self._checkpoints.find_open(source_name(self._source)):
             if checkpoint.id != self._id:
                 for _ in delete_moved(self._target, checkpoint.id, checkpoint.stage):
                     pass
 
     def verifying(self) -> Iterator[int]:
-        """Read everything back, and compare it with the file; yield the number of jobs after each batch."""
+        """Compare everything on the target with the file; after each batch, yield the number of compared jobs."""
         self.deviations = self._settings_importer.compare_settings(self._source.settings())
         for jobs in pages(self._source, 0, LAST_PLACE):
             self.deviations += self._job_importer.compare(self._id, jobs)
@@ -137,10 +139,10 @@ class Migrator:
         self.deviations += self._settings_importer.compare_schedules(self._id, self._source.schedules())
         checkpoint = self._checkpoints.find(self._id)
         if checkpoint is not None and checkpoint.stage is MigrationStage.COMPLETE:
-            self.deviations.clear()  # another migrator was faster, so workers may have started
+            self.deviations.clear()  # another process has finished the migration, so workers may have started
 
     def finish(self) -> None:
-        """Allow workers to enroll on the target, and store in the file where its jobs are."""
+        """Allow workers to register on the target, and store in the file where its jobs are now."""
         move = self._source.move()
         if move is None or move.id != self._id:
             raise EngineUnavailable(
@@ -163,23 +165,23 @@ def pages(source: SqliteExport, after: int, until: int) -> Iterator[list[Migrate
 
 
 def wrong_target(source: SqliteExport, move: MoveRecord, url: str) -> EngineUnavailable:
-    """Return the error for a target that has no checkpoint of a move."""
+    """Return the error for a target that does not have the checkpoint of this migration."""
     return EngineUnavailable(
         engine=source.description,
-        reason=f"its jobs are moving to {move.target}, and {url} has no receipt of that",
+        reason=f"its jobs are moving to {move.target}, and {url} has no record of that",
         remedy=f"name {move.target}; if that is gone for good, --undo --force lets the file be used again",
     )
 
 
 def source_name(source: SqliteExport) -> str:
-    """Return the name of a file that tells it from the files of other machines."""
+    """Return a name of the file that differs from those of files on other machines."""
     return f"{source.description} on {platform.node()}"
 
 
 def delete_moved(target: NatsEngine, move_id: str, stage: MigrationStage) -> Iterator[int]:
-    """Delete what a move at this stage has stored on the target, its checkpoint last.
+    """Delete the jobs and schedules that a migration has stored on the target, and its checkpoint last.
 
-    Yield the number of jobs after each batch.
+    After each batch, yield the number of deleted jobs.
     """
     checkpoints = target.components.checkpoints
     checkpoints.set_stage(move_id, MigrationStage.UNDOING, after=[stage])

@@ -1,4 +1,4 @@
-"""Plans a move: counts what it would copy and what it would leave behind, without changing anything."""
+"""Plans a migration: counts the jobs that it would copy and leave behind, without changing anything."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from mainspring.jobs.status import JobStatus
 
 
 class MigrationPlan(Struct, frozen=True):
-    """The counts of a planned move."""
+    """The counts of a planned migration."""
 
     pending: int
     running: int
-    """Jobs of dead workers, or of live ones: they become PENDING before the move."""
+    """The number of RUNNING jobs. They become PENDING before the migration."""
     dead_letters: int
     schedules: int
     paused_queues: int
     limits: int
     left_behind: int
-    """COMPLETED and CANCELED jobs."""
+    """The number of COMPLETED and CANCELED jobs, which are not copied."""
     workers: tuple[str, ...]
-    """The live workers of the source, which have to be stopped."""
+    """The names of the live workers of the source, which must be stopped."""
 
     @property
     def jobs(self) -> int:
-        """How many jobs are copied."""
+        """How many jobs would be copied."""
         return self.pending + self.dead_letters
 
 
 def plan_migration(source: SqliteExport) -> MigrationPlan:
-    """Count what a move would copy and leave behind."""
+    """Count the jobs that a migration would copy and leave behind."""
     counts = source.counts()
     settings = source.settings()
     return MigrationPlan(

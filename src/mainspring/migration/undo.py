@@ -1,4 +1,4 @@
-"""Undoes a move, as long as no worker has changed the moved jobs: the file is used again as it was.
+"""Undoes a migration, as long as no worker has changed the moved jobs: the file can be used again as it was.
 
 First, it compares everything on the target with the file. Only if nothing has changed, it deletes the moved jobs
 on the target and the mark in the file. Jobs that were submitted to the target stay there, and so do limits and
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class MigrationUndo:
-    """Undoes the move of one file."""
+    """Undoes the migration of one file."""
 
     def __init__(self, source: SqliteExport, target: NatsEngine, url: str) -> None:
         self._source = source
@@ -33,13 +33,13 @@ class MigrationUndo:
         self._url = url
 
     def total(self) -> int:
-        """Return how many jobs have arrived: each of them is compared once and deleted once."""
+        """Return how many jobs have arrived at the target. The undo compares and deletes each of them."""
         move = self._source.move()
         checkpoint = None if move is None else self._checkpoints.find(move.id)
         return 0 if checkpoint is None else self._source.count_jobs_until(checkpoint.position)
 
     def run(self) -> Generator[int]:
-        """Undo the move; yield the number of jobs after each batch."""
+        """Undo the migration; after each batch, yield the number of processed jobs."""
         move = self._source.move()
         if move is None:
             yield from self._delete_leftovers()
@@ -50,12 +50,12 @@ class MigrationUndo:
         if checkpoint is not None:
             if checkpoint.stage is not MigrationStage.UNDOING:
                 yield from self._review(move, checkpoint)
-            self._source.record_undo()  # first: without the checkpoint, only the file records the undo
+            self._source.record_undo()  # first, because without the checkpoint only the file records the undo
             yield from delete_moved(self._target, checkpoint.id, MigrationStage.UNDOING)
         self._source.unmark()
 
     def _delete_leftovers(self) -> Iterator[int]:
-        """Delete what abandoned moves left on the target: they were given up without access to it."""
+        """Delete jobs that abandoned migrations of this file left on the target."""
         abandoned = self._checkpoints.find_open(source_name(self._source))
         if not abandoned:
             require_move(self._source)
@@ -63,9 +63,10 @@ class MigrationUndo:
             yield from delete_moved(self._target, checkpoint.id, checkpoint.stage)
 
     def _review(self, move: MoveRecord, checkpoint: MigrationCheckpoint) -> Iterator[int]:
-        """Refuse to undo a move whose jobs were run or changed; no worker enrolls during the comparison.
+        """Refuse to undo a migration whose jobs were run or changed. No worker can register during the comparison.
 
-        If a migrator finishes the move meanwhile, workers may enroll, and it cannot be undone any more.
+        If another process finishes the migration meanwhile, workers may register, and it cannot be undone any
+        more.
         """
         stage = checkpoint.stage
         if stage is MigrationStage.COMPLETE:
@@ -104,7 +105,7 @@ class MigrationUndo:
 
 
 def require_move(source: SqliteExport) -> MoveRecord:
-    """Return the move of a file; raise `EngineUnavailable` if there is none."""
+    """Return the record of a file's migration; raise `EngineUnavailable` if there is none."""
     move = source.move()
     if move is None:
         raise EngineUnavailable(

@@ -1,7 +1,7 @@
 """A runner with an event loop on its own thread: callables run in order, coroutines run concurrently.
 
-Coroutines start in the order in which they were posted. A running coroutine counts as active; when it ends, it
-is counted and its exception is reported, exactly as for a callable.
+Coroutines start in the order in which they were posted. A running coroutine counts as active. When it ends, the
+runner counts it and reports its exception, as for a callable.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from mainspring.runners.worker import RAISED, WorkerThread, current_worker
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
 
-SLICE = 64  # callables that run before the loop polls its sockets again
+SLICE = 64  # how many callables run before the loop polls its sockets again
 JOIN_SECONDS = 1.0
 
 
 class LoopWorker(WorkerThread):
-    """The worker of an event loop's thread."""
+    """The state of the thread on which an event loop runs."""
 
     __slots__ = ("_coroutines", "_loop", "_start_coroutine")
 
@@ -53,7 +53,7 @@ class LoopWorker(WorkerThread):
         self._start_coroutine = adopt
 
     def current_runner(self) -> TaskRunner:
-        return self.home  # also between two steps of a coroutine
+        return self.home  # also read between two steps of a coroutine
 
     def describe_task(self) -> str:
         current = asyncio.current_task(self._loop) if self.task is None else None
@@ -81,7 +81,7 @@ class LoopWorker(WorkerThread):
 
 
 class AsyncioRunner(TaskRunner):
-    """A runner with an event loop on a thread of its own. Make one with `pool.asyncio()`."""
+    """A runner with an event loop on a thread of its own. `pool.asyncio()` makes one."""
 
     def __init__(
         self,
@@ -96,11 +96,12 @@ class AsyncioRunner(TaskRunner):
         self.loop = asyncio.new_event_loop()
         self._tasks: deque[Task] = deque()
         self._append = self._tasks.append
-        self._tokens: list[None] = [None]  # taken while a drain is scheduled or runs
+        self._tokens: list[None] = [None]  # taken while a drain, which runs queued callables, is scheduled or runs
         self._wakeable = self._tokens
         self._idle_condition = IdleCondition(services.clock)
-        self._context = Context()  # of the drain, so that it does not run in that of the posting thread
-        # Each running coroutine, with a stand-in worker, because it occupies no thread.
+        # the context of a drain, so that it does not run in the context of the posting thread
+        self._context = Context()
+        # Each running coroutine with a worker object of its own, because it occupies no thread.
         self._coroutines: dict[asyncio.Task[object], WorkerThread] = {}
         self._worker = LoopWorker(self, self.loop, self._start_coroutine, self._coroutines)
         self._has_stopped = False
@@ -116,7 +117,7 @@ class AsyncioRunner(TaskRunner):
             try:
                 self.loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
-                continue  # a coroutine raised it: asyncio re-raises it here, and it has been reported
+                continue  # a coroutine raised it: it has been reported, and asyncio raises it here again
         self.loop.run_until_complete(self._cancel_coroutines())
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
@@ -142,7 +143,7 @@ class AsyncioRunner(TaskRunner):
         self.loop.call_soon(self._drain, context=self._context)
 
     def _start_coroutine(self, task: Task, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Run the coroutine that a task has returned as a part of that task."""
+        """Run the coroutine that a task has returned, as a part of that task."""
         stand_in = WorkerThread(None, self, is_stand_in=True)
         stand_in.task = kept = task.copy_for_coroutine()
         running = self.loop.create_task(coroutine, name=kept.name, context=kept.context or Context())
@@ -175,7 +176,7 @@ class AsyncioRunner(TaskRunner):
             return
         try:
             self.loop.call_soon_threadsafe(self._drain, context=self._context)
-        except RuntimeError:  # the loop is closed; the post itself detects that
+        except RuntimeError:  # the loop is closed; the post itself raises the error
             self._tokens.append(None)
 
     def _waiting(self) -> int:
@@ -210,7 +211,7 @@ class AsyncioRunner(TaskRunner):
         return all(is_resting(worker) for worker in self._coroutines.copy().values()) and self.totals() == before
 
     def activity(self) -> object:
-        """Return a value that changes whenever a task of the loop has ended."""
+        """Return a value that changes whenever a task of this runner has ended."""
         return self.totals()
 
     def runs_tasks_in_current_sequence(self) -> bool:
@@ -220,7 +221,7 @@ class AsyncioRunner(TaskRunner):
         return int(self._thread.is_alive())
 
     def is_over(self) -> bool:
-        """Return whether the runner has been closed and its thread has ended."""
+        """Return whether the runner is closed and its thread has ended."""
         return self.is_closed and not self._thread.is_alive()
 
     def _make_barrier(self, idle_condition: IdleCondition, priority: int) -> FlushBarrier:
@@ -243,12 +244,12 @@ class AsyncioRunner(TaskRunner):
 
     def _stop(self) -> None:
         if self._tasks:
-            self.loop.call_soon(self._stop)  # BLOCK tasks behind one that called shutdown: they must run
+            self.loop.call_soon(self._stop)  # BLOCK tasks behind a task that called shutdown must still run
             return
         self._has_stopped = True
         self.loop.stop()
 
-    # -- a coroutine function is typed by the result of its coroutine
+    # -- typed overloads: a coroutine function has the type of its coroutine's result
 
     @overload
     def submit(

@@ -1,9 +1,9 @@
-"""Flushing: waiting until all tasks that a runner had at one moment have ended.
+"""Flushing: waits until all tasks that a runner had at one moment have ended.
 
 A task that was posted before that moment is in a queue, or a worker has taken but not started it, or it runs, or
 it has ended: checking in this order misses none. A barrier is a marker in a queue: once a worker has popped it,
-workers have taken everything posted before it. The queue and the counters treat a barrier as a claimed task: it
-is not counted, not dropped and not run.
+workers have taken everything posted before it. The queue and the counters treat a barrier as a claimed task: it is
+not counted, not dropped and not run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class FlushBarrier(TracedTask):
-    """A marker in a queue. A worker that pops it stores the running tasks in it and notifies `idle_condition`."""
+    """A marker in a queue of tasks.
+
+    The worker that pops it stores the running tasks in it and wakes the waiter.
+    """
 
     __slots__ = ("_idle_condition", "_list_running", "is_passed", "running")
 
@@ -52,7 +55,7 @@ class FlushBarrier(TracedTask):
 
 
 class WorkerSnapshot(NamedTuple):
-    """A snapshot of a worker between two tasks, with the state of its counters."""
+    """The counters of a worker at one moment, to find out later whether its task of that moment has ended."""
 
     worker: WorkerThread
     wakes: int
@@ -63,13 +66,13 @@ class WorkerSnapshot(NamedTuple):
         return cls(worker, worker.wakes, worker.completed + worker.failed)
 
     def has_passed(self) -> bool:
-        """Return whether the worker has ended the task that it may have taken, or had taken none."""
+        """Return whether the task that the worker had at that moment, if any, has ended."""
         worker = self.worker
         return worker.parked or worker.wakes != self.wakes or worker.completed + worker.failed != self.ended
 
 
 class EarlierTasks:
-    """The tasks that were posted to a runner before this object was created."""
+    """The tasks that a runner had when this object was created. `flush` waits for them."""
 
     def __init__(self, runner: TaskRunner) -> None:
         self._tasks = runner.all_queued_tasks()
@@ -80,14 +83,14 @@ class EarlierTasks:
         self._coroutines = [(worker, task) for worker, task in running if worker.is_stand_in]
 
     def include(self, barriers: list[FlushBarrier]) -> None:
-        """Add the coroutines that were running when the barriers were popped: their tasks had returned before."""
+        """Add the coroutines that were running when a worker popped the barriers. Their tasks had returned."""
         self._coroutines += [pair for barrier in barriers for pair in barrier.running if pair[0].is_stand_in]
 
     def have_tasks_ended(self) -> bool:
         """Return whether all tasks that run on threads have ended."""
         tasks = self._tasks
         while tasks and tasks[-1].function is None:
-            tasks.pop()  # so that all calls together go through a long list once
+            tasks.pop()  # drops ended tasks, so that all calls together go through a long list once
         return not tasks and all(snapshot.has_passed() for snapshot in self._snapshots)
 
     def have_coroutines_ended(self, runner: TaskRunner) -> bool:

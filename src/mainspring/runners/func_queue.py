@@ -1,7 +1,7 @@
 """A queue that passes its items to a handler, on the threads of a pool.
 
-The queue has no thread of its own. Dispatching an item to an idle queue posts a drain, a task that calls the
-handler, to the pool. A drain that finds no more items ends.
+The queue has no thread of its own. When an item arrives at an idle queue, the queue posts a drain to the pool: a
+task that calls the handler for each item. A drain ends when it finds no more items.
 
 Invariants
 - There is one token for each drain that may run. Taking it is one atomic step. A drain returns its token before it
@@ -30,7 +30,7 @@ from mainspring.runners.worker import current_worker
 
 T = TypeVar("T")
 
-SLICE = 64  # items that a drain handles before it yields to other tasks of the pool
+SLICE = 64  # how many items a drain handles before it lets other tasks of the pool run
 
 
 class FuncQueue(Generic[T]):
@@ -141,13 +141,13 @@ class FuncQueue(Generic[T]):
                 raise
 
     def withdraw_all(self) -> list[T]:
-        """Remove and return every item that has not reached the handler."""
+        """Remove and return every item that the handler has not got yet."""
         items: list[T] = []
         while len(self._cells):
             try:
                 items.append(self._pop().pop())
             except (IndexError, QueueEmpty):
-                continue  # a drain has taken it
+                continue  # a drain has taken the item
         if self._idle_condition.waiters:
             self._idle_condition.announce()
         return items
@@ -179,7 +179,7 @@ class FuncQueue(Generic[T]):
                 raise
 
     def _withdraw(self, cell: list[T]) -> bool:
-        """Take an item back; return False if a drain has claimed it, which then handles it."""
+        """Take an item back; return False if a drain has claimed it and will handle it."""
         try:
             cell.pop()
         except IndexError:
@@ -209,14 +209,14 @@ class FuncQueue(Generic[T]):
             try:
                 items.append(self._pop().pop())
             except (IndexError, QueueEmpty):
-                continue  # withdrawn by its dispatch, or taken by another drain
+                continue  # its dispatch has withdrawn the item, or another drain has taken it
         if items:
             self._handle(items)
 
     def _handle(self, item_or_batch: T | list[T]) -> None:
         try:
             self._handler(item_or_batch)
-        except BaseException as error:  # one bad item must not stop the queue
+        except BaseException as error:  # an exception of the handler must not stop the queue
             self._pool.services.report(
                 TaskFailure(
                     error=error,
@@ -228,7 +228,7 @@ class FuncQueue(Generic[T]):
             )
 
     def _goes_to_sleep(self) -> bool:
-        """Return the token and post another drain if items are left; False if this drain must continue itself."""
+        """Return the token, and post another drain if items are left. Return False if this drain must go on."""
         self._tokens.append(None)
         try:
             if len(self._cells):

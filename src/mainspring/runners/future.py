@@ -39,26 +39,26 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _making_condition = Lock()
-_noting_waits = RLock()  # re-entrant for finalizers
+_noting_waits = RLock()  # re-entrant, because finalizers may use it
 _DONE = (FINISHED, CANCELLED_AND_NOTIFIED, CANCELLED)
 
 
 class TaskFuture(Future[R], Wrapper):
-    """The future result of a submitted task."""
+    """The future result of a task that was submitted to a runner."""
 
-    # Initial values, stored once in the class and not in every instance.
+    # initial values are stored once in the class, not in every instance
     _state = PENDING
     _result: R | None = None
     _exception: BaseException | None = None
     _made_condition: Condition | None = None
     _cancel_coroutine: Callable[[], object] | None = None
     task: Task | None = None
-    is_awaited = False  # by a coroutine, which StopIteration cannot be raised into
+    is_awaited = False  # a coroutine awaits the future, and StopIteration cannot be raised into a coroutine
 
     def __init__(self, runner: TaskRunner, function: Callable[..., object]) -> None:
         self._runner = runner
         self._gate = [None]
-        self._function: Callable[..., object] | None = function  # for the name of the task, until it has ended
+        self._function: Callable[..., object] | None = function  # the task, for error texts, until it has ended
 
     def wrapped(self) -> Callable[..., object] | None:
         return self._function
@@ -91,7 +91,7 @@ class TaskFuture(Future[R], Wrapper):
     # -- called by the runner
 
     def execute(self, function: Callable[..., R], arguments: tuple[Any, ...]) -> object:
-        """Run the function and store its result or exception."""
+        """Run the function of the task, and store its result or exception."""
         worker = current_worker()
         if worker is None or not worker.awaits:
             self._state = RUNNING  # on a loop it may be a coroutine, which can be canceled while it runs
@@ -114,7 +114,7 @@ class TaskFuture(Future[R], Wrapper):
             coroutine.close()
             self._settle(None, coroutine_refused(function))
             return RAISED
-        self._cancel_coroutine = _nothing  # from here on it can be canceled, even before its first step
+        self._cancel_coroutine = _nothing  # from here on the coroutine can be canceled, even before its first step
         return self._await(coroutine, worker)
 
     async def _await(self, coroutine: Coroutine[Any, Any, R], worker: WorkerThread) -> object:
@@ -152,14 +152,14 @@ class TaskFuture(Future[R], Wrapper):
             else:
                 self.set_exception(error)
         except InvalidStateError:
-            pass  # canceled while its coroutine was ending: `cancel` has returned True
+            pass  # the future was canceled while its coroutine was ending: `cancel` has returned True
 
     # -- called by the user of the future
 
     def cancel(self) -> bool:
-        """Cancel the task if it has not started, or its coroutine if that still runs; return True on success."""
+        """Cancel the task if it has not started, or its running coroutine; return whether that succeeded."""
         task = self.task
-        # Referenced until the lock is released: releasing a user's objects may run their finalizers.
+        # kept until the lock is released: releasing a user's objects may run their finalizers
         _held = None if task is None else (list(task), task.function, task.context)
         with self._condition:  # so that concurrent calls of `cancel` return the same value
             if self._state in (CANCELLED, CANCELLED_AND_NOTIFIED):
@@ -179,7 +179,8 @@ class TaskFuture(Future[R], Wrapper):
     def _tell_canceled(self) -> None:
         self._function = None
         self._invoke_callbacks()  # type: ignore[attr-defined]  # private in the base class; a test checks it
-        self.set_running_or_notify_cancel()  # notifies wait() and as_completed(), as an executor does
+        # wakes wait() and as_completed() of the standard library, as an executor does
+        self.set_running_or_notify_cancel()
 
     def dropped(self) -> None:
         with self._condition:
@@ -188,7 +189,7 @@ class TaskFuture(Future[R], Wrapper):
         self._tell_canceled()
 
     def result(self, timeout: Duration | None = None) -> R:
-        """Return the result, or raise the exception of the task; see the module on waiting inside a task.
+        """Return the result of the task, or raise its exception. The module describes waiting inside a task.
 
         `timeout` is real time, whatever clock the pool has, as for every future.
         """
@@ -199,7 +200,7 @@ class TaskFuture(Future[R], Wrapper):
             self = None  # type: ignore[assignment]  # noqa: PLW0642 - the error must not reference the future
 
     def exception(self, timeout: Duration | None = None) -> BaseException | None:
-        """Return the exception of the task, or None; wait as `result` does."""
+        """Return the exception of the task, or None if it succeeded; wait as `result` does."""
         with self._waiting():
             return super().exception(_seconds(timeout))
 
@@ -226,13 +227,13 @@ class TaskFuture(Future[R], Wrapper):
             worker.waits_for = None
 
     def _waits_for_itself(self, worker: WorkerThread) -> bool:
-        """Record the runner that `worker` waits for; return whether the chain of waits leads back to `worker`."""
+        """Record that `worker` waits for this task's runner; return whether it would wait for itself."""
         runner = self._runner
         if not runner.is_exclusive:
             return False
         if worker.occupies(runner):
             return True
-        with _noting_waits:  # one at a time: of two waits that form a cycle, the second sees the first
+        with _noting_waits:  # one at a time: if two waits form a cycle, the second sees the first
             worker.waits_for = runner
             seen: set[TaskRunner] = set()
             while runner not in seen:
@@ -256,7 +257,7 @@ def _nothing() -> None:
 
 
 class RunAndReply(Wrapper, Generic[R]):
-    """A callable that runs a function, or lets the event loop await its coroutine, and posts the result."""
+    """Runs a function, or lets the event loop await its coroutine, and posts the result to another runner."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Runners with threads of their own: the base class of the pool, and the single-thread runner.
+"""Runners that own threads: the base class of the pool, and the single-thread runner.
 
 A single-thread runner runs all tasks in strict order on the same thread, for libraries that require that.
 """
@@ -84,11 +84,11 @@ class GroupRunner(TaskRunner):
         return self._group.is_idle(is_resting)
 
     def is_over(self) -> bool:
-        """Return whether the runner has been closed and its threads have ended."""
+        """Return whether the runner is closed and its threads have ended."""
         return self.is_closed and not self._group.workers()
 
     def activity(self) -> object:
-        """Return a value that changes whenever a thread has been woken."""
+        """Return a value that changes whenever one of the runner's threads was woken."""
         return [(worker, worker.wakes) for worker in self._group.workers()]
 
     def runs_tasks_in_current_sequence(self) -> bool:
@@ -111,7 +111,7 @@ class GroupRunner(TaskRunner):
 
 
 class SingleThreadRunner(GroupRunner):
-    """A runner with one thread of its own. Make one with `pool.single_thread()`."""
+    """A runner with one thread of its own. `pool.single_thread()` makes one."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from mainspring.runners.worker import current_worker
 
 
 class IdleCondition:
-    """A condition that is notified only if a thread waits."""
+    """A condition for waiting until a component is idle. It is notified only if a thread waits."""
 
     __slots__ = ("_changed", "_clock", "waiters")
 
@@ -23,10 +23,13 @@ class IdleCondition:
         self._clock = clock
         self._changed = Condition()
         self.waiters = 0
-        """The number of waiting threads; changed under the lock, read without it. `announce` does nothing at 0."""
+        """The number of waiting threads: changed under the lock, read without it.
+
+        At 0, `announce` does nothing.
+        """
 
     def announce(self) -> None:
-        """Make the waiting threads check again."""
+        """Make the waiting threads check their condition again."""
         if self.waiters:
             with self._changed:
                 self._changed.notify_all()

@@ -29,7 +29,7 @@ logger = logging.getLogger("mainspring.runners")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskEvent:
-    """An event of a task: its start, its end, its refusal, or a run that takes too long."""
+    """An event of a task that an observer receives: its start, end or refusal, or a run that takes too long."""
 
     task: str
     runner: str
@@ -46,23 +46,23 @@ class TaskObserver:
     """Base class for observers: override the methods of the events that you need."""
 
     def task_started(self, event: TaskEvent) -> None:
-        """Handle a task that is about to run."""
+        """Called before a task runs."""
 
     def task_finished(self, event: TaskEvent) -> None:
-        """Handle a task that has returned."""
+        """Called after a task has returned."""
 
     def task_failed(self, event: TaskEvent) -> None:
-        """Handle a task that has raised `event.error`."""
+        """Called after a task has raised `event.error`."""
 
     def task_rejected(self, event: TaskEvent) -> None:
-        """Handle a task that a runner has refused with `event.error`."""
+        """Called when a runner has refused a task with `event.error`."""
 
     def task_runs_long(self, event: TaskEvent) -> None:
-        """Handle a task that has been running for longer than the pool's `long_task`, and still runs."""
+        """Called when a task has run for longer than the pool's `long_task` and still runs."""
 
 
 class ObservedCall(Wrapper):
-    """A callable that tells the observer about its start and its end."""
+    """Wraps a callable and tells the observer when it starts and ends."""
 
     __slots__ = ("_function", "_services")
 
@@ -144,7 +144,7 @@ class LongTaskAlarm:
 
 
 def describe(task: Task, started: int | None = None, error: BaseException | None = None) -> TaskEvent:
-    """Return an event that describes a task whose function is not cleared yet."""
+    """Return an event that describes a task. The task must still have its function."""
     queued_at = task.queued_at
     waited = 0 if queued_at is None or started is None else started - queued_at
     return TaskEvent(

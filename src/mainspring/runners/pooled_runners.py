@@ -38,7 +38,7 @@ _SLICE = range(SLICE)
 
 
 class PooledRunner(TaskRunner):
-    """A queue of tasks that at most `limit` workers of a group serve at once."""
+    """A queue of tasks that at most `limit` workers of a thread group serve at once."""
 
     __slots__ = (
         "_append_ready",
@@ -78,7 +78,7 @@ class PooledRunner(TaskRunner):
         self._idle = scheduler.idle
         self._tokens = [None] * limit
         self._wakeable = self._tokens
-        self._has_priorities = False  # set by the first task whose priority is not USER_VISIBLE
+        self._has_priorities = False  # the first task with another priority than USER_VISIBLE sets it
         self._completed = 0
         self._failed = 0
         self._idle_condition: IdleCondition | None = None  # created when a thread waits for the first time
@@ -94,7 +94,7 @@ class PooledRunner(TaskRunner):
             self._tokens.pop()
         except IndexError:
             return
-        except BaseException:  # a signal handler raised right after the pop: the token is taken
+        except BaseException:  # a signal handler raised right after the pop, which took the token
             self._make_ready()
             raise
         self._make_ready()
@@ -117,19 +117,22 @@ class PooledRunner(TaskRunner):
 
     @property
     def runs_made(self) -> int:
-        """The number of tasks run; a change restarts the time that the ready queue measures for ageing."""
+        """The number of tasks that this runner has run.
+
+        A change restarts the ready queue's measurement for ageing.
+        """
         return self._completed + self._failed
 
     @property
     def queued_at(self) -> int:
-        """When the head task was queued; 0 without a stamp, so that the runner does not block those behind it."""
+        """When the next task was queued; 0 if unknown, so that this runner does not block others behind it."""
         try:
             return self._tasks[0].queued_at or 0
         except IndexError:
             return 0
 
     def run_on(self, worker: WorkerThread) -> None:
-        """Run a slice, or several if nothing else is ready, on a worker of the pool."""
+        """Run a slice of tasks on a worker of the pool; run further slices if nothing else is ready."""
         worker.runner = self
         worker.completed_before_slice = worker.completed
         worker.failed_before_slice = worker.failed
@@ -145,18 +148,19 @@ class PooledRunner(TaskRunner):
                         if not take().run_on(worker):
                             self.tombstone_popped()
                     if visible or urgent or background or self._group.has_requests or self._has_priorities:
-                        break  # other work is ready; if none is, go on without the ready queue
+                        break  # if no other work is ready, continue without going through the ready queue
             except IndexError:
-                pass  # the queue is empty; `run_on` of a task does not raise
+                pass  # the queue is empty; `run_on` of a task does not raise IndexError
         self._count(worker)
-        worker.runner = worker.home  # not earlier: a thread that sees no serving worker must see all tasks counted
+        # last, because a thread that sees no serving worker must see all tasks counted
+        worker.runner = worker.home
         if tasks:
             self._make_ready()
         else:
             self._go_idle()
 
     def _run_slice_by_priority(self, worker: WorkerThread) -> None:
-        """Run a slice; end it early if the next task is less urgent or the group needs the worker."""
+        """Run a slice of tasks. End it early if the next task is less urgent or the group needs the worker."""
         priority = self._head_priority()
         for _ in _SLICE:
             try:
@@ -192,7 +196,7 @@ class PooledRunner(TaskRunner):
         return max(0, len(self._tasks) - self._tombstones)
 
     def waiting(self) -> int:
-        """Return the number of tasks in the queue."""
+        """Return the number of tasks in this runner's queue."""
         return self._waiting()
 
     def is_unserved(self) -> bool:
@@ -206,7 +210,7 @@ class PooledRunner(TaskRunner):
         return list(self._tasks.copy())
 
     def is_live(self) -> bool:
-        """Return whether the queue holds an unclaimed task."""
+        """Return whether the queue has a task that can still run."""
         return any(task.is_live() for task in self._tasks.copy())
 
     def running_tasks(self) -> list[tuple[WorkerThread, Task]]:
@@ -251,13 +255,13 @@ class PooledRunner(TaskRunner):
 
 
 class SequencedRunner(PooledRunner):
-    """A runner of tasks in strict order, one at a time. Make one with `pool.sequenced()`."""
+    """A runner that runs its tasks in strict order, one at a time. `pool.sequenced()` makes one."""
 
     __slots__ = ()
 
 
 class ParallelRunner(PooledRunner):
-    """A runner of unordered tasks, at most `limit` at once. Make one with `pool.parallel()`."""
+    """A runner that runs its tasks without an order, at most `limit` at once. `pool.parallel()` makes one."""
 
     __slots__ = ()
 
@@ -266,7 +270,7 @@ class ParallelRunner(PooledRunner):
         return self._limit == 1
 
     def may_run_inline(self, worker: WorkerThread) -> bool:
-        # The inline task takes the place of the waiting one, so the limit holds.
+        # The inline task runs in place of the waiting one, so the limit holds.
         return worker.runner is self
 
     def _count(self, worker: WorkerThread) -> None:

@@ -1,6 +1,6 @@
 """Repeated tasks, at a fixed rate or with a fixed delay.
 
-The next run is armed when the previous one has ended, so runs never overlap and never pile up. At a fixed rate
+The next run is scheduled when the previous one has ended, so runs never overlap and never pile up. At a fixed rate
 they keep their phase: the next run is due at the first multiple of the interval that is in the future.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Repetition(Wrapper):
-    """The handle of a repeated task."""
+    """The handle of a repeated task, which `runner.repeat` returns."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Repetition(Wrapper):
         self._context = copy_context()
         self._origin: Origin
         self._due = 0
-        self._lock = Lock()  # guards the attributes below
+        self._lock = Lock()  # guards the following attributes
         self._is_stopped = False
         self._next: TracedTask | None = None
 
@@ -63,7 +63,7 @@ class Repetition(Wrapper):
         return self._is_stopped
 
     def stop(self) -> None:
-        """Start no further run; a run that is under way continues to its end."""
+        """Start no further run. A run in progress continues to its end."""
         with self._lock:
             self._is_stopped = True
             waiting, self._next = self._next, None
@@ -71,7 +71,7 @@ class Repetition(Wrapper):
             waiting.cancel()
 
     def begin(self, delay_ns: int, origin: Origin) -> None:
-        """Arm the first run."""
+        """Schedule the first run."""
         self._origin = origin
         self._arm(self._runner.services.clock.monotonic_ns() + delay_ns, has_place=False)
 
@@ -83,7 +83,7 @@ class Repetition(Wrapper):
             self._run,
             (),
             self._traits,
-            context=self._context.copy(),  # every run gets the context of the call of `repeat`
+            context=self._context.copy(),  # every run gets the context variables of the call of `repeat`
             has_place=has_place,
         )
         with self._lock:

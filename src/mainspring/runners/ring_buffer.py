@@ -16,21 +16,21 @@ T = TypeVar("T")
 
 
 class RingBuffer(Generic[T]):
-    """A ring buffer of `capacity` slots."""
+    """A first-in-first-out buffer with `capacity` slots, for many threads."""
 
     __slots__ = ("_count", "_head", "_lock", "_name", "_slots")
 
     def __init__(self, capacity: int, *, name: str = "ring") -> None:
         require_positive(capacity, "capacity", "items")
         self._name = name
-        self._lock = Lock()  # guards everything below
+        self._lock = Lock()  # guards the following attributes
         self._slots: list[T | None] = [None] * capacity
         self._head = 0
         self._count = 0
 
     @property
     def capacity(self) -> int:
-        """The maximum number of items."""
+        """The largest number of items."""
         return len(self._slots)
 
     def push(self, item: T) -> None:

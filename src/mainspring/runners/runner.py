@@ -81,7 +81,7 @@ class TaskRunner(TaskAcceptor):
             task.function = function
             try:
                 self._append(task)
-            finally:  # even if a signal handler raises here, the queued task must run
+            finally:  # the queued task must run, even if a signal handler raises here
                 if self._wakeable:
                     self._wake_worker()
             if not self._fast:
@@ -212,7 +212,7 @@ class TaskRunner(TaskAcceptor):
         delay: Duration | None,
         traits: TaskTraits | None,
     ) -> Task:
-        """Post on behalf of the caller in `frame`."""
+        """Post a task for the caller whose frame is `frame`."""
         if delay is None and traits is None and self._fast:
             return self._post_plain(frame.f_code, function, arguments)
         delay_ns = 0 if delay is None else to_nanoseconds(delay, "delay")
@@ -220,11 +220,14 @@ class TaskRunner(TaskAcceptor):
         return self.post_at(due, Origin.of(frame), function, arguments, traits)
 
     def run_inline(self, task: Task, worker: WorkerThread) -> bool:
-        """Run an unstarted task inside the task that waits for it, if the order allows; return whether it ran."""
+        """Run a task that has not started inside the task that waits for it, if the order allows it.
+
+        Returns whether the task ran.
+        """
         if not self.may_run_inline(worker) or (isinstance(task, TracedTask) and not task.queued):
             return False
         with self._lock:
-            self._tombstones += 1  # the queue still holds it
+            self._tombstones += 1  # the queue still holds the task
         with worker.nested(self):
             has_run = task.run_on(worker)
         if not has_run:
@@ -236,7 +239,7 @@ class TaskRunner(TaskAcceptor):
 
     @abstractmethod
     def running_tasks(self) -> list[tuple[WorkerThread, Task]]:
-        """Return the running tasks of this runner, each with its worker."""
+        """Return the running tasks of this runner, each with the worker that runs it."""
 
     @abstractmethod
     def totals(self) -> tuple[int, int]:
@@ -249,15 +252,15 @@ class TaskRunner(TaskAcceptor):
 
     @abstractmethod
     def is_quiet(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
-        """Return whether nothing is queued and `is_resting` holds for every worker that serves this runner."""
+        """Return whether nothing is queued and `is_resting` is true for every worker that serves this runner."""
 
     @abstractmethod
     def runs_tasks_in_current_sequence(self) -> bool:
-        """Return whether the caller runs as a task of this runner, in its order."""
+        """Return whether the calling code is a task of this runner, so that it runs in the runner's order."""
 
     @abstractmethod
     def _worker_count(self) -> int:
-        """Return the number of threads that may run its tasks."""
+        """Return the number of threads that may run tasks of this runner."""
 
     @abstractmethod
     def wait_until_ended(self, earlier: EarlierTasks, deadline: int | None) -> bool:
@@ -278,7 +281,7 @@ class TaskRunner(TaskAcceptor):
         return True
 
     def statistics(self) -> RunnerStatistics:
-        """Return a frozen snapshot of the counts."""
+        """Return a frozen snapshot of the runner's counts."""
         completed, failed = self.totals()
         with self._lock:
             return RunnerStatistics(
@@ -303,14 +306,15 @@ class TaskRunner(TaskAcceptor):
         """
         self._refuse_own_task("wait_idle")
         deadline = deadline_after(self.services.clock, timeout)
-        is_idle = self.services.delays.settle(timeout)  # a task that is due counts, even if the timer still has it
+        # a task that is due counts, even if the timer has not passed it on yet
+        is_idle = self.services.delays.settle(timeout)
         if not is_idle or not self.wait_quiet(WorkerThread.is_parked, deadline):
             raise TimeoutError(f"runner {self.name!r} was not idle after {timeout}: {self._describe_busy()}")
 
     def wait_quiet(
         self, is_resting: Callable[[WorkerThread], bool], deadline: int | None, clock: Clock | None = None
     ) -> bool:
-        """Wait until `is_quiet`; return False if the deadline, by `clock`, passes first."""
+        """Wait until the runner is quiet; return False if the deadline, by `clock`, passes first."""
         return self.idle_condition.wait(lambda: self.is_quiet(is_resting), deadline, clock)
 
     def flush(self, timeout: Duration | None = None) -> None:
@@ -328,7 +332,7 @@ class TaskRunner(TaskAcceptor):
         raise TimeoutError(f"runner {self.name!r} was not flushed after {timeout}: {self._describe_busy()}")
 
     def all_queued_tasks(self) -> list[Task]:
-        """Return the tasks in the queue, and in the queues of the runners that this one contains."""
+        """Return the tasks in this runner's queue, and in the queues of the runners that it contains."""
         return self.queued_tasks()
 
     def _post_barriers(self) -> list[FlushBarrier]:
@@ -338,7 +342,7 @@ class TaskRunner(TaskAcceptor):
         return FlushBarrier(self, idle_condition, priority)
 
     def post_barrier(self, idle_condition: IdleCondition, priority: int = Priority.USER_VISIBLE) -> FlushBarrier:
-        """Put a barrier into the queue; it notifies `idle_condition` when a worker pops it."""
+        """Put a barrier into the queue. The worker that pops it notifies `idle_condition`."""
         barrier = self._make_barrier(idle_condition, priority)
         with self._lock:
             self._tombstones += 1
@@ -360,7 +364,7 @@ class TaskRunner(TaskAcceptor):
         return f"{self.statistics().queued} queued, running: {running or 'nothing'}"
 
     def shutdown(self, timeout: Duration | None = None) -> ShutdownReport:
-        """Accept no more tasks, treat the present ones as their traits say, and return a report.
+        """Accept no more tasks, run or drop the queued ones as their traits say, and return a report.
 
         The runner runs the BLOCK tasks that are due, and waits for running tasks except CONTINUE tasks, for at
         most `timeout`. Tasks of the pool can post BLOCK tasks meanwhile. A call inside a task does not wait for
@@ -374,7 +378,7 @@ class TaskRunner(TaskAcceptor):
         return closing.run(deadline) if is_first else closing.wait(deadline)
 
     def runners_to_shut_down(self) -> list[TaskRunner]:
-        """Return the runners that are shut down with this one, itself first."""
+        """Return the runners that are shut down together with this one, this one first."""
         return [self]
 
 

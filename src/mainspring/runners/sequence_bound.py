@@ -1,4 +1,4 @@
-"""An object bound to a sequence: only tasks of the sequence create, use and release it."""
+"""An object that is bound to a sequence: only tasks of that sequence create, use and release it."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class SequenceBound(Generic[T]):
     def __del__(self) -> None:
         holder = self.__dict__.get("_holder")
         if holder is None:
-            return  # the constructor has failed
-        with suppress(RunnerClosed):  # then the runner is closed, and no other code can reach the object
+            return  # the constructor has failed, so there is nothing to release
+        with suppress(RunnerClosed):  # the runner is closed, so no other code can reach the object
             self._runner.post_at(None, Origin(_make.__code__, None), holder.clear, (), None, has_place=True)
 
 

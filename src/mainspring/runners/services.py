@@ -24,7 +24,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 class PoolCounters:
-    """Counts of a whole pool, which must outlive its runners."""
+    """The counts of a whole pool, which must outlive its runners."""
 
     def __init__(self) -> None:
         self._lock = RLock()  # re-entrant for signal handlers and finalizers; guards the counts
@@ -33,7 +33,7 @@ class PoolCounters:
         self.skipped = 0
 
     def add(self, *, rejected: int = 0, canceled: int = 0, skipped: int = 0) -> None:
-        """Add to the counts; negative numbers subtract."""
+        """Add to the pool's counts. Negative numbers subtract."""
         with self._lock:
             self.rejected += rejected
             self.canceled += canceled
@@ -62,13 +62,16 @@ class Services:
         self.is_observed = observer is not None or long_task_ns is not None
         self.records_posts = (
             self.is_observed or trace_posts
-        )  # every post takes the slow path, which records its line
+        )  # every post takes the slow path, which records the line of code that posted
 
     def report(self, failure: TaskFailure) -> None:
-        """Pass a failure to the error hook, or to the log. Never raises: workers and queues rely on that."""
+        """Pass a failure of a task to the error hook, or to the log.
+
+        It never raises, because workers rely on that.
+        """
         try:
             self._report(failure)
-        except BaseException:  # logging has failed, too: write to stderr
+        except BaseException:  # logging has failed, too, so write to stderr
             with suppress(BaseException):
                 traceback.print_exception(failure.error, file=sys.stderr)
                 traceback.print_exc(file=sys.stderr)
@@ -88,7 +91,7 @@ class Services:
         return ObservedCall(self, function) if self.is_observed else function  # type: ignore[return-value]
 
     def notify_observer(self, what: str, event: TaskEvent) -> None:
-        """Call the method `what` of the observer, if there is one."""
+        """Call the observer's method `what` with an event, if the pool has an observer."""
         if self._observer is None:
             return
         try:
@@ -97,7 +100,7 @@ class Services:
             logger.exception("observer %r failed in %s", self._observer, what)
 
     def arm_long_task_alarm(self, event: TaskEvent, started: int) -> TimerEntry | None:
-        """Arm the long-task warning for a task that starts now, if the pool has a limit."""
+        """Set the timer that warns about a long task, for a task that starts now, if the pool has a limit."""
         if self._long_task_ns is None:
             return None
         return self.delays.call_after(self._long_task_ns, LongTaskAlarm(self, event, started))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RunnerShutdown:
-    """The single shutdown of a runner, and of the runners that end with it."""
+    """The single shutdown of a runner, together with the runners that end with it."""
 
     def __init__(self, runners: list[TaskRunner]) -> None:
         self._runners = runners
@@ -34,17 +34,17 @@ class RunnerShutdown:
         self._report: ShutdownReport | None = None
 
     def run(self, deadline: int | None) -> ShutdownReport:
-        """Shut down and return the report."""
+        """Shut the runners down and return the report."""
         is_quiet = False
         with self._exempting_caller():
             try:
                 for runner in self._runners:
                     runner.begin_closing()
                 self._skipped = sum(runner.drop_unstarted(keep_blocking=True) for runner in self._runners)
-                for runner in self._runners:  # for BLOCK tasks that were accepted in time
+                for runner in self._runners:  # time for BLOCK tasks that were accepted before the shutdown
                     runner.wake_for_queued()
                 is_quiet = self._first.wait_quiet(_needs_no_waiting, deadline)
-            finally:  # an interrupt ends the waiting, not the shutdown
+            finally:  # an interrupt (Ctrl-C) ends the waiting, not the shutdown
                 report = self._finish(is_quiet=is_quiet)
             return report
 
@@ -57,7 +57,7 @@ class RunnerShutdown:
         return self._report
 
     def wait(self, deadline: int | None) -> ShutdownReport:
-        """Wait for the shutdown that another caller carries out."""
+        """Wait for the shutdown that another caller carries out, and return its report."""
         with self._exempting_caller():
             self._over.wait(lambda: self._report is not None, deadline)
         return self._report or self._count(late=0)
@@ -95,4 +95,4 @@ def _needs_no_waiting(worker: WorkerThread) -> bool:
         return True
     if task is None or task.traits.shutdown is not ShutdownBehavior.CONTINUE:
         return False
-    return not worker.has_tasks_behind()  # a BLOCK task behind it in its sequence must run
+    return not worker.has_tasks_behind()  # a BLOCK task behind the calling task in its sequence must run

@@ -9,24 +9,24 @@ from mainspring.timing.wheel import WheelStatistics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerStatistics:
-    """A frozen snapshot of a runner. Exact while the runner is idle, approximate while it runs tasks."""
+    """The counts of a runner at one moment. They are exact while the runner is idle, otherwise approximate."""
 
     name: str
     queued: int
-    """Tasks that are due and have not started."""
+    """The number of tasks that are due and have not started."""
     active: int
-    """Tasks that run now."""
+    """The number of tasks that run now."""
     delayed: int
-    """Tasks that are not due yet."""
+    """The number of tasks that are not due yet."""
     workers: int
-    """Threads that may run its tasks."""
+    """The number of threads that may run tasks of this runner."""
     completed: int
     failed: int
     rejected: int
-    """Tasks refused with `QueueFull` or `RunnerClosed`."""
+    """The number of tasks that were refused with `QueueFull` or `RunnerClosed`."""
     cancelled: int
     skipped: int
-    """Tasks dropped by a shutdown."""
+    """The number of tasks that a shutdown dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,19 +34,19 @@ class PoolStatistics(RunnerStatistics):
     """The counts of a pool and all its runners together, and the statistics of their timing wheel."""
 
     timers: WheelStatistics
-    """The timing wheel: delayed and repeated tasks, and the timers of the pool itself."""
+    """The statistics of the timing wheel: delayed and repeated tasks, and timers of the pool itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownReport:
-    """The outcome of a shutdown for the tasks that it found, or that were posted during it.
+    """The report of a shutdown: the outcome of all tasks that it found, or that were posted during it.
 
     Each task is counted once. A task that called `shutdown` itself is not counted: it still runs.
     """
 
     ran: int
-    """Tasks that completed or failed before shutdown returned."""
+    """The number of tasks that completed or failed before shutdown returned."""
     skipped: int
-    """Tasks that never started: dropped because their behaviour allows it, or because they were not due."""
+    """The number of tasks that never started: their traits allow it, or they were not due."""
     abandoned: int
-    """Tasks still running when shutdown returned, and BLOCK tasks that did not start before the timeout."""
+    """The number of tasks that still ran when shutdown returned, and of BLOCK tasks that did not start in time."""

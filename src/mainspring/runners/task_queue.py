@@ -23,32 +23,35 @@ from mainspring.runners.task import Priority
 if TYPE_CHECKING:
     from mainspring.runners.worker import WorkerThread
 
-AGEING_NS = NANOSECONDS // 2  # the other half of the promised second is for tasks that already run
+AGEING_NS = NANOSECONDS // 2  # half a second; the other half of the promised second is for tasks that already run
 
 
 class QueueEntry(Protocol):
-    """An entry of a ready queue: a task, or a sequence that needs a slice of a worker's time."""
+    """An entry of a ready queue: a task, or a sequence that needs a worker for a slice of its tasks."""
 
     @property
     def queued_at(self) -> int | None:
-        """When it was queued, if more urgent entries can overtake it."""
+        """The time at which the entry was queued; None if no more urgent entry can overtake it."""
 
     @property
     def runs_made(self) -> int:
-        """The number of tasks that it has run."""
+        """The number of tasks that this entry has run."""
 
     def run_on(self, worker: WorkerThread) -> bool | None:
-        """Run on a worker; return False if nothing was left to run."""
+        """Run this entry on a worker; return False if nothing was left to run."""
 
     def is_live(self) -> bool:
-        """Return whether anything is left to run."""
+        """Return whether this entry has anything left to run."""
 
 
 class TaskQueue(Protocol):
-    """A queue that many threads push to and pop from."""
+    """A queue of ready entries that many threads push to and pop from."""
 
     lanes: tuple[deque[QueueEntry], deque[QueueEntry], deque[QueueEntry]]
-    """The lanes, most urgent first, for a quick check whether entries wait; FIFO: one lane three times."""
+    """The lanes of the queue, the most urgent first, to check quickly whether entries wait.
+
+    A first-in-first-out queue has one lane, listed three times.
+    """
 
     def appender(self, priority: int) -> Callable[[QueueEntry], None]:
         """Return the fastest function that pushes entries of one priority."""
@@ -59,7 +62,7 @@ class TaskQueue(Protocol):
         """Remove and return the entry that runs next; raise `IndexError` if there is none."""
 
     def pop_up_to(self, limit: int) -> list[QueueEntry]:
-        """Remove and return at most `limit` entries, in order; the list belongs to the caller."""
+        """Remove and return at most `limit` entries, in order. The caller may change the list."""
 
     def entries(self) -> list[QueueEntry]:
         """Return the waiting entries without removing them."""
@@ -83,7 +86,7 @@ def _pop_up_to(queue: TaskQueue, limit: int) -> list[QueueEntry]:
 
 
 class FifoTaskQueue:
-    """A first-in-first-out queue; it ignores priorities."""
+    """A first-in-first-out queue, which ignores priorities."""
 
     __slots__ = ("_entries", "lanes", "pop")
 
@@ -115,7 +118,10 @@ class FifoTaskQueue:
 
 
 class PriorityTaskQueue:
-    """A queue with one lane per priority: most urgent first, then by arrival; ageing prevents starvation."""
+    """A queue with one lane for each priority: the most urgent first, then by arrival.
+
+    Ageing prevents starvation.
+    """
 
     __slots__ = (
         "_aged_until",
@@ -156,7 +162,7 @@ class PriorityTaskQueue:
                 return self._pop_with_ageing(self._visible)
             return self._visible.popleft()
         if not self._background:
-            self._passed_over = self._aged_until = None  # an idle queue keeps no entry alive
+            self._passed_over = self._aged_until = None  # so that an idle queue keeps no entry alive
         return self._background.popleft()
 
     def _pop_with_ageing(self, lane: deque[QueueEntry]) -> QueueEntry:
@@ -198,7 +204,7 @@ class PriorityTaskQueue:
         return True
 
     def _transfer_age(self, head: QueueEntry) -> None:
-        """Transfer the age of the head, which is about to be popped, to the next entry."""
+        """Pass the age of the first entry, which will be popped now, on to the next entry."""
         try:
             next_entry = self._visible[1]
         except IndexError:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class TaskScheduler:
-    """The ready queue, and the idle workers that wait for its entries."""
+    """The queue of ready entries, and the idle workers that wait for them."""
 
     def __init__(self, ready: TaskQueue) -> None:
         self.ready = ready
@@ -60,7 +60,7 @@ class TaskScheduler:
                 self.wake_one()
 
     def wake_one(self) -> None:
-        """Wake the worker that went to sleep last, unless a woken worker has yet to check the queue."""
+        """Wake the worker that went to sleep last, unless a woken worker has not checked the queue yet."""
         if self._waking:
             return
         try:
@@ -72,7 +72,7 @@ class TaskScheduler:
         try:
             self.idle.remove(worker)
         except ValueError:
-            return  # another thread has woken it, or it has found the entry itself
+            return  # another thread has woken this worker, or it has found the entry itself
         except BaseException:
             worker.wake()
             raise
@@ -81,19 +81,19 @@ class TaskScheduler:
         worker.wake()
 
     def worker_woke(self) -> None:
-        """Note that a woken worker is about to check the queue; wake another if more than one entry is ready."""
+        """Record that a woken worker checks the queue now; wake another worker if more than one entry is ready."""
         self._waking = False
         if self.idle and len(self.ready) > 1:
             self.wake_one()
 
     def wake_another(self) -> None:
-        """Wake another worker in place of a woken one that takes no entry."""
+        """Wake another worker, because a woken one takes no entry."""
         self._waking = False
         if self.idle and self.ready:
             self.wake_one()
 
 
-JOIN_SECONDS = 1.0  # a thread without a task ends at once, unless the machine is overloaded
+JOIN_SECONDS = 1.0  # seconds: a thread without a task ends at once, unless the machine is overloaded
 
 _NOTHING: QueueEntry = Task()
 
@@ -101,7 +101,7 @@ logger = logging.getLogger("mainspring.runners")
 
 
 class ThreadGroup:
-    """A set of interchangeable worker threads."""
+    """A set of interchangeable worker threads, which grows while some of them are blocked."""
 
     def __init__(
         self,
@@ -121,14 +121,14 @@ class ThreadGroup:
         self._delays = delays
         self.idle_condition = IdleCondition(owner.services.clock)
         self.has_requests = False  # whether workers must call `_handle_requests` before they take more work
-        self._lock = RLock()  # re-entrant for signal handlers and finalizers; guards everything below
+        self._lock = RLock()  # re-entrant for signal handlers and finalizers; guards the following attributes
         self._workers: list[WorkerThread] = []
         self._reserve: deque[WorkerThread] = deque()
         self._active = 0
         self._blocked = 0
         self._stopping = False
-        self._can_grow = True  # until the system refuses a thread
-        self._has_warned = False  # that all threads are waiting
+        self._can_grow = True  # False after the system has refused a thread
+        self._has_warned = False  # whether it was logged that all threads are waiting
         self._watchers = 0
         self._started = 0
         self._retired_completed = 0
@@ -154,7 +154,7 @@ class ThreadGroup:
             return list(self._workers)
 
     def totals(self) -> tuple[int, int]:
-        """Return the numbers of tasks that have completed and failed."""
+        """Return the numbers of tasks that have completed and that have failed."""
         with self._lock:
             return (
                 self._retired_completed + sum(worker.completed for worker in self._workers),
@@ -172,7 +172,7 @@ class ThreadGroup:
         worker.thread = Thread(target=self._work, args=(worker,), name=f"{self._owner.name}-{number}", daemon=True)
         try:
             worker.thread.start()
-        except RuntimeError as error:  # the system has no more threads, or the interpreter is going down
+        except RuntimeError as error:  # the system allows no more threads, or the interpreter exits
             with self._lock:
                 self._workers.remove(worker)
                 self._active -= 1
@@ -192,10 +192,10 @@ class ThreadGroup:
             if self.has_requests and not self._handle_requests(worker):
                 break
             try:
-                # The usual case needs no decision between lanes, so save the call.
+                # The usual case needs no choice between lanes, so it saves the call.
                 entry = visible.popleft() if visible and not urgent and not background else take()
             except IndexError:
-                entry = _NOTHING  # a sleeping worker keeps no entry alive
+                entry = _NOTHING  # so that a sleeping worker keeps no entry alive
                 self._park(worker)
                 continue
             if entry.run_on(worker) is False:
@@ -210,10 +210,10 @@ class ThreadGroup:
             try:
                 scheduler.idle.remove(worker)
             except ValueError:
-                pass  # another thread is about to open the gate
+                pass  # another thread will open the gate at once
             else:
                 worker.parked = False
-                worker.wakes += 1  # it has not slept, but `is_idle` must see that it was busy
+                worker.wakes += 1  # the worker has not slept, but `is_idle` must see that it was busy
                 return
         if self.idle_condition.waiters:
             self.idle_condition.announce()
@@ -230,10 +230,10 @@ class ThreadGroup:
             self.idle_condition.announce()
 
     def _handle_requests(self, worker: WorkerThread) -> bool:
-        """Notify waiting threads; move a surplus worker to the reserve; return False if the worker must end."""
+        """Notify waiting threads; move a surplus worker to the reserve. Return False if the worker must end."""
         with self._lock:
             if self._stopping:
-                return bool(self._scheduler.ready)  # BLOCK tasks may be left: they must run
+                return bool(self._scheduler.ready)  # BLOCK tasks may be left, which must run
             steps_aside = self._active > self._allowed()
             if steps_aside:
                 self._active -= 1
@@ -263,7 +263,7 @@ class ThreadGroup:
                 return
             self._reserve.remove(worker)
             worker.leaving = True
-            worker.parked = False  # it counts as busy until it has ended
+            worker.parked = False  # the worker counts as busy until its thread has ended
         worker.wake()
 
     # -- growing and shrinking
@@ -273,7 +273,7 @@ class ThreadGroup:
 
     @contextmanager
     def blocking(self, worker: WorkerThread) -> Iterator[None]:
-        """Let another worker take work while `worker` waits."""
+        """Let another worker take work while `worker` waits inside of the block."""
         self._block(worker)
         try:
             yield
@@ -308,12 +308,12 @@ class ThreadGroup:
     def _send_substitute(self) -> WorkerThread:
         self._active += 1
         substitute = self._reserve.pop() if self._reserve else self._make_unstarted_worker()
-        # At the end that `wake_one` reaches last: idle threads are woken first.
+        # inserted where `wake_one` finds it last, so that idle threads are woken first
         self._scheduler.idle.appendleft(substitute)
         return substitute
 
     def run_ready_inline(self, worker: WorkerThread, is_over: Callable[[], bool]) -> None:
-        """Run ready entries inside a waiting task, if no thread can be started to run them."""
+        """Run ready entries inside a waiting task, because no further thread can be started to run them."""
         while not self._can_grow and not is_over():
             try:
                 entry = self._scheduler.take()
@@ -341,7 +341,8 @@ class ThreadGroup:
                 self._active -= 1
                 return
             self.has_requests = True
-        # If a thread is idle, wake it to move to the reserve; else the next one to finish its entry does.
+        # If a thread is idle, wake it to move to the reserve; otherwise the next thread that finishes an entry
+        # does.
         try:
             surplus = self._scheduler.idle.popleft()
         except IndexError:
@@ -350,20 +351,20 @@ class ThreadGroup:
         surplus.wake()
 
     def _withdraw_unstarted(self) -> bool:
-        """Remove a substitute whose thread was never started from the idle list; return whether there was one."""
+        """Remove a substitute thread that was never started from the idle list; return whether there was one."""
         for worker in self._scheduler.idle.copy():
             if worker.thread is None:
                 try:
                     self._scheduler.idle.remove(worker)
                 except ValueError:
-                    continue  # it is being launched right now
+                    continue  # another thread starts it right now
                 return True
         return False
 
     # -- waiting and stopping
 
     def is_idle(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
-        """Return whether nothing is ready and `is_resting` holds for every worker.
+        """Return whether nothing is ready and `is_resting` is true for every worker.
 
         Two equal readings of the workers, before and after the check of the queue, make the result consistent.
         """
@@ -374,7 +375,7 @@ class ThreadGroup:
         return before == after and all(is_resting(worker) for worker, _ in after)
 
     def _has_live_work(self) -> bool:
-        """Return whether an entry with an unclaimed task is ready, and a thread can become free to run it."""
+        """Return whether an entry that can still run is ready, and a thread can become free to run it."""
         if not any(entry.is_live() for entry in self._scheduler.ready.entries()):
             return False
         with self._lock:
@@ -395,7 +396,7 @@ class ThreadGroup:
                 self._watchers -= 1
 
     def stop(self) -> None:
-        """Make every worker end as soon as it has nothing to run."""
+        """Make every worker thread end as soon as it has nothing to run."""
         with self._lock:
             self._stopping = True
             self.has_requests = True
@@ -411,7 +412,7 @@ class ThreadGroup:
                 worker.wake()
 
     def join(self) -> None:
-        """Wait for the threads without a task, which are about to end."""
+        """Wait for the threads that have no task: they are about to end."""
         for worker in self.workers():
             thread = worker.thread
             if worker.task is None and thread is not None and thread.is_alive() and worker is not current_worker():

@@ -34,13 +34,17 @@ from mainspring.runners.worker import WorkerThread, current_worker
 
 R = TypeVar("R", bound=TaskRunner)
 
-SPARE_WORKERS = 64  # additional threads while workers are blocked, without `max_workers`
-TIMER_PATIENCE = 1.0  # seconds for the timer to pass on due tasks; the rest is left to `shutdown`
+SPARE_WORKERS = 64  # how many threads may be added while workers are blocked, without `max_workers`
+TIMER_PATIENCE = 1.0  # seconds that the timer has to pass on due tasks; after that `shutdown` handles them
 DEFAULT_IDLE_TIMEOUT = 30.0
 
 
 class ThreadPool(GroupRunner):
-    """A pool of threads, and the runners on them. Starts on enter or with the first task, shuts down on exit."""
+    """A pool of threads that runs tasks and makes other runners.
+
+    It starts its threads when the `with` block is entered or with the first task, and shuts down at the end of the
+    block.
+    """
 
     def __init__(
         self,
@@ -88,10 +92,10 @@ class ThreadPool(GroupRunner):
             metadata=metadata,
         )
         self._numbers = count(1)
-        self._runners_lock = Lock()  # guards the attributes below
+        self._runners_lock = Lock()  # guards the following attributes
         self._pooled: WeakSet[PooledRunner] = WeakSet()
         self._dedicated: list[SingleThreadRunner | AsyncioRunner] = []
-        self._ended_totals = (0, 0)  # of dedicated runners that were closed before the pool
+        self._ended_totals = (0, 0)  # counts of runners with own threads that were closed before the pool
         self._process = os.getpid()
         self._is_started = self._is_prepared = False
         self._is_ending = False
@@ -99,7 +103,7 @@ class ThreadPool(GroupRunner):
     # -- starting and ending
 
     def start(self) -> ThreadPool:
-        """Start the threads. Entering the `with` block, the first task and the first runner also do this."""
+        """Start the threads. Entering the `with` block, the first task and the first runner also start them."""
         if not self.is_open:
             raise RunnerClosed(runner=self.name)
         with self._runners_lock:
@@ -113,7 +117,7 @@ class ThreadPool(GroupRunner):
         return self
 
     def _shutdown_at_exit(self) -> None:
-        if os.getpid() == self._process:  # a forked child has none of the threads
+        if os.getpid() == self._process:  # a forked child has none of its parent's threads
             self.shutdown()
 
     def __enter__(self) -> ThreadPool:
@@ -144,7 +148,7 @@ class ThreadPool(GroupRunner):
         atexit.unregister(self._shutdown_at_exit)
 
     def _prepare_to_post(self) -> None:
-        if self.is_open:  # the fast path of posting opens only with the start
+        if self.is_open:  # after the start, `post` can use its fast path
             self.start()
 
     # -- making runners
@@ -203,7 +207,7 @@ class ThreadPool(GroupRunner):
         traits: TaskTraits | None = None,
         metadata: dict[str, object] | None = None,
     ) -> SingleThreadRunner:
-        """Make a runner with a thread of its own; its tasks run in strict order."""
+        """Make a runner with one thread of its own, whose tasks run in strict order."""
         runner = SingleThreadRunner(
             self.services,
             name=self._name(name, "thread"),
@@ -296,7 +300,7 @@ class ThreadPool(GroupRunner):
         self, is_resting: Callable[[WorkerThread], bool], deadline: int | None, clock: Clock | None = None
     ) -> bool:
         worker = current_worker()
-        # `blocking` once and not in each iteration: it wakes threads, and their wake-ups are checked here.
+        # `blocking` once, not in each iteration: it wakes threads, and this loop checks for wake-ups.
         with nullcontext() if worker is None else worker.blocking():
             while not self.is_quiet(is_resting):
                 if not self.idle_condition.wait(lambda: self._group.is_idle(is_resting), deadline, clock):
@@ -326,7 +330,7 @@ class ThreadPool(GroupRunner):
         )
 
     def _queued_in_group(self) -> int:
-        """Count the tasks in the ready queue, and in the pooled runners that are in it or being served."""
+        """Count the tasks in the ready queue, and those in the pooled runners that are queued or served."""
         entries = self._scheduler.ready.entries()
         runners = self._busy_runners(entries)
         tasks = sum(isinstance(entry, Task) for entry in entries) - self._tombstones
@@ -362,11 +366,11 @@ class ThreadPool(GroupRunner):
         return [super().activity(), *(part.activity() for part in self._parts())]
 
     def next_due(self) -> int | None:
-        """Return the due time of the next delayed task, or a lower bound of it."""
+        """Return the time of the next delayed task, or an earlier time."""
         return self.services.delays.next_due()
 
     def settle(self, real_seconds: float) -> str | None:
-        """Wait in real time until all due tasks have ended or wait; else return the names of those that run."""
+        """Wait in real time until all due tasks have ended or wait; return the names of those that run on."""
         real = SystemClock()
         deadline = deadline_after(real, real_seconds)
         is_settled = self.services.delays.settle(real_seconds) and self.wait_quiet(_waits, deadline, real)

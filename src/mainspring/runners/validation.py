@@ -15,9 +15,11 @@ def require_positive(value: object, name: str, of_what: str) -> int:
 
 
 def require_callable(value: object) -> None:
-    """Raise `TypeError` if `value` is not callable, before it is queued."""
+    """Raise `TypeError` if `value` is not callable, before a task is queued for it."""
     if not callable(value):
-        raise TypeError(f"a task needs a callable and its arguments, got {value!r}; was it called by mistake?")
+        raise TypeError(
+            f"a task needs a callable and its arguments, got {value!r}; pass the function without calling it"
+        )
 
 
 T = TypeVar("T")

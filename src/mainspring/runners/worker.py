@@ -1,7 +1,7 @@
-"""Workers: the state of one thread that runs tasks. `blocking` tells its pool that the running task waits.
+"""Workers: the state of one thread that runs tasks. `blocking` tells the pool that the running task waits.
 
 Only the thread itself writes its counters and its current task; other threads read them. `gate` is the lock that a
-parked worker waits for: the thread that removes the worker from the idle list opens the gate, once.
+sleeping worker waits for: the thread that removes the worker from the idle list opens the gate, once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 RAISED: Any = object()
-"""The result of a wrapper that has delivered an exception elsewhere: counted as failed, not reported."""
+"""The result of a task whose wrapper delivered the exception elsewhere.
+
+It counts as failed and is not reported.
+"""
 
 
 class WorkerThread:
@@ -55,11 +58,11 @@ class WorkerThread:
     )
 
     def __init__(self, group: ThreadGroup | None, home: TaskRunner, *, is_stand_in: bool = False) -> None:
-        self.is_stand_in = is_stand_in  # represents a coroutine, which occupies no thread
+        self.is_stand_in = is_stand_in  # this worker represents a coroutine, which occupies no thread
         self.group = group
-        self.home = home  # the runner that tasks belong to while the worker serves no sequence
+        self.home = home  # the runner of tasks that belong to no sequence
         self.runner = home
-        self.outer_runners: list[TaskRunner] = []  # of the tasks that the running one is nested in
+        self.outer_runners: list[TaskRunner] = []  # the runners of the tasks in which the running task is nested
         self.gate = Lock()
         self.gate.acquire()
         self.wake: Callable[[], object] = self.gate.release
@@ -73,11 +76,13 @@ class WorkerThread:
         self.parked = False
         self.wakes = 0
         self.leaving = False
-        self.reap_entry: TimerEntry | None = None  # the timer that ends the thread if it stays in the reserve
-        self.blocked = 0  # depth of `blocking()` scopes
+        self.reap_entry: TimerEntry | None = None  # the timer that ends this thread if it stays in the reserve
+        self.blocked = 0  # how many `blocking()` blocks are nested
         self.waits_for: TaskRunner | None = None  # the sequence whose task the running task waits for
-        self.wait_is_over: Callable[[], bool] | None = None  # set while its task waits for other tasks or for time
-        self.is_shutting_down = False  # its task is inside shutdown() of its own pool, which must not wait for it
+        # set while the running task waits for other tasks or for time
+        self.wait_is_over: Callable[[], bool] | None = None
+        # whether the running task is inside shutdown() of its own pool, which must not wait for it
+        self.is_shutting_down = False
 
     def bind_current_thread(self) -> None:
         """Make `current_worker()` return this worker on the calling thread."""
@@ -89,11 +94,11 @@ class WorkerThread:
         return None if self.task is None else self.runner
 
     def occupies(self, runner: TaskRunner) -> bool:
-        """Return whether the running task, or a task that it is nested in, belongs to `runner`."""
+        """Return whether the running task, or a task in which it is nested, belongs to `runner`."""
         return self.current_runner() is runner or runner in self.outer_runners
 
     def has_tasks_behind(self) -> bool:
-        """Return whether tasks of the same sequence wait behind the running one."""
+        """Return whether tasks of the same sequence wait behind the running task."""
         return self.runner is not self.home and any(task.is_live() for task in self.runner.queued_tasks())
 
     def describe_task(self) -> str:
@@ -102,12 +107,12 @@ class WorkerThread:
         return "nothing" if task is None else task.name
 
     def is_parked(self) -> bool:
-        """Return whether the thread sleeps because it has nothing to run."""
+        """Return whether this thread sleeps because it has nothing to run."""
         return self.parked
 
     @contextmanager
     def waiting(self, is_over: Callable[[], bool]) -> Iterator[None]:
-        """Mark the running task as waiting, so that a manual clock may advance meanwhile."""
+        """Mark the running task as waiting during the block, so that a manual clock may advance."""
         outer = self.wait_is_over
         self.wait_is_over = is_over
         self.home.idle_condition.announce()
@@ -117,15 +122,15 @@ class WorkerThread:
             self.wait_is_over = outer
 
     def calling_worker(self) -> WorkerThread:
-        """Return the worker of the calling code: this one, or the stand-in of the calling coroutine."""
+        """Return the worker of the calling code: this one, or the one that represents the calling coroutine."""
         return self
 
     def coroutine_waiting(self, is_over: Callable[[], bool]) -> AbstractContextManager[None]:
-        """Mark the calling coroutine as waiting; only the worker of an event loop has coroutines."""
+        """Mark the calling coroutine as waiting. Only the worker of an event loop has coroutines."""
         return nullcontext()
 
     def blocking(self) -> AbstractContextManager[None]:
-        """Let another thread of the group take tasks while this one waits."""
+        """Let another thread of the group take tasks while this thread waits."""
         return nullcontext() if self.group is None else self.group.blocking(self)
 
     def is_waiting(self) -> bool:
@@ -138,7 +143,7 @@ class WorkerThread:
         raise TypeError("a thread runs no coroutines")
 
     def take_result(self, task: Task, result: object) -> None:
-        """Count a task that returned a value; refuse a coroutine."""
+        """Count a task that returned a value; report an error if the value is a coroutine."""
         if iscoroutine(result):
             result.close()
             self.failed += 1
@@ -149,12 +154,12 @@ class WorkerThread:
             self.completed += 1
 
     def report(self, task: Task, error: BaseException) -> None:
-        """Pass the exception of a task to the error hook of its pool. This must not raise."""
+        """Pass the exception of a task to the error hook of its pool. It must not raise."""
         task.runner.services.report(TaskFailure.of(task, error))
 
     @contextmanager
     def nested(self, runner: TaskRunner) -> Iterator[None]:
-        """Run tasks of `runner` inside the running task, and restore the state of the worker afterwards."""
+        """Run tasks of `runner` inside the running task; restore the state of the worker after the block."""
         task, outer = self.task, self.runner
         completed, failed = self.completed, self.failed
         before = self.completed_before_slice, self.failed_before_slice
@@ -167,7 +172,7 @@ class WorkerThread:
             self.task, self.runner = task, outer
             self.completed_before_slice, self.failed_before_slice = before
             if outer is not runner:
-                # Nested tasks do not count as work of the sequence whose slice this is.
+                # Nested tasks do not count as tasks of the sequence whose slice this worker runs.
                 self.completed_before_slice += self.completed - completed
                 self.failed_before_slice += self.failed - failed
 
@@ -194,7 +199,7 @@ def current_worker() -> WorkerThread | None:
 
 @contextmanager
 def blocking() -> Iterator[None]:
-    """Let the pool run other tasks on another thread while this block waits for something slow.
+    """Let the pool run other tasks on another thread while the code in this block waits.
 
     Outside of a pool it does nothing.
     """
@@ -208,10 +213,10 @@ def blocking() -> Iterator[None]:
 
 @contextmanager
 def blocking_for(*runners: TaskRunner) -> Iterator[None]:
-    """Do the same as `blocking` if one of `runners` uses the threads of the pool that the caller runs on.
+    """Act as `blocking`, but only if one of `runners` uses the threads of the caller's pool.
 
-    Without that, a caller that waits for these runners could keep them from running. A pool whose threads they
-    do not use does not grow.
+    Otherwise a caller that waits for these runners could keep them from running. A pool whose threads they do not
+    use does not grow.
     """
     worker = current_worker()
     if worker is None or not any(runner.shares_threads_with(worker) for runner in runners):

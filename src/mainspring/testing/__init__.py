@@ -33,7 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the engine suite when it is used first: it needs pytest, the rest of the kit does not."""
+    """Import the engine suite at its first use, because it needs pytest and the rest of the kit does not."""
     if name == "EngineConformance":
         from mainspring.testing.conformance import EngineConformance  # noqa: PLC0415
 

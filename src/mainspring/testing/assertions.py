@@ -1,7 +1,7 @@
 """Assertions about submitted jobs: `assert_submitted(cancel_order, 42)`.
 
-They read the store of the application, and find jobs in every status. So they work inside of `recording`,
-`inline` and `time_travel`, and on a real store.
+They read the store of the application, and find jobs with any status. So they work inside of `recording`, `inline`
+and `time_travel`, and on a real store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOLERANCE = 1.0
 
 
 def submitted(job: JobFunction[..., Any]) -> list[JobInfo]:
-    """Return all jobs of a handler, in every status, in the order of their submission."""
+    """Return all jobs of a handler, with any status, in the order of their submission."""
     _require_job(job)
     return [to_info(record) for record in find_all(job.source.manager(), Query(type=job.name, limit=PAGE))]
 
@@ -73,7 +73,7 @@ def refute_submitted(
     unique: str | Unique | None = None,
     **kwargs: Any,
 ) -> None:
-    """Fail if a job of this handler was submitted with these arguments; see `assert_submitted` for them."""
+    """Fail if a job of this handler was submitted with these arguments. `assert_submitted` describes them."""
     __tracebackhide__ = True
     _require_job(job)
     _require_no_clash(job, queue=queue, due=due, within=within, sequence=sequence, unique=unique)
@@ -132,7 +132,7 @@ def _require_job(job: object) -> None:
 
 
 def _require_no_clash(job: JobFunction[..., Any], *, within: Duration, **options: Any) -> None:
-    """Refuse a keyword that is both an option of the assertion and a parameter of the handler."""
+    """Raise an error for a keyword that is both an option of the assertion and a parameter of the handler."""
     for name, value in {**options, "within": None if within == TOLERANCE else within}.items():
         if value is not None and name in job.handler.arguments.names:
             raise TypeError(

@@ -1,6 +1,7 @@
 """Runs jobs to their end on a manual clock, which moves from due time to due time of the pending jobs.
 
-Schedules are paused meanwhile: they never end, and a job that is due in a month would fire a month of occurrences.
+Schedules are paused meanwhile, because they never end: a job that is due in a month would fire a month of
+occurrences.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from mainspring.testing.manual_clock import ManualClock
 
 MAX_STEPS = 1_000
 PAGE = 1_000
-MAX_NAMED = 3  # jobs in an error message
-MAX_EXPLAINED = 100  # due jobs that did not start: the engine is asked for the reason of at most this many
+MAX_NAMED = 3  # how many jobs an error message names
+MAX_EXPLAINED = 100  # for how many due jobs that did not start the engine is asked for the reason
 
 
 def _never() -> bool:
@@ -27,7 +28,7 @@ def _never() -> bool:
 
 
 class ClockStepper:
-    """Moves the clock of an application from job to job."""
+    """Moves the manual clock of an application from job to job, until all jobs have run."""
 
     def __init__(self, manager: JobManager, clock: ManualClock, *, max_steps: int = MAX_STEPS) -> None:
         self._manager = manager
@@ -35,12 +36,12 @@ class ClockStepper:
         self._most_steps = max_steps
 
     def pause_schedules(self) -> None:
-        """Pause all schedules."""
+        """Pause all schedules of the application."""
         awake = [record.name for record in self._manager.engine.schedules() if not record.is_paused]
         self._manager.arrange([PauseSchedule(name, is_paused=True, next_due=None) for name in awake])
 
     def run_all(self, is_over: Callable[[], bool] = _never) -> None:
-        """Run every job that can run, and all jobs that result from them; stop when `is_over` returns True."""
+        """Run every job that can run, and all jobs that these submit; stop when `is_over` returns True."""
         for _ in range(self._most_steps):
             self.pause_schedules()
             self._settle()
@@ -71,7 +72,7 @@ class ClockStepper:
             elif first is None or record.due < first:
                 first = record.due
         if first is None:
-            # Any rate limit will do: the clock stops at every due time on the way to the instant.
+            # Any limit will do, because the clock stops at every due time on the way to the instant.
             return next((until for until in map(self._limited_until, late[:MAX_EXPLAINED]) if until > now), None)
         return first
 

@@ -36,12 +36,12 @@ from mainspring.testing.manual_clock import ManualClock
 from mainspring.testing.submit_watcher import SubmitWatcher, watch_submits
 from mainspring.testing.time_travel import TimeTravel, in_place, make_clock
 
-LONGEST_STEP = 80  # characters of a statement in a message
+LONGEST_STEP = 80  # how many characters of a statement a message shows
 WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "WITH")
 
 
 class ProcessDied(BaseException):
-    """The simulated process has died: raised by the submit in progress, and by all later ones. Do not catch it."""
+    """Raised by all submits after the simulated process has died, also by the one in progress. Do not catch it."""
 
 
 class _DeadStore(EngineUnavailable):
@@ -49,7 +49,7 @@ class _DeadStore(EngineUnavailable):
 
 
 class Crash:
-    """The store that a dead process has left; `recovered()` starts the next process on it."""
+    """The store that a simulated process left when it died. `recovered()` starts the next process on it."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class Crash:
         self._path = path
         self._now = now
         self.number = number
-        """The number of steps that the process completed."""
+        """The number of steps that the process completed before it died."""
         self.step = step
-        """The step at which it died: 'before COMMIT'; None for the run without a crash."""
+        """The step at which the process died: 'before COMMIT'; None for the run without a crash."""
         self.acknowledged = acknowledged
-        """The ids of the jobs whose submit had returned."""
+        """The ids of the jobs whose submit had returned before the crash."""
         self.is_recovered = False
         """Whether `recovered` has already started a new process on the store."""
 
@@ -151,7 +151,7 @@ def every_crash(
 
 
 def _make_blank(path: Path) -> Path:
-    """Create an empty store. Each run gets a copy of it, which is faster than creating a new one."""
+    """Create an empty store. Each run gets a copy, which is faster than creating a new store."""
     engine = SqliteEngine(path)
     engine.open(lambda: None)
     engine.close()
@@ -175,7 +175,7 @@ def _run(app: Mainspring, scenario: Callable[[], object], path: Path, clock: Man
         except ProcessDied:
             pass
         except Exception:
-            if crash_point.step is None:  # else it is a consequence of the crash
+            if crash_point.step is None:  # otherwise the error is a consequence of the crash
                 raise
         finally:
             crash_point.end()
@@ -187,13 +187,13 @@ def _run(app: Mainspring, scenario: Callable[[], object], path: Path, clock: Man
 
 
 class _CrashPoint(SubmitWatcher):
-    """Counts the steps of a process on its store, and lets it die after `survives` of them."""
+    """Counts the steps of a process on its store, and makes it die after `survives` steps."""
 
     def __init__(self, survives: int) -> None:
         self._survives = survives
         self._is_counting = False
         self.step: str | None = None
-        """The step at which it died; None while it is alive."""
+        """The step at which the process died; None while it lives."""
         self.acknowledged: list[str] = []
 
     def begin(self) -> None:
@@ -201,11 +201,14 @@ class _CrashPoint(SubmitWatcher):
         self._is_counting = True
 
     def end(self) -> None:
-        """Stop counting: a process that is alive now does not die any more."""
+        """Stop counting: a process that lives now does not die any more."""
         self._is_counting = False
 
     def __call__(self, when: str, sql: str) -> None:
-        """Count a step; the engine calls this before and after every statement of a transaction, also COMMIT."""
+        """Count a step.
+
+        The engine calls this before and after every statement of a transaction, including COMMIT.
+        """
         if self.step is None and self._is_counting and _is_step(when, sql):
             if self._survives == 0:
                 self.step = f"{when} {' '.join(sql.split()):.{LONGEST_STEP}}"
@@ -219,7 +222,7 @@ class _CrashPoint(SubmitWatcher):
         self.acknowledged += ids
 
     def translate(self, error: Exception) -> BaseException:
-        """Replace the errors of a dead process by `ProcessDied`, which `except Exception` does not catch."""
+        """Replace the errors of a dead process with `ProcessDied`, which `except Exception` does not catch."""
         return error if self.step is None else ProcessDied(self.step)
 
 
@@ -228,7 +231,7 @@ def _all_jobs(manager: JobManager) -> Iterator[JobRecord]:
 
 
 def _is_step(when: str, sql: str) -> bool:
-    """Return whether a crash here differs from the previous one.
+    """Return whether a crash here leaves another store than a crash at the previous step.
 
     A crash after a statement leaves the same store as one before the next statement, except after a commit.
     """

@@ -20,7 +20,7 @@ from mainspring.jobs.timestamps import to_datetime, to_instant, to_microseconds
 
 
 class _Nothing:
-    """Stands for an argument that is not given, such as the extra arguments of a call without any."""
+    """Stands for an argument that was not given."""
 
     def __repr__(self) -> str:
         return "not given"
@@ -30,7 +30,7 @@ _NOTHING = _Nothing()
 
 
 class Expectation:
-    """The expected arguments of a handler and options of a submit; options that are not set match any value."""
+    """The arguments and submit options that a test expects of a job. Options that are not set match any value."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Expectation:
         return different
 
     def _typed_arguments(self, record: JobRecord) -> dict[str, Any]:
-        """Return the arguments as the handler receives them; empty if they no longer fit its signature."""
+        """Return the arguments as the handler receives them; empty if they no longer match its signature."""
         arguments = self._job.handler.arguments
         try:
             return arguments.bind(*_call(arguments.decode(record.payload, record.codec)))
@@ -133,7 +133,7 @@ class Expectation:
 
 
 def _bind(handler: Handler, positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Bind arguments as a submit does, and refuse arguments that a submit would refuse."""
+    """Bind arguments as a submit does; raise an error for arguments that a submit would refuse."""
     given = handler.arguments.bind(positional, named)
     names = handler.arguments.names
     for name in (
@@ -163,7 +163,10 @@ def _plain_arguments(record: JobRecord) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as it would be stored; for a value that cannot be stored, an object equal to no other."""
+    """Return a value as it would be stored.
+
+    For a value that cannot be stored, return an object equal to no other.
+    """
     try:
         return decode_any(JsonSerializer().encode(value), JsonSerializer.name)
     except (TypeError, ValueError, OverflowError, RecursionError):

@@ -32,15 +32,15 @@ from mainspring.testing.submit_watcher import SubmitWatcher, watch_submits
 from mainspring.testing.time_travel import TimeTravel, in_place, make_clock, make_engine
 
 PARENTS_PER_STEP = 3
-"""The number of jobs, per allowed step of the clock, that may submit jobs at one instant."""
+"""How many jobs may submit jobs at one instant, for each allowed step of the clock."""
 
 
 @contextmanager
 def inline(app: Mainspring, *, raises: bool = False, steps: int = MAX_STEPS) -> Iterator[TimeTravel]:
-    """Let each submit of `app` return only after its job, and all jobs that result from it, have run.
+    """Make each submit of `app` return only after its job, and all jobs that result from it, have run.
 
-    With `raises=True` the submit of a job that has failed raises the exception of its first attempt; a job that
-    succeeds in a retry has not failed. If jobs do not end within this number of `steps` of the clock, a
+    With `raises=True`, the submit of a job that has failed raises the exception of its first attempt. A job that
+    succeeds in a retry has not failed. If the jobs do not end within this number of `steps` of the clock, a
     `RuntimeError` names them.
     """
     require_positive(steps, "steps", "steps of the clock")
@@ -53,7 +53,7 @@ def inline(app: Mainspring, *, raises: bool = False, steps: int = MAX_STEPS) -> 
 
 
 def _make_runtime(app: Mainspring, engine: Engine, clock: ManualClock, failures: _FailureRecorder) -> Runtime:
-    """Create a runtime that records the errors of attempts; the application keeps its own middleware."""
+    """Create a runtime that records the errors of attempts. The application keeps its own middleware."""
     own, app.middlewares = app.middlewares, failures
     try:
         return Runtime(app, engine, clock, virtual_time=True)
@@ -62,7 +62,7 @@ def _make_runtime(app: Mainspring, engine: Engine, clock: ManualClock, failures:
 
 
 class _InlineRunner(SubmitWatcher):
-    """Runs all jobs after each submit; with `raises`, lets the submit raise the error of its job."""
+    """Runs all jobs after each submit. With `raises`, the submit raises the error of its job."""
 
     def __init__(
         self, manager: JobManager, clock: ManualClock, failures: _FailureRecorder, *, steps: int, raises: bool
@@ -74,13 +74,13 @@ class _InlineRunner(SubmitWatcher):
         self._raises = raises
         self._lock = Lock()  # held by the submitter that runs jobs
         self._instant = 0
-        self._parents: set[str] = set()  # jobs that have submitted jobs at this instant
+        self._parents: set[str] = set()  # how many jobs have submitted jobs at this instant
         self._endless: str | None = None
         manager.submission.after_submit = self._run_all
         watch_submits(manager.submission, self)
 
     def before(self, handler: str) -> None:
-        """Refuse the submit of a handler if too many jobs submit jobs at the same instant.
+        """Raise an error if too many jobs submit jobs at the same instant.
 
         Jobs that submit jobs without a delay forever would never let the clock move.
         """
@@ -95,7 +95,7 @@ class _InlineRunner(SubmitWatcher):
             raise RuntimeError(self._describe_endless(handler))
 
     def _run_all(self) -> None:
-        if runs_job():  # called by a handler: the outer submit runs the new job, too
+        if runs_job():  # a handler submits: the outer submit runs the new job, too
             return
         with self._lock:
             self._endless = None
@@ -141,13 +141,13 @@ class _FailureRecorder(Middlewares):
 
     @contextmanager
     def attempting(self, job: JobContext) -> Iterator[None]:
-        """Record the first error of the attempt, and enter the application's own middleware."""
+        """Record the first error of a job's attempt, and enter the application's own middleware."""
         with self._recorded(), self._inner.attempting(job):
             yield
 
     @asynccontextmanager
     async def attempting_async(self, job: JobContext) -> AsyncIterator[None]:
-        """Do the same for a coroutine."""
+        """Record the first error of a coroutine's attempt, and enter the application's own middleware."""
         with self._recorded():
             async with self._inner.attempting_async(job):
                 yield
@@ -156,7 +156,7 @@ class _FailureRecorder(Middlewares):
     def _recorded(self) -> Iterator[None]:
         try:
             yield
-        except (Snooze, Cancel, RemoteError):  # no failure, or without the exception object
+        except (Snooze, Cancel, RemoteError):  # the attempt did not fail, or the exception object is not available
             raise
         except BaseException as error:
             for job in current_batch():

@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 10.0
 
 
 class ManualClock:
-    """A `Clock` for tests. Pass it to a pool: `ThreadPool(clock=ManualClock())`."""
+    """A `Clock` for tests, which moves only when the test moves it: `ThreadPool(clock=ManualClock())`."""
 
     def __init__(self, start: datetime = START) -> None:
         if not isinstance(start, datetime):
@@ -32,7 +32,7 @@ class ManualClock:
         if start.tzinfo is None:
             raise ValueError(f"start must be an aware datetime, got {start!r}; add tzinfo=UTC")
         self._wall_start = start.astimezone(UTC)
-        self._lock = Lock()  # guards everything below
+        self._lock = Lock()  # guards the following attributes
         self._now_ns = 0
         self._wall_shift = timedelta()
         self._members: list[ClockMember] = []
@@ -77,7 +77,7 @@ class ManualClock:
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> None:
-        """Move the time forward by `duration`; when this returns, everything due on the way has run, in order.
+        """Move the time forward by `duration`. When this returns, everything that was due has run, in order.
 
         `advance(90)`, `advance(timedelta(minutes=1.5))` and `advance(minutes=1, seconds=30)` are the same. If a
         task is not idle within ten real seconds, `TimeoutError` names it.
@@ -95,17 +95,17 @@ class ManualClock:
         self._settle()
 
     def jump(self, duration: Duration) -> None:
-        """Move the time forward at once, without waiting: for tests in which a task is busy on purpose."""
+        """Move the time forward at once, without waiting. For tests in which a task is busy on purpose."""
         self._move_to(self._now_ns + to_nanoseconds(duration, "duration"))
 
     def step_wall(self, difference: Duration) -> None:
-        """Shift the wall clock, as an administrator or a time server does; monotonic time does not change."""
+        """Shift the wall clock, as an administrator or a time server does. The monotonic time does not change."""
         shift = difference if isinstance(difference, timedelta) else timedelta(seconds=difference)
         with self._lock:
             self._wall_shift += shift
 
     def settle(self) -> None:
-        """Wait until everything that is due now has run; the time does not move."""
+        """Wait until everything that is due now has run. The time does not move."""
         self._settle()
 
     def _settle(self) -> None:

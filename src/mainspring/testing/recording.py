@@ -21,7 +21,7 @@ from mainspring.testing.time_travel import in_place, make_clock
 
 
 class Recording(Sequence[JobInfo]):
-    """The jobs submitted so far, in the order of submission, as a sequence that grows."""
+    """The jobs that were submitted so far, in the order of submission. The sequence grows with each submit."""
 
     def __init__(self, manager: JobManager, clock: ManualClock) -> None:
         self._manager = manager
@@ -29,7 +29,7 @@ class Recording(Sequence[JobInfo]):
 
     @property
     def now(self) -> datetime:
-        """The time of the application, which does not move."""
+        """The time of the application, which does not move inside of the block."""
         return self._clock.now()
 
     def _jobs(self) -> list[JobInfo]:

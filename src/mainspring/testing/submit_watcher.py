@@ -11,10 +11,10 @@ from mainspring.jobs.submission import Submission, SubmitOptions
 
 
 class SubmitWatcher:
-    """A base class for watchers. All methods are called on the thread, or in the coroutine, that submits."""
+    """The base class of watchers. Its methods are called on the thread, or in the coroutine, that submits."""
 
     def before(self, handler: str) -> None:
-        """Called before jobs of this handler are submitted; an exception here prevents the submit."""
+        """Called before jobs of this handler are submitted. If it raises an exception, nothing is submitted."""
 
     def after(self, ids: list[str]) -> None:
         """Called after these jobs are stored, before the submit returns."""

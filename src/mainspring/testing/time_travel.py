@@ -25,7 +25,7 @@ logger = logging.getLogger("mainspring.testing")
 
 
 class TimeTravel:
-    """Controls the clock of an application in a `time_travel` block."""
+    """Moves the clock of an application in a `time_travel` block."""
 
     def __init__(self, manager: JobManager, clock: ManualClock) -> None:
         self._manager = manager
@@ -46,7 +46,7 @@ class TimeTravel:
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> None:
-        """Move the time forward; when this returns, everything due on the way has run, in order.
+        """Move the time forward. When this returns, everything that was due has run, in order.
 
         If something is not idle within ten real seconds, `TimeoutError` names it.
         """
@@ -55,11 +55,11 @@ class TimeTravel:
         )
 
     def settle(self) -> None:
-        """Wait until everything that is due now has run; the time does not move."""
+        """Wait until everything that is due now has run. The time does not move."""
         self.clock.settle()
 
     def step_wall_clock(self, difference: Duration) -> None:
-        """Set the wall clock forward, or back with a negative difference in seconds, as a time server does."""
+        """Set the wall clock forward, or back with a negative number of seconds, as a time server does."""
         self.clock.step_wall(difference)
         self._manager.retime()
         self.clock.settle()
@@ -106,7 +106,7 @@ def make_clock(start: datetime | None = None) -> ManualClock:
 
 
 def make_engine(app: Mainspring, clock: ManualClock, folder: str | None) -> Engine:
-    """Create an engine on this clock: of the application's kind, or in memory if that needs real time.
+    """Create an engine on this clock: of the application's kind, or in memory if that kind needs real time.
 
     A SQLite engine uses a new file in `folder`; without a folder, it uses the file of the application.
     """

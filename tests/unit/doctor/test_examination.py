@@ -75,7 +75,7 @@ def test_a_schedule_that_is_declared_anew_is_not_stored_yet(app: Mainspring) -> 
 
     with app, app.running():
         found = [finding.what for finding in examine(changed).findings if finding.check == "schedules"]
-    assert "stored differently than this application declares it: often" in found
+    assert "schedules are stored differently than the application declares them: often" in found
     assert any("not stored" in what and what.endswith(": seldom") for what in found)
 
 
@@ -108,7 +108,7 @@ def test_an_older_store_is_not_upgraded(app: Mainspring, tmp_path: Path) -> None
     report = examine(app)
     assert bad(report) == {}
     (left_out,) = [finding for finding in report.findings if finding.check == "jobs"]
-    assert left_out.what == "left out: jobs, workers and schedules: opening it would bring its schema up to date"
+    assert left_out.what == "left out: jobs, workers and schedules: opening the file would migrate its schema"
     connection = apsw.Connection(str(tmp_path / "shop.db"))
     assert connection.pragma("user_version") == 1
     connection.close()

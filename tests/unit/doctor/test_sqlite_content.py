@@ -53,7 +53,7 @@ def test_an_older_schema_is_named_and_left_as_it_is(tmp_path: Path) -> None:
     change(path, f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1; PRAGMA journal_mode = wal")
     finding = assert_finding(content.check_schema(path), Severity.INFO, "version 1", f"is {VERSION}")
     assert "backup" in finding.remedy
-    assert content.why_not_open(path) == "opening it would bring its schema up to date"
+    assert content.why_not_open(path) == "opening the file would migrate its schema"
     assert apsw.Connection(str(path)).pragma("user_version") == 1
 
 
@@ -82,7 +82,7 @@ def test_an_empty_file_is_no_harm(tmp_path: Path) -> None:
 def test_another_journal_is_noticed_and_not_changed(store: Path) -> None:
     change(store, "PRAGMA journal_mode = delete")
     assert_finding(content.check_journal(store), Severity.WARNING, "no write-ahead log")
-    assert content.why_not_open(store) == "opening it would change its journal mode"
+    assert content.why_not_open(store) == "opening the file would change its journal mode"
     assert_finding(content.check_journal(store), Severity.WARNING)
 
 

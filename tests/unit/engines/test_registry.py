@@ -33,7 +33,7 @@ def test_an_unknown_scheme_is_refused_with_examples_of_all_engines(url: str) -> 
     with pytest.raises(EngineUnavailable) as refused:
         Mainspring(url)
     assert str(refused.value) == (
-        f"url {url!r}: no engine is known for it; use 'sqlite:///orders.db' (relative), "
+        f"url {url!r}: no engine serves this URL; use 'sqlite:///orders.db' (relative), "
         "'sqlite:////srv/orders.db' (absolute), 'nats://host:4222' or 'memory://'"
     )
 

@@ -48,7 +48,7 @@ def to_group(lane: int, limits: tuple[str, ...]) -> str | None:
 
 @lru_cache(CACHE_SIZE)
 def number_of(group: str | None) -> int | None:
-    """Return the number of a group."""
+    """Return the number of a group, a short hash of its name; None for no group."""
     if group is None:
         return None
     return int.from_bytes(blake2b(group.encode(), digest_size=8).digest(), "big") & POSITIVE

@@ -1,4 +1,4 @@
-"""The base class of the conformance suite: its fixtures, and `make_engine`, which the user overrides."""
+"""The base class of the conformance suite, with its fixtures. The user overrides `make_engine`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from mainspring.testing.manual_clock import ManualClock
 
 
 class EngineSuite:
-    """The base of all parts of the suite. A test class overrides `make_engine`, and `lacks` if needed."""
+    """The base class of all parts of the conformance suite.
+
+    A test class overrides `make_engine`, and maybe `lacks`.
+    """
 
     lacks: ClassVar[frozenset[Capability]] = frozenset()
-    """The capabilities that the engine does not have; tests that need one of them are not part of the class."""
+    """The capabilities that the engine does not have. Tests that need one of them are left out."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -36,7 +39,7 @@ class EngineSuite:
 
     @pytest.fixture
     def bench(self, make_engine: MakeEngine) -> Iterator[Bench]:
-        """An open engine, on a manual clock if it supports one."""
+        """An open engine with helpers for tests, on a manual clock if the engine supports one."""
         clock = ManualClock()
         bench = Bench(make_engine(clock), clock)
         yield bench
@@ -44,7 +47,7 @@ class EngineSuite:
 
     @pytest.fixture
     def other(self, bench: Bench, make_engine: MakeEngine) -> Iterator[Bench]:
-        """The bench of another process on the same store; the same bench if processes cannot share the store."""
+        """A second engine on the same store, as in another process; the first one if it cannot be shared."""
         if Capability.SHARED not in bench.engine.capabilities:
             yield bench
             return
@@ -54,5 +57,5 @@ class EngineSuite:
 
     @pytest.fixture
     def timetable(self, bench: Bench) -> ScheduleDriver:
-        """Helpers for schedules on the bench."""
+        """Helpers that store and fire schedules on the engine under test."""
         return ScheduleDriver(bench)

@@ -1,4 +1,4 @@
-"""The bench of the conformance suite: an engine, its time, and helpers for submitters, workers and readers."""
+"""The engine under test with its time, and helpers for tests that act as submitters, workers and readers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ With `Capability.SHARED`, all engines that one test creates use the same store.
 TYPE = "ping"
 LEAD_SECONDS = 1.0
 SOON_SECONDS = 0.9 * LEAD_SECONDS
-"""Within the lead, but near its end, so that a slow machine has time to claim a job before it is due."""
+"""A time within the lead, but near its end, so that a slow machine has time to claim a job before it is due."""
 START_LEAD_SECONDS = 0.01
 STALE_SECONDS = STALE / MICROSECONDS
 SWEEP_SECONDS = 5.0
@@ -48,7 +48,7 @@ def seconds(number: float) -> int:
 
 
 class Bench(EngineTime):
-    """An engine and helpers for tests. Jobs have the type `ping` by default."""
+    """An open engine with helpers for tests. Jobs have the type `ping` by default."""
 
     # -- submitters
 
@@ -76,7 +76,7 @@ class Bench(EngineTime):
         assert answers == [None] * len(job_ids)
 
     def change(self, command: Command) -> Changed:
-        """Execute one command."""
+        """Let the engine execute one command on a job."""
         (answer,) = self.engine.change([command])
         return answer
 
@@ -87,12 +87,12 @@ class Bench(EngineTime):
     # -- operators
 
     def arrange(self, arrangement: Arrangement) -> bool:
-        """Execute one arrangement."""
+        """Let the engine store one schedule, pause or limit; return whether it changed anything."""
         (is_changed,) = self.engine.arrange([arrangement])
         return is_changed
 
     def limit(self, family: str, most: int, *, per: float | None = None) -> bool:
-        """Define a limit: at most `most` at once, or `most` starts in `per` seconds."""
+        """Store a limit: at most `most` jobs at once, or `most` starts in `per` seconds."""
         return self.arrange(PutLimit(family, most, None if per is None else seconds(per)))
 
     def pause(self, queue: str = "default") -> bool:
@@ -118,18 +118,18 @@ class Bench(EngineTime):
         queues: tuple[str, ...] | None = None,
         suspects: bool = True,
     ) -> Taken:
-        """Claim jobs with one demand, and return the whole answer."""
+        """Let a worker claim jobs with one demand, and return the engine's whole answer."""
         demand = Demand(types or (TYPE,), starts, ahead, queues, suspects)
         return self.look_for(worker, demand)
 
     def look_for(self, worker: int, *demands: Demand) -> Taken:
-        """Claim jobs with these demands and the usual leads."""
+        """Let a worker claim jobs with these demands and the usual lead times."""
         return self.engine.take(
             worker, demands, lead=seconds(LEAD_SECONDS), start_lead=seconds(START_LEAD_SECONDS)
         )
 
     def look_when_there(self, look: Callable[[], Taken]) -> Taken:
-        """Call `look`; on an engine without virtual time, repeat it until it returns leases."""
+        """Call `look`. On an engine without virtual time, repeat it until it returns leases."""
         looks: list[Taken] = []
 
         def is_something() -> bool:
@@ -140,15 +140,15 @@ class Bench(EngineTime):
         return looks[-1]
 
     def take(self, worker: int, *types: str, **options: Any) -> list[Lease]:
-        """Claim jobs with one demand, and return the leases."""
+        """Let a worker claim jobs with one demand, and return the leases."""
         return self.look(worker, *types, **options).leases
 
     def take_ids(self, worker: int, *types: str, **options: Any) -> list[str]:
-        """Claim jobs with one demand, and return their ids in order."""
+        """Let a worker claim jobs with one demand, and return the ids of the jobs in order."""
         return [lease.id for lease in self.take(worker, *types, **options)]
 
     def take_when_there(self, worker: int, number: int, *types: str, **options: Any) -> list[Lease]:
-        """Claim `number` due jobs: at once with virtual time, else as the server delivers them."""
+        """Let a worker claim `number` due jobs: at once with virtual time, else as the server delivers them."""
         leases: list[Lease] = []
 
         def is_enough() -> bool:
@@ -175,16 +175,16 @@ class Bench(EngineTime):
         return leases
 
     def ids_when_there(self, worker: int, number: int, *types: str, **options: Any) -> list[str]:
-        """Claim `number` due jobs, and return their ids in order."""
+        """Let a worker claim `number` due jobs, and return their ids in order."""
         return [lease.id for lease in self.take_when_there(worker, number, *types, **options)]
 
     def sorted_when_there(self, worker: int, number: int, *types: str, **options: Any) -> list[Lease]:
-        """Claim `number` due jobs in any order, and return their leases sorted by id."""
+        """Let a worker claim `number` due jobs in any order, and return their leases sorted by id."""
         return sorted(self.take_when_there(worker, number, *types, **options), key=lambda lease: lease.id)
 
     def begin(self, job_id: str = "job", **options: Any) -> tuple[int, Lease]:
-        """Submit a job, and let a new worker claim it; this starts the job if it is due."""
-        worker = self.enroll()  # first, so that it takes no time after the submit
+        """Submit a job, and let a new worker claim it. A due job is started by this."""
+        worker = self.enroll()  # before the submit, so that no time passes after it
         self.submit(job_id, **options)
         return self._take_one(worker)
 
@@ -220,18 +220,18 @@ class Bench(EngineTime):
         return is_accepted
 
     def bury(self, job_id: str = "job", **options: Any) -> None:
-        """Create a dead letter."""
+        """Submit a job and let it fail for good, so that it is a dead letter."""
         worker, lease = self.begin(job_id, **options)
         assert self.settle(worker, lease, OutcomeKind.FAILED, error="it broke", cause=Cause.FAILURE)
 
     def end(self, job_id: str, status: JobStatus) -> None:
-        """Create a job with this final status."""
+        """Submit a job and bring it to this final status."""
         kind = next(kind for kind in OutcomeKind if kind.value.upper() == status)
         worker, lease = self.begin(job_id)
         assert self.settle(worker, lease, kind)
 
     def watch(self, duration: float, *workers: int) -> Swept:
-        """Let time pass while these workers send heartbeats and the first one sweeps; return all that it found."""
+        """Let time pass while these workers send heartbeats and the first one sweeps; return its results."""
         found = []
         for _ in range(round(duration / SWEEP_SECONDS)):
             self.pass_time(SWEEP_SECONDS)
@@ -242,15 +242,15 @@ class Bench(EngineTime):
         return Swept(rescued, quarantined, found[-1].waiting)
 
     def waiting(self, worker: int) -> dict[str, WaitingJobs]:
-        """Return the waiting jobs that a sweep reports, by handler."""
+        """Return the waiting jobs that a sweep reports, by job type."""
         return {waiting.type: waiting for waiting in self.engine.sweep(worker).waiting}
 
     def outlive(self, *survivors: int) -> Swept:
-        """Let time pass until all workers but these count as dead, because they send no heartbeats."""
+        """Let time pass until all workers except these count as dead, because they send no heartbeats."""
         return self.watch(STALE_SECONDS + 3 * SWEEP_SECONDS, *survivors)
 
     def crash(self, worker: int) -> Swept:
-        """Let a worker die, and a new one sweep; needs virtual time."""
+        """Let a worker die, and a new one rescue its jobs. This needs virtual time."""
         survivor = self.enroll()
         swept = self.outlive(survivor)
         assert not self.engine.renew(worker)
@@ -260,7 +260,7 @@ class Bench(EngineTime):
     # -- readers
 
     def record(self, job_id: str = "job") -> JobRecord:
-        """Return a job as it is stored."""
+        """Return the stored record of a job."""
         (record,) = self.engine.find(Query(ids=(job_id,))).records
         return record
 
@@ -269,7 +269,10 @@ class Bench(EngineTime):
         return self.record(job_id).status
 
     def gives_up(self, worker: int, *job_ids: str) -> bool:
-        """Claim until these jobs are dead letters; return False if that does not happen or a job was claimed."""
+        """Claim until these jobs are dead letters.
+
+        Return False if one was claimed, or if they do not become dead letters.
+        """
         taken: list[str] = []
 
         def are_letters() -> bool:
@@ -279,7 +282,7 @@ class Bench(EngineTime):
         return self.eventually(are_letters) and taken == []
 
     def is_rescued(self, worker: int, job_id: str = "job") -> bool:
-        """Sweep until a job is PENDING again; return False if it is not within the deadline of `eventually`."""
+        """Sweep until a job is PENDING again; return False if it is not in time."""
 
         def waits_again() -> bool:
             self.engine.sweep(worker)
@@ -288,7 +291,7 @@ class Bench(EngineTime):
         return self.eventually(waits_again)
 
     def situation(self, job_id: str = "job") -> Situation:
-        """Return the situation of a job, which explains why it is in its state."""
+        """Return the situation of a job, which explains why it has its status."""
         situation = self.engine.situation(job_id)
         assert situation is not None
         return situation

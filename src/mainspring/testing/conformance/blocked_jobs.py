@@ -1,4 +1,4 @@
-"""Conformance of engines: due jobs blocked by a sequence or a limit are found, with the jobs that block them."""
+"""Conformance tests of engines: due jobs that a sequence or a limit blocks are found, with their blockers."""
 
 from __future__ import annotations
 

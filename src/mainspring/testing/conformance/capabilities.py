@@ -1,7 +1,7 @@
 """Marks tests of the conformance suite that need optional capabilities of an engine.
 
-`needs` marks a test that only engines with these capabilities can pass. A suite that names one of them in `lacks`
-does not have that test: pytest does not skip it, but does not collect it at all.
+`needs` marks a test that only engines with these capabilities can pass. If a test class names one of them in
+`lacks`, pytest does not collect the test at all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def needs(*capabilities: Capability) -> Callable[[Test], Test]:
 
 
 def capabilities_needed_by(test: object) -> frozenset[Capability]:
-    """Return the capabilities that a test needs."""
+    """Return the capabilities that an engine needs to pass this test."""
     needed: frozenset[Capability] = getattr(test, MARK, frozenset())
     return needed
 
@@ -42,7 +42,7 @@ def capabilities_needed_by_suite(suite: type) -> frozenset[Capability]:
 
 
 def hide_tests_needing(suite: type, lacks: frozenset[Capability]) -> None:
-    """Hide the tests that need a missing capability from pytest; restore the others."""
+    """Hide the tests that need a missing capability from pytest, and restore the others."""
     for name, test in all_tests(suite).items():
         chosen = None if capabilities_needed_by(test) & lacks else test
         if getattr(suite, name) is not chosen:
@@ -50,7 +50,7 @@ def hide_tests_needing(suite: type, lacks: frozenset[Capability]) -> None:
 
 
 def all_tests(suite: type) -> dict[str, Any]:
-    """Return all tests of a suite by name, including those that were left out."""
+    """Return all tests of a suite by name, including those that were hidden."""
     classes = reversed(suite.__mro__)
     return {
         name: test

@@ -1,4 +1,4 @@
-"""Conformance of engines: which jobs a worker can claim, in which order and when, and which it may start."""
+"""Conformance tests of engines: which jobs a worker can claim, in which order and when, and which it may start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformance of engines: the commands of users and operators on a job, and the states that allow them."""
+"""Conformance tests of engines: commands of users and operators on a job, and the statuses that allow them."""
 
 from __future__ import annotations
 

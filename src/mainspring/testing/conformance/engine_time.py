@@ -20,7 +20,7 @@ MAX_REAL_SECONDS = 2.0
 
 
 class EngineTime:
-    """An open engine, and methods that let its time pass. `wakes` counts how often it has woken its workers."""
+    """An open engine, and methods that let its time pass. `wakes` counts how often it woke its workers."""
 
     def __init__(self, engine: Engine, clock: ManualClock) -> None:
         self.engine = engine
@@ -43,7 +43,7 @@ class EngineTime:
         return Capability.VIRTUAL_TIME in self.engine.capabilities
 
     def pass_time(self, duration: float) -> None:
-        """Let seconds pass: on the manual clock, or in real time, for at most `MAX_REAL_SECONDS` in a test."""
+        """Let seconds pass: on the manual clock, or in real time, then at most `MAX_REAL_SECONDS` in a test."""
         if self.is_virtual:
             self.clock.jump(duration)
             return
@@ -57,13 +57,13 @@ class EngineTime:
         time.sleep(duration)  # noqa: TID251 - there is no other way to let time pass on a real server
 
     def eventually(self, check: Callable[[], bool]) -> bool:
-        """Return the result of a check; without virtual time, poll it for up to a minute until it is True."""
+        """Return the result of a check. Without virtual time, repeat it for up to a minute until it is True."""
         return check() if self.is_virtual else eventually(check)
 
     def is_since(self, before: int, instant: int | None) -> bool:
-        """Return whether an instant is between `before` and now; in virtual time the two may be equal."""
+        """Return whether an instant is between `before` and now. In virtual time the two may be equal."""
         return instant is not None and before <= instant <= self.now
 
     def is_woken(self, since: int) -> bool:
-        """Return whether workers were woken since `wakes` had this value."""
+        """Return whether the engine has woken its workers since `wakes` had this value."""
         return self.eventually(lambda: self.wakes > since)

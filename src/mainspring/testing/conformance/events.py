@@ -1,4 +1,4 @@
-"""Conformance of engines: events are recorded in order while there are listeners, and only then."""
+"""Conformance tests of engines: events are recorded in order while a client listens, and only then."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mainspring.testing.conformance.capabilities import needs
 from mainspring.testing.conformance.schedule_driver import NAME, ScheduleDriver
 
 AN_HOUR = 3600.0
-ATTEMPTS = 50  # until an event reaches a new listener
+ATTEMPTS = 50  # seconds until an event reaches a new listener
 BY_OUTCOME = {
     OutcomeKind.COMPLETED: [EventKind.COMPLETED],
     OutcomeKind.FAILED: [EventKind.FAILED],
@@ -45,7 +45,7 @@ class EventReader:
     def read_until(self, job_id: str) -> list[str]:
         """Return the ids of jobs in new events, until this job is among them.
 
-        EventTests of other processes may arrive with a delay.
+        Events of other processes may arrive with a delay.
         """
         found: list[str] = []
         for _ in range(ATTEMPTS):

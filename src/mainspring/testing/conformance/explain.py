@@ -1,4 +1,4 @@
-"""Conformance of engines: the reasons why a job is in its state."""
+"""Conformance tests of engines: the reasons why a job has its status."""
 
 from __future__ import annotations
 

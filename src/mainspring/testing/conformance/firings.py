@@ -1,4 +1,4 @@
-"""Conformance of engines: an occurrence is fired once, and its jobs are stored together with that decision."""
+"""Conformance tests of engines: an occurrence fires once, and its jobs are stored in the same transaction."""
 
 from __future__ import annotations
 

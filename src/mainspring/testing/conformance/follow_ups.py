@@ -1,4 +1,4 @@
-"""Conformance of engines: progress of jobs, follow-up jobs, crashed child processes, and retention of results."""
+"""Conformance tests of engines: progress, follow-up jobs, crashed child processes, retention of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformance of engines: concurrency limits hold across workers, and block jobs no longer than necessary."""
+"""Conformance tests of engines: concurrency limits hold across workers, and block no job longer than needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformance of engines: outcomes of attempts, the counters that they increase, and fencing."""
+"""Conformance tests of engines: the outcomes of attempts, the counters that they increase, and fencing tokens."""
 
 from __future__ import annotations
 

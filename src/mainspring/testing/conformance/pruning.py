@@ -1,4 +1,4 @@
-"""Conformance of engines: ended jobs are deleted when their retention time is over, a few at a time."""
+"""Conformance tests of engines: ended jobs are deleted when their retention is over, a few at a time."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class PruningTests(EngineSuite):
     """Tests of `prune`."""
 
     def prune(self, bench: Bench, retention: Retention) -> int:
-        """Prune until there is no more to do; return how many jobs were deleted."""
+        """Prune until no more jobs can be deleted; return how many were deleted."""
         deleted = 0
         for _ in range(10):
             pruned = bench.engine.prune(retention)
             deleted += pruned.deleted
             if not pruned.is_more:
                 return deleted
-        raise AssertionError("there is always more to do")
+        raise AssertionError("after ten prunes, the engine still reports more jobs to delete")
 
     def end_all(self, bench: Bench) -> None:
-        """Create a job with each final status, and use the status as its id."""
+        """Create a job with each final status. Its id is the name of the status."""
         for ended in sorted(FINAL):
             bench.end(ended, ended)
 
     def retention_of(self, status: JobStatus, duration: int) -> Retention:
-        """Return a retention that keeps jobs with this status for a time, and all others forever."""
+        """Return a retention that keeps jobs with this status for a time, and all others for ever."""
         times = {
             name: duration if name == status.lower() else None for name in ("completed", "canceled", "failed")
         }

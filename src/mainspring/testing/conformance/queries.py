@@ -1,4 +1,4 @@
-"""Conformance of engines: lists, counts, time, backups, and the capabilities that an engine declares."""
+"""Conformance tests of engines: lists, counts, time, backups, and the capabilities that an engine declares."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class QueryTests(EngineSuite):
         worker, lease = bench.take_by_new_worker()
         assert lease.id == "copy"
         assert bench.settle(worker, lease, OutcomeKind.FAILED, error="again", cause=Cause.FAILURE)
-        assert bench.engine.counts()[failed] == 3  # the replay is a dead letter now
+        assert bench.engine.counts()[failed] == 3  # the replay has failed and is a dead letter now
         assert bench.find_ids(status=failed, is_replayed=False) == ["b", "c", "copy"]
 
     def test_counts_can_be_filtered(self, bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Conformance of engines: paused queues, expired jobs, and rescheduled jobs."""
+"""Conformance tests of engines: paused queues, expired jobs, and rescheduled jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformance of engines: rate limits, and fairness between the keys of a limit."""
+"""Conformance tests of engines: rate limits, and fairness between the keys of a limit."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ class RateTests(EngineSuite):
         assert sorted(bench.ids_when_there(bench.enroll(), 8, starts=8)) == [f"a{number}" for number in range(8)]
 
     def run(self, bench: Bench, starts: int) -> list[str]:
-        """Claim and complete jobs, one at a time and each in a millisecond; return their order."""
+        """Claim and complete jobs one at a time, each in a millisecond; return their ids in that order."""
         worker = bench.enroll()
         order = []
         for _ in range(starts):

@@ -1,4 +1,4 @@
-"""Conformance of engines: workers that are alive, leave or die, and the rescue or quarantine of their jobs."""
+"""Conformance tests of engines: workers that live, leave or die, and the rescue or quarantine of their jobs."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class RescueTests(EngineSuite):
         dead, survivor = bench.enroll(), bench.enroll()
         bench.outlive(survivor)
         bench.submit("job")
-        taken = bench.look(dead)  # the dead worker does not know yet
+        taken = bench.look(dead)  # the dead worker does not know yet that it was declared dead
         assert (taken.leases, taken.is_alive) == ([], False)
         assert bench.look(survivor).is_alive
         assert bench.status() is JobStatus.RUNNING
@@ -244,7 +244,7 @@ class RescueTests(EngineSuite):
         due = bench.now + seconds(delay)
         assert bench.settle(worker, lease, OutcomeKind.RETRY, due=due, cause=Cause.FAILURE)
         taken = bench.look(worker)
-        assert taken.leases or taken.next_due == due  # else no worker would look again in time
+        assert taken.leases or taken.next_due == due  # otherwise no worker would fetch again in time
 
     def make_suspects(self, bench: Bench, *job_ids: str, type: str = TYPE) -> None:
         """Submit jobs and let each crash `SUSPECT_CRASHES` child processes of a worker."""

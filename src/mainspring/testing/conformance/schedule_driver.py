@@ -21,7 +21,7 @@ NAME = "nightly"
 
 
 class ScheduleDriver:
-    """ScheduleTests that recur every minute. It makes no decisions about misfires: the test says what is fired."""
+    """Stores and fires schedules that recur every minute. The test decides which occurrences are fired."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -52,12 +52,12 @@ class ScheduleDriver:
         return self.bench.arrange(PutSchedule(self.record(name, **changes), expected))
 
     def stored(self, name: str = NAME) -> ScheduleRecord:
-        """Return a schedule as it is stored."""
+        """Return the stored record of a schedule."""
         (record,) = self.bench.engine.schedules(names=[name])
         return record
 
     def firing(self, name: str = NAME, **changes: Any) -> Firing:
-        """Return a firing with one job for the next occurrence, as a worker that has just read the schedule."""
+        """Return a firing with one job for the next occurrence, as a worker makes it."""
         stored = self.stored(name)
         expected = stored.next_due or 0
         fields: dict[str, Any] = {
@@ -75,10 +75,10 @@ class ScheduleDriver:
         return self.bench.job(f"{name} {occurrence}", schedule=name, occurrence=occurrence, **options)
 
     def occurrence(self, due: int, kind: OccurrenceKind = OccurrenceKind.MISSED) -> Occurrence:
-        """Return the record of an occurrence without a job."""
+        """Return a record of an occurrence for which no job was made."""
         return Occurrence(due, due, 1, kind, f"occurrence {due}", self.bench.now)
 
     def fire(self, firing: Firing | None = None) -> Fired:
-        """Execute one firing, by default that of `firing()`."""
+        """Let the engine execute one firing, by default the one that `firing()` returns."""
         (fired,) = self.bench.engine.fire([firing or self.firing()])
         return fired

@@ -1,4 +1,4 @@
-"""Conformance of engines: schedules are stored, changed only if the revision matches, and listed by due time."""
+"""Conformance tests of engines: schedules are stored, listed by due time, and changed if the revision matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformance of engines: jobs of one sequence run one after another, in order."""
+"""Conformance tests of engines: jobs of one sequence run one after another, in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUNS_NOW = [OutcomeKind.INTERRUPTED, OutcomeKind.HANDED_BACK]
 
 
 def name_of(kind: OutcomeKind) -> str:
-    """Return the name of a test parameter."""
+    """Return the name of a test parameter, for the name of the test."""
     return kind.value
 
 
@@ -34,7 +34,7 @@ class SequenceTests(EngineSuite):
         return worker, lease
 
     def run_all(self, bench: Bench, number: int) -> list[str]:
-        """Claim and complete all available jobs, `number` of them, one at a time; return their order."""
+        """Claim and complete `number` available jobs, one at a time; return their ids in that order."""
         worker = bench.enroll()
         order = []
         for _ in range(number):

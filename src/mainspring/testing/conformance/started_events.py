@@ -1,4 +1,4 @@
-"""Conformance of engines: exactly one `started` event for each attempt that `starts` counts."""
+"""Conformance tests of engines: each attempt that `starts` counts has exactly one `started` event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformance of engines: a submitted job is stored once and unchanged."""
+"""Conformance tests of engines: a submitted job is stored once, with all its fields unchanged."""
 
 from __future__ import annotations
 

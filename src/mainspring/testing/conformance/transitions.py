@@ -1,4 +1,4 @@
-"""Conformance of engines: jobs make exactly the status transitions of the table in `jobs/status.py`."""
+"""Conformance tests of engines: jobs make exactly the status transitions of the table in `jobs/status.py`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ClaimedJob:
     lease: Lease
 
     def status(self) -> JobStatus:
-        """Return its status."""
+        """Return the status of the job."""
         return self.bench.status(self.id)
 
 
@@ -71,7 +71,7 @@ COMMANDS: list[Callable[[ClaimedJob], Command]] = [
 
 
 def _make(bench: Bench, job_id: str, status: JobStatus) -> ClaimedJob:
-    """Create a job with this status; each job has its own type, so that it does not affect others."""
+    """Create a job with this status. Each job has its own type, so that it does not affect others."""
     worker = bench.enroll(job_id)
     bench.submit(job_id, type=job_id, after=SOON_SECONDS if status is JobStatus.PENDING else 0)
     (lease,) = bench.take_when_there(worker, 1, job_id)

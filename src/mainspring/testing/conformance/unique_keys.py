@@ -1,4 +1,4 @@
-"""Conformance of engines: jobs with a unique key, conflicts between them, and replacement."""
+"""Conformance tests of engines: jobs with a unique key, conflicts between them, and replacement."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 def unique_job(
     bench: Bench, job_id: str, key: str = "key", *, window: float | None = None, **options: Any
 ) -> NewJob:
-    """Return a job that conflicts with jobs of the same key in `states`, by default those that have not ended."""
+    """Return a job that conflicts with jobs of the same key in `states`, by default jobs that have not ended."""
     states = options.pop("states", ALIVE)
     within = None if window is None else seconds(window)
     return bench.job(job_id, unique=UniqueKey(key, states, within), **options)
@@ -33,7 +33,7 @@ def replacing_job(bench: Bench, job_id: str, **options: Any) -> NewJob:
 
 
 def in_the_way(job_id: str, kind: ConflictKind = ConflictKind.UNIQUE) -> list[Conflict]:
-    """Return the answer of a submit of one job that conflicts with this one."""
+    """Return the engine's answer to the submit of one job that conflicts with this one."""
     return [Conflict(job_id, kind)]
 
 
@@ -69,7 +69,7 @@ class UniqueKeyTests(EngineSuite):
         assert bench.engine.submit([unique_job(bench, "b", states=others)]) == [None]
 
     def bring_to(self, bench: Bench, status: JobStatus) -> None:
-        """Create a job with the key and this status."""
+        """Create a job with the unique key and this status."""
         bench.engine.submit([unique_job(bench, "a")])
         if status is JobStatus.PENDING:
             return

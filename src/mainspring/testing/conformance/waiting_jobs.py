@@ -1,4 +1,4 @@
-"""Conformance of engines: a sweep reports the due jobs that could start, which the watchdog of a worker needs."""
+"""Conformance tests of engines: a sweep reports the due jobs that could start. The stall detector needs this."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mainspring.testing.conformance.capabilities import needs
 
 
 def one_that_waits(bench: Bench, worker: int) -> WaitingJobs:
-    """Return the waiting jobs of the default handler as soon as a sweep reports them."""
+    """Return the report of waiting jobs of type `ping`, as soon as a sweep has it."""
     found: list[WaitingJobs] = []
 
     def is_told() -> bool:
@@ -26,7 +26,7 @@ class WaitingJobTests(EngineSuite):
     """Tests of the due jobs that only need a worker with a free slot."""
 
     def full_worker(self, bench: Bench, *types: str) -> int:
-        """Return a worker that asks for jobs and has no free slot."""
+        """Return a worker that asks for jobs but has no free slot."""
         worker = bench.enroll(*types)
         bench.look(worker, *types, starts=0, ahead=0)
         return worker

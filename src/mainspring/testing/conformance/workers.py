@@ -1,4 +1,4 @@
-"""Conformance of engines: the list of workers, and the backlog of due jobs."""
+"""Conformance tests of engines: the list of workers, and the backlog of due jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WorkerTests(EngineSuite):
     def test_a_worker_announces_the_handlers_that_it_has_learned(self, bench: Bench, other: Bench) -> None:
         worker, bystander = bench.enroll("ping"), other.enroll("ping")
         assert bench.engine.announce(worker, ("ping", "pong"))
-        assert bench.engine.renew(worker)  # it keeps the announced handlers
+        assert bench.engine.renew(worker)  # the worker keeps the announced handlers
         found = {state.number: state.info.types for state in other.engine.workers()}
         assert found == {worker: ("ping", "pong"), bystander: ("ping",)}
 
@@ -63,7 +63,7 @@ class WorkerTests(EngineSuite):
     # -- backlog
 
     def backlog(self, bench: Bench) -> list[tuple[str, str, int]]:
-        """Return the queue, handler and count of each backlog."""
+        """Return the queue, job type and count of each entry of the backlog."""
         return [(waiting.queue, waiting.type, waiting.count) for waiting in bench.engine.backlog()]
 
     def test_what_is_due_is_counted_by_queue_and_handler(self, bench: Bench) -> None:
