@@ -1,4 +1,6 @@
-"""Settings of all tests: Hypothesis, temporary files in memory, the garbage collector, and a patient manual clock.
+"""Settings of all tests: assertions, Hypothesis, temporary files, the garbage collector, the manual clock.
+
+Assertions: those of helpers show their values, as those of tests do.
 
 Hypothesis: examples have no deadline, because on a busy machine any of them may take long. They are random; a
 failure prints a line `@reproduce_failure(...)` that repeats it.
@@ -19,10 +21,16 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 from mainspring.testing import manual_clock
 from mainspring.testing.polling import PATIENCE_SECONDS
+
+for folder in ("cli", "conformance", "nats", "old_stores", "processes", "stress", "unit"):
+    pytest.register_assert_rewrite(f"tests.{folder}")
+
+pytest_plugins = ["tests.pools"]
 
 MEMORY = Path("/dev/shm")
 ROOM = 2 * 1024**3  # bytes: several times what a run of all tests occupies at once

@@ -1,12 +1,15 @@
-"""Helpers for tests of concurrent code: waits with a deadline, tasks that block, a watched clock."""
+"""Helpers for tests of concurrent code: waits with a deadline, tasks that block, a watched clock, thread switches."""
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from socket import socket
-from threading import Condition, Event, Semaphore, Thread, current_thread
+from threading import Barrier, Condition, Event, Semaphore, Thread, current_thread
 from typing import Any, Generic, TypeVar
 
 from mainspring import TaskRunner, TaskTraits
@@ -19,10 +22,13 @@ __all__ = [
     "Gate",
     "WatchedClock",
     "amount",
+    "at_once",
     "eventually",
+    "frequent_thread_switches",
     "occupied",
     "wait_for_end_of",
     "within",
+    "without_collector",
 ]
 
 T = TypeVar("T")
@@ -42,8 +48,10 @@ class Gate:
     def __init__(self) -> None:
         self._entered = Semaphore(0)
         self._open = Event()
+        self.is_entered = False
 
     def __call__(self) -> None:
+        self.is_entered = True
         self._entered.release()
         assert self._open.wait(PATIENCE), "the gate was not opened"
 
@@ -135,6 +143,18 @@ def within(call: Callable[[], T], patience: float = PATIENCE) -> T:
     return Background(call).result(patience)
 
 
+def at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """Call functions in as many threads, which begin at the same moment; return their results in order."""
+    barrier = Barrier(len(calls))
+
+    def call(number: int) -> Any:
+        barrier.wait(PATIENCE)
+        return calls[number]()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(call, range(len(calls))))
+
+
 def wait_for_end_of(connection: socket) -> None:
     """Wait until the process at the other end has ended; discard what it sent.
 
@@ -144,3 +164,25 @@ def wait_for_end_of(connection: socket) -> None:
     with suppress(ConnectionResetError):
         while connection.recv(4096):
             pass
+
+
+@contextmanager
+def frequent_thread_switches() -> Iterator[None]:
+    """Let the interpreter switch threads as often as possible."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Disable the garbage collector, to show that reference counts release an object."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

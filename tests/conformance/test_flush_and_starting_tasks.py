@@ -11,7 +11,7 @@ import pytest
 
 from mainspring import TaskRunner, ThreadPool
 from mainspring.runners.task import Task
-from tests.runner_fixtures import MakePool
+from tests.pools import MakePool
 from tests.support import Background, Gate, WatchedClock
 
 

@@ -16,7 +16,7 @@ from tests.conformance.runner_ending import Ending
 from tests.conformance.runner_errors import Failing
 from tests.conformance.runner_posting import Posting
 from tests.conformance.runner_time import TimeKeeping
-from tests.runner_fixtures import MakePool
+from tests.pools import MakePool
 from tests.support import PATIENCE, WatchedClock, occupied
 
 

@@ -1,7 +1,5 @@
 """The servers, for all tests here."""
 
-import pytest
-
 from tests.nats.fault_bench import far_ahead
 from tests.nats.restricted_servers import restricted_server, restricted_servers
 from tests.nats.servers import make_nats_cluster, make_nats_server, nats_prefix, nats_server
@@ -15,5 +13,3 @@ __all__ = [
     "restricted_server",
     "restricted_servers",
 ]
-
-pytest.register_assert_rewrite("tests.old_stores.contents")

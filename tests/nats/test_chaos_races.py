@@ -10,11 +10,10 @@ import pytest
 from mainspring import DuplicateJob, JobStatus, Mainspring, Unique
 from tests.nats.apps import timed
 from tests.nats.chaos_workers import ChaosWorkers, projection_in
-from tests.nats.concurrency import at_once
 from tests.nats.scenario_races import race_cancels, race_reschedules
 from tests.nats.servers import MakeServers, Servers
 from tests.processes.sandbox import Sandbox
-from tests.support import PATIENCE, amount
+from tests.support import PATIENCE, amount, at_once
 
 pytestmark = pytest.mark.long
 

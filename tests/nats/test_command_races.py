@@ -14,10 +14,9 @@ from mainspring.jobs.recurrence.schedule_records import Firing, Overlap
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench, seconds
 from mainspring.testing.conformance.schedule_driver import ScheduleDriver
-from tests.nats.concurrency import at_once
 from tests.nats.fault_bench import MakeBench, fault_benches
 from tests.nats.servers import Servers
-from tests.support import amount
+from tests.support import amount, at_once
 
 SEEDS = range(amount(1, thorough=3))
 ROUNDS = amount(12, thorough=30)

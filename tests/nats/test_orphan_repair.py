@@ -11,9 +11,9 @@ from mainspring.engines.nats.write_batch import StoredMessage
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.status import JobStatus
-from tests.nats.concurrency import at_once
 from tests.nats.fault_bench import FaultBench, MakeBench, fault_benches
 from tests.nats.servers import Servers
+from tests.support import at_once
 
 LIMIT = bucket_of("all")
 

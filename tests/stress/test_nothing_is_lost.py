@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mainspring.runners import FuncQueue, Priority, RingBuffer, TaskHandle, TaskRunner, TaskTraits, ThreadPool
-from tests.support import PATIENCE, amount
-from tests.unit.runners.pools import frequent_thread_switches, running
+from tests.pools import running
+from tests.support import PATIENCE, amount, frequent_thread_switches
 
 pytestmark = pytest.mark.stress
 

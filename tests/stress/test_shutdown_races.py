@@ -8,9 +8,9 @@ import pytest
 
 from mainspring import RunnerClosed
 from mainspring.runners import ShutdownBehavior, TaskFuture, TaskRunner, TaskTraits, ThreadPool
+from tests.pools import running
 from tests.stress.runner_kinds import kinds
-from tests.support import PATIENCE, amount
-from tests.unit.runners.pools import frequent_thread_switches, running
+from tests.support import PATIENCE, amount, frequent_thread_switches
 
 pytestmark = pytest.mark.stress
 

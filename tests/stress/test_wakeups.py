@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from mainspring.runners import FuncQueue, Priority, TaskRunner, TaskTraits, ThreadPool, blocking
+from tests.pools import running
 from tests.stress.runner_kinds import kinds
-from tests.support import PATIENCE, amount, eventually
-from tests.unit.runners.pools import frequent_thread_switches, occupied, running
+from tests.support import PATIENCE, amount, eventually, frequent_thread_switches, occupied
 
 pytestmark = pytest.mark.stress
 
@@ -174,7 +174,7 @@ def test_an_idle_pool_never_wakes_up() -> None:
         queue.dispatch(1)
         pool.post(int, delay=0.001)
         pool.post(int, delay=3600)
-        with occupied(pool, TaskTraits(may_block=True)):
+        with occupied(pool, traits=TaskTraits(may_block=True)):
             pool.submit(int).result(PATIENCE)  # and a substitute goes to the reserve
         pool.submit(int, delay=0.05).result(PATIENCE)
         pool.wait_idle(PATIENCE)

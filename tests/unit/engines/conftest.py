@@ -1,4 +1,4 @@
-"""Fixtures: a manual clock, and an engine on a SQLite file of its own."""
+"""Fixture: an engine on a SQLite file of its own, and on the manual clock."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +9,6 @@ from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import Bench
 from tests.blank_stores import make_blank_store
 from tests.unit.engines.crash_points import opened
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture

@@ -1,26 +1,15 @@
-"""Fixtures of the tests of jobs: a manual clock, an engine on it, a job function."""
+"""Fixtures of the tests of jobs: an engine on the manual clock, a job function."""
 
 import pytest
 
-from mainspring import JobFunction, Mainspring, TaskFailure
+from mainspring import JobFunction, Mainspring
 from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.testing import ManualClock
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def engine(clock: ManualClock) -> MemoryEngine:
     return MemoryEngine(clock=clock)
-
-
-@pytest.fixture
-def failures() -> list[TaskFailure]:
-    """The failures that the error hook of a pool has received."""
-    return []
 
 
 @pytest.fixture

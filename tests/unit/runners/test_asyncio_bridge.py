@@ -14,7 +14,7 @@ import pytest
 
 from mainspring import TaskFailure, TaskObserver, ThreadPool, current_runner
 from mainspring.runners import AsyncioRunner
-from tests.runner_fixtures import MakePool
+from tests.pools import MakePool
 from tests.support import PATIENCE, Background, Gate, WatchedClock, occupied, within
 
 COLOUR: ContextVar[str] = ContextVar("COLOUR", default="none")

@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from mainspring import Priority, RunnerClosed, TaskFailure, TaskTraits, ThreadPool, current_runner
-from tests.runner_fixtures import MakePool
+from tests.pools import MakePool
 from tests.support import PATIENCE, WatchedClock, occupied
 
 

@@ -18,8 +18,8 @@ from mainspring.runners import (
     ThreadPool,
 )
 from mainspring.testing import ManualClock
-from tests.support import PATIENCE, eventually
-from tests.unit.runners.pools import Hold, frequent_thread_switches, occupied, running, without_collector
+from tests.pools import running
+from tests.support import PATIENCE, Gate, eventually, frequent_thread_switches, occupied, without_collector
 
 BLOCK = TaskTraits(shutdown=ShutdownBehavior.BLOCK)
 
@@ -84,17 +84,17 @@ def test_there_are_never_more_handlers_at_once_than_allowed(concurrency: int, ba
 
 
 def test_as_many_handlers_work_at_once_as_allowed(pool: ThreadPool) -> None:
-    holds = [Hold() for _ in range(4)]
-    queue: FuncQueue[Hold] = FuncQueue(Hold.__call__, pool, concurrency=3)
+    holds = [Gate() for _ in range(4)]
+    queue: FuncQueue[Gate] = FuncQueue(Gate.__call__, pool, concurrency=3)
     for hold in holds:
         queue.dispatch(hold)
     for hold in holds[:3]:
-        assert hold.entered.wait(PATIENCE)
-    assert not holds[3].entered.wait(0.02)
-    holds[1].release()
-    assert holds[3].entered.wait(PATIENCE)
+        hold.wait_until_entered()
+    assert not eventually(lambda: holds[3].is_entered, 0.02)
+    holds[1].open()
+    holds[3].wait_until_entered()
     for hold in holds:
-        hold.release()
+        hold.open()
     queue.wait_idle()
 
 
@@ -116,7 +116,7 @@ def test_a_long_queue_lets_other_work_of_the_pool_in() -> None:
 
 def test_a_batch_is_all_that_waits(pool: ThreadPool) -> None:
     batches: list[list[int]] = []
-    hold = Hold()
+    hold = Gate()
 
     def handle(batch: list[int]) -> None:
         batches.append(batch)
@@ -125,11 +125,11 @@ def test_a_batch_is_all_that_waits(pool: ThreadPool) -> None:
 
     queue = FuncQueue(handle, pool, batch=True)
     queue.dispatch(0)
-    assert hold.entered.wait(PATIENCE)
+    hold.wait_until_entered()
     for number in range(1, 500):
         queue.dispatch(number)
     assert len(queue) == 499
-    hold.release()
+    hold.open()
     queue.wait_idle()
     assert batches == [[0], list(range(1, 500))]
 
@@ -155,7 +155,7 @@ def test_a_batch_belongs_to_its_handler(pool: ThreadPool) -> None:
 @pytest.mark.parametrize("batch", [False, True])
 def test_a_full_queue_refuses(pool: ThreadPool, batch: bool) -> None:  # noqa: FBT001
     handled: list[object] = []
-    hold = Hold()
+    hold = Gate()
 
     def handle(item: object) -> None:
         handled.append(item)
@@ -167,13 +167,13 @@ def test_a_full_queue_refuses(pool: ThreadPool, batch: bool) -> None:  # noqa: F
         else FuncQueue(handle, pool, capacity=2, name="small")
     )
     queue.dispatch(0)
-    assert hold.entered.wait(PATIENCE)
+    hold.wait_until_entered()
     queue.dispatch(1)
     queue.dispatch(2)
     with pytest.raises(QueueFull) as refused:
         queue.dispatch(3)
     assert (refused.value.name, refused.value.capacity) == ("small", 2)
-    hold.release()
+    hold.open()
     queue.wait_idle()
     assert handled == ([[0], [1, 2]] if batch else [0, 1, 2])
     queue.dispatch(4)
@@ -198,7 +198,7 @@ def test_a_full_pool_refuses_the_item_and_the_queue_lives_on() -> None:
 def test_a_full_pool_does_not_stop_a_queue_that_has_more_to_do() -> None:
     handled: list[int] = []
     with running(ThreadPool(1, max_workers=1, capacity=1)) as pool:
-        hold = Hold()
+        hold = Gate()
 
         def handle(number: int) -> None:
             handled.append(number)
@@ -207,11 +207,11 @@ def test_a_full_pool_does_not_stop_a_queue_that_has_more_to_do() -> None:
 
         queue = FuncQueue(handle, pool)
         queue.dispatch(0)
-        assert hold.entered.wait(PATIENCE)
+        hold.wait_until_entered()
         for number in range(1, 100):  # more than one drain handles
             queue.dispatch(number)
         pool.post(int)  # now the pool is full, and the drain cannot post the next one
-        hold.release()
+        hold.open()
         queue.wait_idle(PATIENCE)
     assert handled == list(range(100))
 
@@ -291,14 +291,14 @@ def test_an_item_wakes_a_sleeping_queue(pool: ThreadPool) -> None:
 
 def test_wait_idle_gives_up_in_time() -> None:
     with running(ThreadPool(1)) as pool:
-        hold = Hold()
+        hold = Gate()
         queue: FuncQueue[int] = FuncQueue(lambda _: hold(), pool, name="slow")
         queue.dispatch(1)
-        assert hold.entered.wait(PATIENCE)
+        hold.wait_until_entered()
         queue.dispatch(2)
         with pytest.raises(TimeoutError, match=r"slow.*1 items"):
             queue.wait_idle(0.01)
-        hold.release()
+        hold.open()
         queue.wait_idle(PATIENCE)
 
 
@@ -380,7 +380,7 @@ class Hesitant:
 
     def __init__(self, runner: TaskRunner) -> None:
         self._runner = runner
-        self.door = Hold()
+        self.door = Gate()
 
     def post(self, function: Callable[[], object], *, traits: TaskTraits) -> TaskHandle:
         self.door()
@@ -394,7 +394,7 @@ def test_two_that_dispatch_while_a_pool_closes_are_both_told() -> None:
     """One holds the token and is refused by the pool; the other found no token and must not be forgotten."""
     handled: list[int] = []
     refused: list[int] = []
-    with running(ThreadPool(2)) as pool, occupied(pool, BLOCK) as hold:
+    with running(ThreadPool(2)) as pool, occupied(pool, traits=BLOCK) as hold:
         hesitant: Any = Hesitant(pool)
         queue: FuncQueue[int] = FuncQueue(handled.append, hesitant)
 
@@ -406,17 +406,17 @@ def test_two_that_dispatch_while_a_pool_closes_are_both_told() -> None:
 
         first = Thread(target=dispatch, args=(1,), daemon=True)
         first.start()
-        assert hesitant.door.entered.wait(PATIENCE)  # it has the token
+        hesitant.door.wait_until_entered()  # it has the token
         closing = Thread(target=pool.shutdown, daemon=True)
         closing.start()
         assert eventually(lambda: not pool.is_open)  # closing, and kept from completing it by the task
         second = Thread(target=dispatch, args=(2,), daemon=True)
         second.start()
         second.join(0.1)  # it may wait for the first to find out
-        hesitant.door.release()
+        hesitant.door.open()
         first.join(PATIENCE)
         second.join(PATIENCE)
-        hold.release()
+        hold.open()
         closing.join(PATIENCE)
     assert sorted(handled + refused) == [1, 2]
 

@@ -13,8 +13,8 @@ import pytest
 
 from mainspring.runners import TaskFuture, ThreadPool
 from mainspring.testing import ManualClock
-from tests.support import PATIENCE
-from tests.unit.runners.pools import Hold, frequent_thread_switches, occupied, running, without_collector
+from tests.pools import running
+from tests.support import PATIENCE, Gate, frequent_thread_switches, occupied, without_collector
 
 
 @pytest.fixture
@@ -61,14 +61,14 @@ def test_a_task_future_has_all_that_a_standard_one_has(pool: ThreadPool) -> None
 
 
 def test_the_states_of_a_future(pool: ThreadPool) -> None:
-    hold = Hold()
+    hold = Gate()
     with occupied(pool):
         future = pool.submit(hold)
         assert (future.done(), future.running(), future.cancelled()) == (False, False, False)
-    assert hold.entered.wait(PATIENCE)
+    hold.wait_until_entered()
     assert (future.done(), future.running(), future.cancelled()) == (False, True, False)
     assert not future.cancel()
-    hold.release()
+    hold.open()
     assert future.result(PATIENCE) is None
     assert (future.done(), future.running(), future.cancelled()) == (True, False, False)
     assert not future.cancel()
@@ -253,7 +253,7 @@ def test_the_future_of_a_task_that_a_shutdown_skips_is_canceled(delay: float | N
                 future.result(PATIENCE)  # a wait for what never comes has an end
             assert told.is_set()
         finally:
-            hold.release()
+            hold.open()
             closing.join(PATIENCE)
 
 
@@ -270,20 +270,20 @@ def test_wait_for_all(pool: ThreadPool) -> None:
 
 
 def test_wait_for_the_first(pool: ThreadPool) -> None:
-    hold = Hold()
+    hold = Gate()
     futures = [pool.submit(list[int]().clear), pool.submit(hold)]
     done, pending = wait(futures, timeout=PATIENCE, return_when=FIRST_COMPLETED)
     assert (done, pending) == ({futures[0]}, {futures[1]})
-    hold.release()
+    hold.open()
     assert wait(futures, timeout=PATIENCE).not_done == set()
 
 
 def test_wait_for_the_first_failure(pool: ThreadPool) -> None:
-    hold = Hold()
+    hold = Gate()
     futures = [pool.submit(function) for function in (list[int]().clear, fail, hold)]
     done, pending = wait(futures, timeout=PATIENCE, return_when=FIRST_EXCEPTION)
     assert (done, pending) == (set(futures[:2]), set(futures[2:]))
-    hold.release()
+    hold.open()
 
 
 def test_wait_sees_canceled_ones(pool: ThreadPool) -> None:

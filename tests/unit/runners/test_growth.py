@@ -9,8 +9,8 @@ import pytest
 
 from mainspring.runners import TaskTraits, ThreadPool, blocking
 from mainspring.testing import ManualClock
-from tests.support import PATIENCE, eventually
-from tests.unit.runners.pools import Hold, close, occupied, running
+from tests.pools import close, running
+from tests.support import PATIENCE, Gate, eventually, occupied
 
 IDLE_TIMEOUT = 30
 MAY_BLOCK = TaskTraits(may_block=True)
@@ -27,24 +27,24 @@ def pool(clock: ManualClock) -> Iterator[ThreadPool]:
         yield pool
 
 
-def hold_blocked(hold: Hold) -> None:
+def hold_blocked(hold: Gate) -> None:
     with blocking():
         hold()
 
 
 @contextmanager
-def blocked(pool: ThreadPool, count: int = 1) -> Iterator[list[Hold]]:
+def blocked(pool: ThreadPool, count: int = 1) -> Iterator[list[Gate]]:
     """Keep `count` workers of the pool inside of `blocking()`."""
-    holds = [Hold() for _ in range(count)]
+    holds = [Gate() for _ in range(count)]
     for hold in holds:
         pool.post(hold_blocked, hold)
     try:
         for hold in holds:
-            assert hold.entered.wait(PATIENCE)
+            hold.wait_until_entered()
         yield holds
     finally:
         for hold in holds:
-            hold.release()
+            hold.open()
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def test_work_that_waits_already_runs_when_a_task_begins_to_block(pool: ThreadPo
 
 @pytest.mark.parametrize("traits", [None, MAY_BLOCK], ids=["with a block", "by a trait"])
 def test_growth_ends_at_the_cap(pool: ThreadPool, traits: TaskTraits | None) -> None:
-    holds = [Hold() for _ in range(5)]
+    holds = [Gate() for _ in range(5)]
     for hold in holds:
         if traits is None:
             pool.post(hold_blocked, hold)
@@ -112,14 +112,14 @@ def test_growth_ends_at_the_cap(pool: ThreadPool, traits: TaskTraits | None) -> 
             pool.post(hold, traits=traits)
     try:
         for hold in holds[:3]:
-            assert hold.entered.wait(PATIENCE)
+            hold.wait_until_entered()
         statistics = pool.statistics()
         assert (statistics.workers, statistics.active, statistics.queued) == (3, 3, 2)
     finally:
         for hold in holds:
-            hold.release()
+            hold.open()
     pool.wait_idle()
-    assert all(hold.entered.is_set() for hold in holds)
+    assert all(hold.is_entered for hold in holds)
     assert pool.statistics().completed == 5
 
 
@@ -130,18 +130,18 @@ def test_a_task_that_may_block_makes_room_from_the_start(pool: ThreadPool) -> No
 
 def test_sequences_on_blocked_workers_do_not_stop_others(pool: ThreadPool) -> None:
     slow, quick = pool.sequenced(), pool.sequenced()
-    hold = Hold()
+    hold = Gate()
     slow.post(hold_blocked, hold)
-    assert hold.entered.wait(PATIENCE)
+    hold.wait_until_entered()
     assert quick.submit(int).result(PATIENCE) == 0
     waiting = slow.submit(int)
     assert not waiting.done()  # a sequence waits for its own task, even if workers are free
-    hold.release()
+    hold.open()
     assert waiting.result(PATIENCE) == 0
 
 
 def test_nested_blocking_counts_once(pool: ThreadPool) -> None:
-    outer, inner, after = Hold(), Hold(), Hold()
+    outer, inner, after = Gate(), Gate(), Gate()
 
     def nest() -> None:
         with blocking():
@@ -151,19 +151,18 @@ def test_nested_blocking_counts_once(pool: ThreadPool) -> None:
             after()
 
     pool.post(nest)
-    assert outer.entered.wait(PATIENCE)
+    outer.wait_until_entered()
     with occupied(pool):  # on the substitute
-        outer.release()
-        assert inner.entered.wait(PATIENCE)
+        outer.open()
+        inner.wait_until_entered()
         waiting = pool.submit(int)
         assert pool.statistics().workers == 2
-        inner.release()
-        assert after.entered.wait(PATIENCE)
+        inner.open()
+        after.wait_until_entered()
         assert not waiting.done()
         assert pool.statistics().workers == 2
     assert waiting.result(PATIENCE) == 0  # still blocked: the substitute goes on
-    assert not after._released.is_set()
-    after.release()
+    after.open()
 
 
 def test_blocking_outside_of_a_pool_does_nothing() -> None:
@@ -240,26 +239,26 @@ def test_counts_survive_the_threads_that_made_them(pool: ThreadPool, clock: Manu
 
 
 def test_one_that_is_too_many_steps_aside_before_it_takes_more(pool: ThreadPool) -> None:
-    first, second, third = Hold(), Hold(), Hold()
-    unblocked = Hold()
+    first, second, third = Gate(), Gate(), Gate()
+    unblocked = Gate()
 
     def block_then_work() -> None:
         hold_blocked(first)
         unblocked()
 
     pool.post(block_then_work)
-    assert first.entered.wait(PATIENCE)
+    first.wait_until_entered()
     pool.post(second)  # on the substitute
-    assert second.entered.wait(PATIENCE)
-    first.release()
-    assert unblocked.entered.wait(PATIENCE)  # now two run on a pool of one
+    second.wait_until_entered()
+    first.open()
+    unblocked.wait_until_entered()  # now two run on a pool of one
     pool.post(third)
-    second.release()
-    assert not third.entered.wait(0.05)  # the substitute has gone to the reserve instead
+    second.open()
+    assert not eventually(lambda: third.is_entered, 0.05)  # the substitute has gone to the reserve instead
     assert pool.statistics().queued == 1
-    unblocked.release()
-    assert third.entered.wait(PATIENCE)
-    third.release()
+    unblocked.open()
+    third.wait_until_entered()
+    third.open()
 
 
 def test_the_end_of_a_pool_ends_the_surplus_too(clock: ManualClock) -> None:
@@ -292,22 +291,22 @@ def test_a_refused_thread_does_not_keep_a_sleeping_one_from_the_work(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(ThreadPool(2, clock=clock)) as pool:
-        before, inside = Hold(), Hold()
+        before, inside = Gate(), Gate()
 
         def block_later() -> None:
             before()
             hold_blocked(inside)
 
         pool.post(block_later)
-        assert before.entered.wait(PATIENCE)
+        before.wait_until_entered()
         assert eventually(lambda: len(pool._scheduler.idle) == 1)  # the other worker sleeps
-        before.release()
-        assert inside.entered.wait(PATIENCE)  # and beside it waits a thread that is not born yet
+        before.open()
+        inside.wait_until_entered()  # and beside it waits a thread that is not born yet
         reached = Event()
         with no_new_threads(monkeypatch):
             pool.post(reached.set)
             ran = reached.wait(PATIENCE)
-        inside.release()
+        inside.open()
         assert ran, "the task lay in the queue although a worker was free"
 
 

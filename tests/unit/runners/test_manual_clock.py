@@ -11,7 +11,7 @@ import pytest
 
 from mainspring import TaskRunner, ThreadPool
 from mainspring.testing import ManualClock, manual_clock
-from tests.runner_fixtures import MakePool
+from tests.pools import MakePool
 from tests.support import PATIENCE, Background, Gate, WatchedClock
 
 SECOND = 10**9

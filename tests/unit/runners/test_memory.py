@@ -11,8 +11,8 @@ import pytest
 from mainspring import MainspringError
 from mainspring.runners import FuncQueue, Priority, TaskRunner, TaskTraits, ThreadPool
 from mainspring.testing import ManualClock
-from tests.support import PATIENCE, amount
-from tests.unit.runners.pools import occupied, running, without_collector
+from tests.pools import running
+from tests.support import PATIENCE, amount, occupied, without_collector
 
 BURST = amount(40_000, thorough=60_000)
 BYTES_KEPT = BURST  # a byte for each task of a burst: nothing that grows with it

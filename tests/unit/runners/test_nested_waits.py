@@ -8,8 +8,8 @@ import pytest
 from mainspring import WouldDeadlock
 from mainspring.runners import TaskRunner, TaskTraits, ThreadPool, blocking, current_runner
 from mainspring.testing import ManualClock
-from tests.support import PATIENCE
-from tests.unit.runners.pools import Hold, occupied, running
+from tests.pools import running
+from tests.support import PATIENCE, Gate, occupied
 
 
 @pytest.fixture
@@ -145,11 +145,11 @@ def test_a_future_of_another_pool_is_not_run_inline(pool: ThreadPool) -> None:
 
 def test_a_task_that_waits_for_another_pool_lets_its_own_go_on(pool: ThreadPool) -> None:
     with running(ThreadPool(1)) as other:
-        hold = Hold()
+        hold = Gate()
         waiting = pool.submit(lambda: other.submit(hold).result(PATIENCE))
-        assert hold.entered.wait(PATIENCE)
+        hold.wait_until_entered()
         assert pool.submit(int).result(PATIENCE) == 0
-        hold.release()
+        hold.open()
         waiting.result(PATIENCE)
 
 
@@ -177,10 +177,10 @@ def test_sequences_wait_for_each_other_in_a_chain(pool: ThreadPool) -> None:
 
 
 def test_waiting_for_a_task_that_already_runs_counts_as_blocking() -> None:
-    hold = Hold()
+    hold = Gate()
     with running(ThreadPool(2, max_workers=3)) as pool:
         busy = pool.submit(hold)
-        assert hold.entered.wait(PATIENCE)
+        hold.wait_until_entered()
         waits = Event()
 
         def outer() -> None:
@@ -190,13 +190,13 @@ def test_waiting_for_a_task_that_already_runs_counts_as_blocking() -> None:
         waiting = pool.submit(outer)
         assert waits.wait(PATIENCE)
         assert pool.submit(int).result(PATIENCE) == 0  # on a third thread
-        hold.release()
+        hold.open()
         waiting.result(PATIENCE)
 
 
 def test_a_time_out_while_waiting_inside_of_a_task_gives_the_place_back(pool: ThreadPool) -> None:
     sequence = pool.sequenced()
-    with occupied(sequence, TaskTraits(may_block=True)):
+    with occupied(sequence, traits=TaskTraits(may_block=True)):
         unstarted = sequence.submit(int)
 
         def outer() -> str:

@@ -22,7 +22,7 @@ from mainspring import (
     TaskTraits,
     ThreadPool,
 )
-from tests.runner_fixtures import MakePool
+from tests.pools import MakePool
 from tests.support import PATIENCE, Gate, WatchedClock, occupied, within
 
 

@@ -10,8 +10,8 @@ import pytest
 from mainspring.clock import NANOSECONDS
 from mainspring.runners import Priority, SequencedRunner, TaskRunner, TaskTraits, ThreadPool
 from mainspring.testing import ManualClock
-from tests.support import PATIENCE, eventually
-from tests.unit.runners.pools import occupied, running
+from tests.pools import running
+from tests.support import PATIENCE, eventually, occupied
 
 LOW = TaskTraits(priority=Priority.BEST_EFFORT)
 NORMAL = TaskTraits(priority=Priority.USER_VISIBLE)

@@ -9,7 +9,7 @@ from weakref import ref
 import pytest
 
 from mainspring import Priority, ShutdownBehavior, TaskFailure, TaskTraits, ThreadPool, current_runner
-from tests.runner_fixtures import MakePool
+from tests.pools import MakePool
 from tests.support import Background, Gate, WatchedClock
 
 SECOND = 10**9

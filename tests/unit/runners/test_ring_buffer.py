@@ -14,8 +14,7 @@ from hypothesis import given
 
 from mainspring import QueueEmpty, QueueFull
 from mainspring.runners import RingBuffer
-from tests.support import PATIENCE
-from tests.unit.runners.pools import frequent_thread_switches, without_collector
+from tests.support import PATIENCE, frequent_thread_switches, without_collector
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ import pytest
 
 from mainspring import RunnerClosed
 from mainspring.runners import SequenceBound, TaskRunner, ThreadPool, current_runner
-from tests.support import PATIENCE
-from tests.unit.runners.pools import occupied, running, without_collector
+from tests.pools import running
+from tests.support import PATIENCE, occupied, without_collector
 
 
 class Counter:

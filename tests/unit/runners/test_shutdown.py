@@ -19,7 +19,7 @@ from mainspring import (
     ThreadPool,
     blocking,
 )
-from tests.runner_fixtures import MakePool
+from tests.pools import MakePool
 from tests.support import PATIENCE, Background, Gate, WatchedClock, occupied
 
 BLOCK = TaskTraits(shutdown=ShutdownBehavior.BLOCK)

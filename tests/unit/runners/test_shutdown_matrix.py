@@ -20,7 +20,7 @@ from mainspring import (
     ThreadPool,
     blocking,
 )
-from tests.runner_fixtures import MakePool
+from tests.pools import MakePool
 from tests.support import PATIENCE, Background, Gate, WatchedClock
 
 BLOCK, SKIP, CONTINUE = ShutdownBehavior.BLOCK, ShutdownBehavior.SKIP, ShutdownBehavior.CONTINUE

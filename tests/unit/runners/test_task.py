@@ -14,8 +14,8 @@ from mainspring.runners import TaskFailure, TaskTraits, ThreadPool
 from mainspring.runners.task import Task, describe_function
 from mainspring.runners.worker import WorkerThread
 from mainspring.testing import ManualClock
-from tests.support import PATIENCE
-from tests.unit.runners.pools import frequent_thread_switches, occupied, running, without_collector
+from tests.pools import running
+from tests.support import PATIENCE, frequent_thread_switches, occupied, without_collector
 
 TRACED = TaskTraits(category="a task of the longer kind")
 
