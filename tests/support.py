@@ -1,4 +1,4 @@
-"""Helpers for tests of concurrent code: waits with a deadline, tasks that block, a watched clock, thread switches."""
+"""Helpers for tests of concurrent code: waits with a deadline, tasks that block, a watched clock, switches."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from mainspring import TaskFailure, ThreadPool
 from mainspring.jobs import JobManager
 from mainspring.testing import ManualClock
 from tests.support import eventually
-from tests.unit.jobs.scripted_engine import ScriptedEngine
+from tests.unit.jobs.scripted_engines import ScriptedEngine
 
 
 class ManagerFixture:

@@ -12,10 +12,9 @@ import pytest
 from mainspring import EngineUnavailable, JobNotFound, JobStatus, Mainspring, ThreadPool
 from mainspring.jobs import JobManager
 from tests.support import PATIENCE, Gate
-from tests.unit.jobs.gated_engines import (
+from tests.unit.jobs.scripted_engines import (
     ENGINES,
-    GatedMemory,
-    GatedSqlite,
+    GatedEngine,
     blocked_store,
     make_engine,
     manager_on_one_pool,
@@ -23,12 +22,12 @@ from tests.unit.jobs.gated_engines import (
 
 
 @pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> GatedMemory | GatedSqlite:
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> GatedEngine:
     return make_engine(request.param, tmp_path)
 
 
 @pytest.fixture
-def manager(engine: GatedMemory | GatedSqlite) -> Iterator[JobManager]:
+def manager(engine: GatedEngine) -> Iterator[JobManager]:
     pool = ThreadPool(4)
     manager = manager_on_one_pool(pool, engine)
     manager.register("ping", lambda: None)
@@ -40,7 +39,7 @@ def manager(engine: GatedMemory | GatedSqlite) -> Iterator[JobManager]:
 
 @pytest.mark.parametrize("timeout", [0, 0.01, timedelta(milliseconds=1)], ids=str)
 def test_a_cancel_that_times_out_is_queued_and_takes_effect(
-    engine: GatedMemory | GatedSqlite, manager: JobManager, timeout: float | timedelta
+    engine: GatedEngine, manager: JobManager, timeout: float | timedelta
 ) -> None:
     job = manager.submit("ping", delay=3600)
     with blocked_store(engine, manager):
@@ -79,9 +78,7 @@ def test_an_awaited_cancel_has_the_same_answers(manager: JobManager) -> None:
         asyncio.run(manager.cancel_async("order-42"))
 
 
-def test_an_awaited_cancel_leaves_the_event_loop_free(
-    engine: GatedMemory | GatedSqlite, manager: JobManager
-) -> None:
+def test_an_awaited_cancel_leaves_the_event_loop_free(engine: GatedEngine, manager: JobManager) -> None:
     async def cancel(gate: Gate) -> bool:
         waiting = asyncio.create_task(manager.cancel_async(job))
         await asyncio.sleep(0)  # the task has begun, and the loop goes on
@@ -95,7 +92,7 @@ def test_an_awaited_cancel_leaves_the_event_loop_free(
 
 
 def test_an_awaited_cancel_that_is_given_up_is_queued_and_takes_effect(
-    engine: GatedMemory | GatedSqlite, manager: JobManager
+    engine: GatedEngine, manager: JobManager
 ) -> None:
     async def cancel() -> None:
         async with asyncio.timeout(0):

@@ -12,7 +12,7 @@ from mainspring.jobs.records import WorkerInfo
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE, Gate
 from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
-from tests.unit.jobs.scripted_engine import ScriptedEngine
+from tests.unit.jobs.scripted_engines import ScriptedEngine
 
 
 @pytest.fixture

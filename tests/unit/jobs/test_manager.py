@@ -23,7 +23,7 @@ from mainspring.jobs import JobManager, JsonSerializer, MsgpackSerializer, Seria
 from mainspring.testing import ManualClock
 from tests.support import Gate, within
 from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
-from tests.unit.jobs.scripted_engine import ScriptedEngine
+from tests.unit.jobs.scripted_engines import ScriptedEngine
 
 
 @pytest.fixture

@@ -14,10 +14,9 @@ from mainspring import EngineUnavailable, JobStatus, Mainspring, ThreadPool
 from mainspring.jobs import JobManager, StopReport
 from mainspring.jobs.worker import host
 from tests.support import PATIENCE, Background, Gate, within
-from tests.unit.jobs.gated_engines import (
+from tests.unit.jobs.scripted_engines import (
     ENGINES,
-    GatedMemory,
-    GatedSqlite,
+    GatedEngine,
     blocked_store,
     make_engine,
     manager_on_one_pool,
@@ -25,7 +24,7 @@ from tests.unit.jobs.gated_engines import (
 
 
 @pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> GatedMemory | GatedSqlite:
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> GatedEngine:
     return make_engine(request.param, tmp_path)
 
 
@@ -37,7 +36,7 @@ def pool() -> Iterator[ThreadPool]:
 
 
 @pytest.fixture
-def manager(engine: GatedMemory | GatedSqlite, pool: ThreadPool) -> Iterator[JobManager]:
+def manager(engine: GatedEngine, pool: ThreadPool) -> Iterator[JobManager]:
     manager = manager_on_one_pool(pool, engine)
     yield manager
     manager.close(0)
@@ -81,7 +80,7 @@ def test_a_shutdown_ends_although_handlers_keep_the_io_layer_from_running(tmp_pa
 
 @pytest.mark.usefixtures("impatient")
 def test_a_shutdown_ends_although_the_store_does_not_answer(
-    engine: GatedMemory | GatedSqlite, manager: JobManager, caplog: pytest.LogCaptureFixture
+    engine: GatedEngine, manager: JobManager, caplog: pytest.LogCaptureFixture
 ) -> None:
     working = Gate()
     manager.register("gate", working.__call__)
@@ -98,7 +97,7 @@ def test_a_shutdown_ends_although_the_store_does_not_answer(
 
 @pytest.mark.usefixtures("impatient")
 def test_what_the_store_did_not_confirm_in_time_is_carried_out_when_it_answers(
-    engine: GatedMemory | GatedSqlite, manager: JobManager
+    engine: GatedEngine, manager: JobManager
 ) -> None:
     working = Gate()
     manager.register("gate", working.__call__)
@@ -180,7 +179,7 @@ def test_a_manager_that_is_started_again_is_shut_down_again(manager: JobManager)
 
 
 def test_a_shutdown_during_another_one_waits_for_it_and_has_the_same_report(
-    engine: GatedMemory | GatedSqlite, manager: JobManager
+    engine: GatedEngine, manager: JobManager
 ) -> None:
     working = Gate()
     manager.register("gate", working.__call__)
@@ -239,7 +238,7 @@ def test_a_closed_manager_may_be_closed_and_shut_down_again(manager: JobManager)
 
 
 def test_calls_that_wait_for_the_store_when_the_manager_is_closed_are_refused(
-    engine: GatedMemory | GatedSqlite, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    engine: GatedEngine, manager: JobManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager.register("ping", lambda: None)
     manager.start()

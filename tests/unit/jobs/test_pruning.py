@@ -13,7 +13,7 @@ from mainspring.jobs.engine import Retention
 from mainspring.testing import ManualClock, TimeTravel, time_travel
 from tests.unit.jobs.call_log import START
 from tests.unit.jobs.manager_fixture import running_manager
-from tests.unit.jobs.scripted_engine import ScriptedEngine
+from tests.unit.jobs.scripted_engines import ScriptedEngine
 
 DAY = 86_400
 

@@ -14,7 +14,7 @@ from mainspring import JobStatus, Mainspring, ThreadPool, current_job
 from mainspring.jobs import JobManager
 from mainspring.jobs.layers import SLICE, ControlLayer
 from tests.support import PATIENCE, Gate
-from tests.unit.jobs.gated_engines import ENGINES, make_engine, manager_on_one_pool
+from tests.unit.jobs.scripted_engines import ENGINES, make_engine, manager_on_one_pool
 
 WORKERS = 4
 

@@ -21,7 +21,7 @@ from mainspring.jobs.records import NewJob
 from mainspring.jobs.submission import CHUNK, SubmitOptions
 from mainspring.runners import ThreadPool
 from mainspring.testing import ManualClock
-from tests.unit.jobs.scripted_engine import ScriptedEngine
+from tests.unit.jobs.scripted_engines import ScriptedEngine
 
 NOON = datetime(2030, 3, 1, 12, tzinfo=UTC)
 
