@@ -85,7 +85,7 @@ def test_more_requests_than_processes_are_refused(fifo: str) -> None:
 def test_a_request_to_stop_is_seen_by_the_handler(pool: ProcessPool) -> None:
     attempt = run(pool, handlers.until_canceled)
     attempt.started().stop()
-    assert attempt.result() == "saw it"
+    assert attempt.result() == {"stopping": False, "cancelled": True}
 
 
 def test_a_request_to_stop_holds_for_one_job_only(lone_pool: ProcessPool) -> None:
@@ -98,7 +98,7 @@ def test_a_request_to_stop_holds_for_one_job_only(lone_pool: ProcessPool) -> Non
 
 
 def test_a_handler_sees_that_its_worker_shuts_down(pool: ProcessPool) -> None:
-    attempt = run(pool, handlers.until_shutdown)
+    attempt = run(pool, handlers.until_stopping)
     attempt.started().announce_shutdown()
     assert attempt.result() == {"stopping": True, "cancelled": False}
 

@@ -1,4 +1,7 @@
-"""Handlers for tests of child processes, which import this module by its name."""
+"""Handlers for tests of child processes, which import this module by its name.
+
+Those that wait report their process id as progress when they begin.
+"""
 
 from __future__ import annotations
 
@@ -78,20 +81,63 @@ def keep(megabytes: int) -> int:
     return os.getpid()
 
 
-def until_canceled() -> str:
-    job = current_job()
-    pause = Event()
-    while not job.cancelled:
-        pause.wait(0.001)
-    return "saw it"
+def report_begin() -> None:
+    """Report that the handler has begun, and its process id."""
+    current_job().progress(os.getpid())
 
 
-def until_shutdown() -> dict[str, bool]:
-    job = current_job()
+def hang() -> None:
+    report_begin()
+    while True:
+        Event().wait()
+
+
+def hang_all(numbers: list[int]) -> None:
+    current_batch()[0].progress(os.getpid())
+    while True:
+        Event().wait()
+
+
+async def hang_on_a_loop() -> None:
+    report_begin()
+    await asyncio.Event().wait()
+
+
+def until_canceled() -> dict[str, bool]:
+    return _until("cancelled")
+
+
+def until_stopping() -> dict[str, bool]:
+    return _until("stopping")
+
+
+async def until_canceled_on_a_loop() -> dict[str, bool]:
+    report_begin()
+    while not current_job().cancelled:  # noqa: ASYNC110 - as handlers do
+        await asyncio.sleep(0)
+    return _flags()
+
+
+def _until(flag: str) -> dict[str, bool]:
+    report_begin()
     pause = Event()
-    while not job.stopping:
+    while not getattr(current_job(), flag):
         pause.wait(0.001)
-    return {"stopping": job.stopping, "cancelled": job.cancelled}
+    return _flags()
+
+
+def _flags() -> dict[str, bool]:
+    return {"stopping": current_job().stopping, "cancelled": current_job().cancelled}
+
+
+def fail_after_canceled() -> None:
+    _until("cancelled")
+    raise TimeoutError("half done")
+
+
+def leave_with_number_seven(numbers: list[int]) -> None:
+    if 7 in numbers:
+        os._exit(7)
 
 
 async def fail_slowly() -> None:

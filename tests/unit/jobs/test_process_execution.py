@@ -15,7 +15,7 @@ from mainspring.jobs.policies import ProcessSettings
 from mainspring.jobs.records import Cause, FollowUp, Outcome, OutcomeKind
 from mainspring.testing import ManualClock
 from tests.support import Background, Gate
-from tests.unit.jobs import worker_process_handlers as work
+from tests.unit.jobs import process_handlers as work
 from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 from tests.unit.jobs.process_requests import watched
 
@@ -58,7 +58,7 @@ def outcome_of(shop: ManagerFixture) -> Outcome:
 
 
 def test_a_handler_runs_in_a_process_of_its_own_and_its_result_comes_back(shop: ManagerFixture) -> None:
-    job = run(shop, work.where)
+    job = run(shop, work.process_id)
     info = shop.manager.get(job)
     assert info.status is JobStatus.COMPLETED
     assert info.result not in (None, os.getpid())
@@ -76,7 +76,7 @@ def test_what_a_handler_raises_there_is_charged_to_its_job(shop: ManagerFixture)
     job = run(shop, work.fail)
     info = shop.manager.get(job)
     assert (info.status, info.failures) == (JobStatus.FAILED, 1)
-    assert (info.error or "").startswith("LookupError: gone")
+    assert (info.error or "").startswith("ShopClosed: it is late")
 
 
 def test_an_error_that_no_repetition_cures_is_known_by_its_class(shop: ManagerFixture) -> None:
@@ -102,7 +102,7 @@ def test_a_result_that_is_not_kept_is_passed_on_to_a_follow_up(shop: ManagerFixt
         seen.append(process)
 
     shop.manager.register("next", following)
-    job = run(shop, work.where, keep_result=False, then=Then())
+    job = run(shop, work.process_id, keep_result=False, then=Then())
     shop.clock.settle()
     assert shop.manager.get(job).result is None
     assert len(seen) == 1
@@ -130,7 +130,7 @@ def test_no_more_run_at_once_than_there_are_processes(shop: ManagerFixture) -> N
 
 def test_processes_are_replaced_as_the_settings_say(clock: ManualClock) -> None:
     with running_manager(clock, processes=ProcessSettings(count=1, max_jobs=1)) as shop:
-        register(shop, work.where)
+        register(shop, work.process_id)
         ids = [shop.manager.submit("work") for _ in range(2)]
         shop.clock.settle()
         assert len({shop.manager.get(job).result for job in ids}) == 2
@@ -166,7 +166,7 @@ def test_at_its_soft_timeout_a_handler_may_end_in_order(shop: ManagerFixture, ha
     shop.clock.jump(5)
     shop.engine.wait_for("settle")
     info = shop.manager.get(job)
-    assert (info.status, info.result) == (JobStatus.COMPLETED, "ended in order")
+    assert (info.status, info.result) == (JobStatus.COMPLETED, {"stopping": False, "cancelled": True})
 
 
 def test_what_a_handler_raises_after_its_soft_timeout_is_charged_to_the_timeout(shop: ManagerFixture) -> None:
@@ -195,7 +195,7 @@ def test_a_stop_kills_what_does_not_finish_in_time_and_uses_up_no_attempt(shop: 
 
 
 def test_a_stop_leaves_no_process_behind(shop: ManagerFixture) -> None:
-    job = run(shop, work.where)
+    job = run(shop, work.process_id)
     with watched(shop.manager.get(job).result) as wait_for_end:
         shop.manager.shutdown()
         wait_for_end()
@@ -205,7 +205,7 @@ def test_a_handler_learns_of_a_shutdown_in_its_process(shop: ManagerFixture) -> 
     job, _ = begin(shop, work.until_stopping)
     assert Background(lambda: shop.manager.shutdown(60)).result().interrupted == 0
     info = shop.manager.get(job)
-    assert (info.status, info.result) == (JobStatus.COMPLETED, "ended in order")
+    assert (info.status, info.result) == (JobStatus.COMPLETED, {"stopping": True, "cancelled": False})
 
 
 # -- crashes
@@ -214,7 +214,7 @@ def test_a_handler_learns_of_a_shutdown_in_its_process(shop: ManagerFixture) -> 
 def test_a_job_whose_process_dies_runs_again_at_once_and_is_a_dead_letter_the_third_time(
     shop: ManagerFixture,
 ) -> None:
-    job = run(shop, work.die, signal.SIGSEGV, retry=Retry(max_attempts=1))
+    job = run(shop, work.raise_signal, signal.SIGSEGV, retry=Retry(max_attempts=1))
     outcomes = [outcome_of(shop) for _ in range(3)]
     info = shop.manager.get(job)
     assert [(outcome.kind, outcome.cause) for outcome in outcomes] == [
@@ -289,7 +289,7 @@ def test_a_timeout_kills_the_process_of_a_batch(shop: ManagerFixture) -> None:
 
 
 def test_in_the_end_the_job_that_kills_its_process_is_the_only_one_given_up(shop: ManagerFixture) -> None:
-    shop.manager.register("work", work.die_with_number_seven, execution="process", batch=10)
+    shop.manager.register("work", work.leave_with_number_seven, execution="process", batch=10)
     ids = [shop.manager.submit("work", (number,)) for number in (6, 7, 8)]
     shop.manager.start()
     shop.clock.settle()
@@ -313,5 +313,5 @@ def test_middleware_is_beside_the_process(clock: ManualClock) -> None:
     middlewares = Middlewares()
     middlewares.add(Watching())
     with running_manager(clock, middlewares=middlewares) as shop:
-        job = run(shop, work.nothing)
+        job = run(shop, work.process_id)
     assert seen == [(job, os.getpid())]
