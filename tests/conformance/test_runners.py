@@ -11,11 +11,11 @@ import pytest
 
 from mainspring import RunnerClosed, TaskFailure, TaskRunner, ThreadPool, current_runner
 from mainspring.runners import AsyncioRunner
-from tests.conformance.runner_base import MakeRunner
-from tests.conformance.runner_ending import Ending
-from tests.conformance.runner_errors import Failing
-from tests.conformance.runner_posting import Posting
-from tests.conformance.runner_time import TimeKeeping
+from tests.conformance.runner_suite.base import MakeRunner
+from tests.conformance.runner_suite.ending import Ending
+from tests.conformance.runner_suite.errors import Failing
+from tests.conformance.runner_suite.posting import Posting
+from tests.conformance.runner_suite.timing import TimeKeeping
 from tests.pools import MakePool
 from tests.support import PATIENCE, WatchedClock, occupied
 

@@ -1,4 +1,4 @@
-"""The report of a chaos scenario, from the ledger of the handlers: lost jobs, and the reasons of second starts."""
+"""The report of a chaos scenario, from the run log: lost jobs, and the reasons of second starts."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class RunAnalysis:
     def without_zombies(self, runs: Sequence[Run]) -> list[Run]:
         """Return the runs with their ends as other workers see them: a dead worker holds no limits.
 
-        The ledger does not say when a worker was declared dead: after most of a lease at the earliest, and before
+        The run log does not say when a worker was declared dead: after most of a lease at the earliest, and before
         the job ran again.
         """
         counted: list[Run] = []

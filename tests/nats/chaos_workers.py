@@ -6,23 +6,20 @@ starts.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from random import Random
-from signal import SIGCONT, SIGSTOP, SIGTERM
+from signal import SIGCONT, SIGSTOP
 
 from tests.nats.apps.mixed import URL
 from tests.nats.proxy import Proxy
 from tests.nats.servers import Servers
-from tests.processes.run_log import work_for
+from tests.processes.run_log import now_ns, work_for
 from tests.processes.sandbox import READY, Child, Sandbox
 from tests.processes.worker_processes import WorkerProcesses
 
 WORKERS = 3
-APPS = "tests.nats.apps"
 KILLED = "worker killed"
 STOPPED = "worker stopped"
 
@@ -47,6 +44,8 @@ class Fault:
 class ChaosWorkers(WorkerProcesses):
     """Workers of one application on NATS. The first ones reach the servers only through proxies."""
 
+    apps = "tests.nats.apps"
+
     def __init__(
         self,
         site: Sandbox,
@@ -63,7 +62,6 @@ class ChaosWorkers(WorkerProcesses):
         self._options = options
         self.proxies: dict[int, list[Proxy]] = {place: servers.proxies() for place in range(proxied)}
         """Before the servers, by the place of the worker."""
-        self._chance = Random(seed)
         self.faults: list[Fault] = []
 
     # -- workers
@@ -74,26 +72,8 @@ class ChaosWorkers(WorkerProcesses):
         servers = self._servers.url if proxies is None else ",".join(proxy.url for proxy in proxies)
         return f"{servers}?{self._options}"
 
-    def start(self) -> None:
-        self.workers = [self.start_at(place) for place in range(self._size)]
-        for worker in self.workers:
-            worker.expect_all(READY)
-
     def start_at(self, place: int) -> Child:
-        """Start a worker for a place, without waiting for it."""
-        reference = f"{APPS}.{self._module}:app"
-        environment = {URL: self.address(place)}
-        return self._sandbox.start("-m", "mainspring", "run", reference, on_line=self._count_line, **environment)
-
-    def stop(self) -> None:
-        """Stop all workers with SIGTERM; each must exit with code 0."""
-        for worker in self.workers:
-            worker.expect_all(READY)
-            worker.signal(SIGTERM)
-        codes = [worker.wait() for worker in self.workers]
-        assert codes == [0] * len(self.workers), "\n".join(
-            line for worker in self.workers for line in worker.lines
-        )
+        return self.start_one(**{URL: self.address(place)})
 
     @property
     def pids(self) -> frozenset[int]:
@@ -104,7 +84,7 @@ class ChaosWorkers(WorkerProcesses):
 
     def kill_a_worker(self) -> None:
         """Kill a worker with `kill -9`, and start another one in its place."""
-        place = self._chance.randrange(self._size)
+        place = self._random.randrange(self._size)
         self.workers[place].expect_all(READY)
         begin = now_ns()
         self.kill(self.workers[place])
@@ -113,7 +93,7 @@ class ChaosWorkers(WorkerProcesses):
 
     def stop_a_worker(self, seconds: float) -> None:
         """Suspend a worker for a while with SIGSTOP."""
-        worker = self.workers[self._chance.randrange(self._size)]
+        worker = self.workers[self._random.randrange(self._size)]
         worker.expect_all(READY)
         begin = now_ns()
         worker.signal(SIGSTOP)
@@ -134,7 +114,7 @@ class ChaosWorkers(WorkerProcesses):
         self._part(0, "connection dropped", Proxy.drop)
 
     def _part(self, seconds: float, kind: str, act: Callable[[Proxy], None]) -> None:
-        place = self._chance.choice(list(self.proxies))
+        place = self._random.choice(list(self.proxies))
         worker = self.workers[place]
         worker.expect_all(READY)
         begin = now_ns()
@@ -163,11 +143,6 @@ class ChaosWorkers(WorkerProcesses):
 
     def _record(self, kind: str, processes: set[int] | frozenset[int], begin: int) -> None:
         self.faults.append(Fault(kind, frozenset(processes), begin, now_ns()))
-
-
-def now_ns() -> int:
-    """Return an instant on the clock of the ledger."""
-    return time.monotonic_ns()  # noqa: TID251 - compared with the ledger
 
 
 _numbers = count(1)

@@ -1,15 +1,18 @@
-"""The servers, for all tests here."""
+"""Fixtures of the tests on NATS: servers, and benches on them."""
 
-from tests.nats.fault_bench import far_ahead
+from tests.nats.fault_bench import bench, far_ahead, make_bench, other
 from tests.nats.restricted_servers import restricted_server, restricted_servers
 from tests.nats.servers import make_nats_cluster, make_nats_server, nats_prefix, nats_server
 
 __all__ = [
+    "bench",
     "far_ahead",
+    "make_bench",
     "make_nats_cluster",
     "make_nats_server",
     "nats_prefix",
     "nats_server",
+    "other",
     "restricted_server",
     "restricted_servers",
 ]

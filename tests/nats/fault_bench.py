@@ -152,3 +152,21 @@ def fault_benches(server: Servers, prefix: str, directory: Path, **settings: Any
             return bench
 
         yield make
+
+
+@pytest.fixture
+def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeBench]:
+    """Yield a factory of benches on one store, each like a process of its own."""
+    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
+        yield make
+
+
+@pytest.fixture
+def bench(make_bench: MakeBench) -> FaultBench:
+    return make_bench()
+
+
+@pytest.fixture
+def other(make_bench: MakeBench) -> FaultBench:
+    """Make a second bench on the same store."""
+    return make_bench()

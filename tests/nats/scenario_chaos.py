@@ -6,11 +6,9 @@ its jobs have ended.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import ceil
 from random import Random
 
@@ -20,7 +18,15 @@ from tests.nats.apps import mixed
 from tests.nats.chaos_report import ChaosReport, RunAnalysis
 from tests.nats.chaos_workers import ChaosWorkers, projection_in
 from tests.nats.servers import Servers
-from tests.processes.run_history import Run, by_group, by_job, is_one_after_another, most_at_once, runs_from_log
+from tests.processes.run_history import (
+    Run,
+    by_group,
+    is_in_order,
+    is_one_after_another,
+    is_one_job_after_another,
+    most_at_once,
+    runs_from_log,
+)
 from tests.processes.sandbox import Sandbox
 from tests.support import PATIENCE
 
@@ -174,19 +180,7 @@ def _check_rules(report: ChaosReport, strangers: list[str], runs: list[Run]) -> 
         report=report,
         strangers=strangers,
         overlapping=[name for name, own in sequences.items() if not is_one_after_another(own)],
-        out_of_order=[name for name, own in sequences.items() if not _is_in_order(own)],
+        out_of_order=[name for name, own in sequences.items() if not is_in_order(own)],
         at_once={name: most_at_once(own) for name, own in groups.items() if name.startswith("tenant")},
-        twice_alive=[name for name, own in keys.items() if not _is_alone(own)],
+        twice_alive=[name for name, own in keys.items() if not is_one_job_after_another(own)],
     )
-
-
-def _is_in_order(runs: list[Run]) -> bool:
-    numbers = [int(run.argument.partition("/")[2]) for run in runs]
-    return numbers == sorted(numbers)
-
-
-def _is_alone(runs: list[Run]) -> bool:
-    spans: dict[str, list[int]] = defaultdict(list)
-    for job_id, own in by_job(runs).items():
-        spans[job_id] = [own[0].begin, own[-1].end]
-    return all(before[1] <= after[0] for before, after in pairwise(sorted(spans.values())))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tests.nats.apps import timed
-from tests.nats.chaos_workers import ChaosWorkers, now_ns, projection_in
+from tests.nats.chaos_workers import ChaosWorkers, projection_in
 from tests.nats.servers import Servers
 from tests.processes.run_history import by_job, runs_from_log
-from tests.processes.run_log import work_for
+from tests.processes.run_log import now_ns, work_for
 from tests.processes.sandbox import Sandbox
 from tests.support import PATIENCE
 
@@ -45,7 +45,7 @@ class Load:
 
 
 def run_load(site: Sandbox, servers: Servers, *, workers: int, per_second: int, seconds: float) -> Load:
-    """Submit a second's jobs at a time, some seconds ahead; then read the ledger of the handlers."""
+    """Submit a second's jobs at a time, some seconds ahead; then read the run log of the handlers."""
     options = f"lease=10&timeout=60&replicas={len(servers.nodes)}"
     app = timed.app
     app.url = f"{servers.url}?{options}&{projection_in(site.folder)}"
@@ -56,7 +56,7 @@ def run_load(site: Sandbox, servers: Servers, *, workers: int, per_second: int, 
         processes = ChaosWorkers(site, servers, options=options, module="timed", workers=workers, proxied=0)
         processes.start()
         begin = time.time_ns() + round(AHEAD * 1e9)  # noqa: TID251 - due times are on the wall clock
-        offset = time.time_ns() - now_ns()  # noqa: TID251 - the ledger is on the monotonic clock
+        offset = time.time_ns() - now_ns()  # noqa: TID251 - the run log is on the monotonic clock
         ahead = AHEAD
         for number in range(round(INSTANTS * seconds)):
             due = begin + round(number / INSTANTS * 1e9)

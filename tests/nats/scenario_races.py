@@ -16,9 +16,9 @@ from random import Random
 
 from mainspring import JobInfo, JobStatus
 from tests.nats.apps import mixed
-from tests.nats.chaos_workers import ChaosWorkers, now_ns, projection_in
+from tests.nats.chaos_workers import ChaosWorkers, projection_in
 from tests.nats.servers import Servers
-from tests.processes.run_log import work_for
+from tests.processes.run_log import now_ns, work_for
 from tests.processes.sandbox import Sandbox
 from tests.support import PATIENCE
 
@@ -36,7 +36,7 @@ class Call:
 
     job: str
     due: int
-    """When the job was due before it, in nanoseconds on the clock of the ledger."""
+    """When the job was due before it, in nanoseconds on the clock of the run log."""
     answer: bool
 
 

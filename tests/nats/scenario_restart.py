@@ -8,9 +8,10 @@ from datetime import timedelta
 from mainspring import JobStatus
 from mainspring.clock import SystemClock
 from tests.nats.apps import mixed
-from tests.nats.chaos_workers import ChaosWorkers, now_ns, projection_in
+from tests.nats.chaos_workers import ChaosWorkers, projection_in
 from tests.nats.servers import Servers
 from tests.processes.run_history import runs_from_log
+from tests.processes.run_log import now_ns
 from tests.processes.sandbox import Sandbox
 from tests.support import PATIENCE
 

@@ -50,9 +50,6 @@ class Servers:
     def store(self) -> Path:
         return self._servers.store
 
-    def node_named(self, name: str) -> Node:
-        return next(node for node in self.nodes if node.name == name)
-
     def kill(self, node: Node | None = None) -> None:
         """Kill a node with `kill -9`, and wait for its end."""
         self._pick(node).process.kill()

@@ -12,10 +12,10 @@ import pytest
 from mainspring import EngineUnavailable, JobStatus, Mainspring
 from mainspring.engines.nats import NatsSettings
 from tests.nats.apps import mixed
-from tests.nats.chaos_workers import ChaosWorkers, now_ns, projection_in
+from tests.nats.chaos_workers import ChaosWorkers, projection_in
 from tests.nats.proxy import Proxy
 from tests.nats.servers import MakeServers, Servers
-from tests.processes.run_log import work_for
+from tests.processes.run_log import now_ns, work_for
 from tests.processes.sandbox import Sandbox
 from tests.support import PATIENCE, eventually
 

@@ -1,8 +1,7 @@
 """Several processes do something to the same job or schedule at the same moment: exactly one of them is heard."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from random import Random
 from threading import Event
 
@@ -14,29 +13,12 @@ from mainspring.jobs.recurrence.schedule_records import Firing, Overlap
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench, seconds
 from mainspring.testing.conformance.schedule_driver import ScheduleDriver
-from tests.nats.fault_bench import MakeBench, fault_benches
-from tests.nats.servers import Servers
+from tests.nats.fault_bench import MakeBench
 from tests.support import amount, at_once
 
 SEEDS = range(amount(1, thorough=3))
 ROUNDS = amount(12, thorough=30)
 ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
-
-
-@pytest.fixture
-def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeBench]:
-    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
-        yield make
-
-
-@pytest.fixture
-def bench(make_bench: MakeBench) -> Bench:
-    return make_bench()
-
-
-@pytest.fixture
-def other(make_bench: MakeBench) -> Bench:
-    return make_bench()
 
 
 # -- cancel

@@ -1,8 +1,7 @@
 """Commands and schedules on a real server: one message for a job, lost answers, and what no batch can hold."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -26,24 +25,6 @@ from mainspring.jobs.recurrence.schedule_records import Fired, OccurrenceKind, O
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench, seconds
 from mainspring.testing.conformance.schedule_driver import NAME, ScheduleDriver
-from tests.nats.fault_bench import MakeBench, fault_benches
-from tests.nats.servers import Servers
-
-
-@pytest.fixture
-def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeBench]:
-    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
-        yield make
-
-
-@pytest.fixture
-def bench(make_bench: MakeBench) -> Bench:
-    return make_bench()
-
-
-@pytest.fixture
-def other(make_bench: MakeBench) -> Bench:
-    return make_bench()
 
 
 @pytest.fixture

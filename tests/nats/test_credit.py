@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from mainspring.engines.nats.delivery_buffer import KEEP_SECONDS
 from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
-from tests.nats.fault_bench import FaultBench, MakeBench, fault_benches
-from tests.nats.servers import Servers
+from tests.nats.fault_bench import FaultBench
 
 PRIORITIES = (0, 1, 2)
 SOON = 2 * KEEP_SECONDS
-
-
-@pytest.fixture
-def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeBench]:
-    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
-        yield make
-
-
-@pytest.fixture
-def bench(make_bench: MakeBench) -> FaultBench:
-    return make_bench()
-
-
-@pytest.fixture
-def other(make_bench: MakeBench) -> FaultBench:
-    return make_bench()
 
 
 # -- room

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -15,7 +14,7 @@ from mainspring.engines.nats import streams
 from mainspring.jobs.timestamps import MICROSECONDS, to_instant
 from mainspring.testing.conformance.bench import seconds
 from tests.nats.chaos_workers import projection_in
-from tests.nats.fault_bench import FaultBench, MakeBench, fault_benches
+from tests.nats.fault_bench import FaultBench, MakeBench
 from tests.nats.servers import Servers
 from tests.support import PATIENCE
 
@@ -38,12 +37,6 @@ class WrongClock(SystemClock):
 
 
 shifts = pytest.mark.parametrize("shift", [3_600.0, -3_600.0], ids=["ahead", "behind"])
-
-
-@pytest.fixture
-def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeBench]:
-    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
-        yield make
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +9,7 @@ import pytest
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import Conflict, ConflictKind, Outcome, OutcomeKind, UniqueKey
 from mainspring.jobs.status import JobStatus
-from tests.nats.fault_bench import FaultBench, MakeBench, fault_benches
-from tests.nats.servers import Servers
+from tests.nats.fault_bench import FaultBench
 
 KEY = UniqueKey("key", (JobStatus.PENDING, JobStatus.RUNNING))
 KINDS: list[dict[str, Any]] = [{}, {"sequence": "key"}, {"limits": (bucket_of("all"),)}]
@@ -20,22 +17,6 @@ KINDS: list[dict[str, Any]] = [{}, {"sequence": "key"}, {"limits": (bucket_of("a
 LATER = (OutcomeKind.RETRY, OutcomeKind.SNOOZED, OutcomeKind.INTERRUPTED, OutcomeKind.HANDED_BACK)
 
 kinds = pytest.mark.parametrize("kind", KINDS, ids=["plain", "sequence", "limit"])
-
-
-@pytest.fixture
-def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeBench]:
-    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
-        yield make
-
-
-@pytest.fixture
-def bench(make_bench: MakeBench) -> FaultBench:
-    return make_bench()
-
-
-@pytest.fixture
-def other(make_bench: MakeBench) -> FaultBench:
-    return make_bench()
 
 
 def assert_runs_once(bench: FaultBench, *job_ids: str) -> None:

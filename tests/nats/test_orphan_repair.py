@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 
 import pytest
 
@@ -11,27 +10,10 @@ from mainspring.engines.nats.write_batch import StoredMessage
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.status import JobStatus
-from tests.nats.fault_bench import FaultBench, MakeBench, fault_benches
-from tests.nats.servers import Servers
+from tests.nats.fault_bench import FaultBench
 from tests.support import at_once
 
 LIMIT = bucket_of("all")
-
-
-@pytest.fixture
-def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeBench]:
-    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
-        yield make
-
-
-@pytest.fixture
-def bench(make_bench: MakeBench) -> FaultBench:
-    return make_bench()
-
-
-@pytest.fixture
-def other(make_bench: MakeBench) -> FaultBench:
-    return make_bench()
 
 
 def assert_runs_once(bench: FaultBench, *job_ids: str) -> None:

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from mainspring.jobs.engine import Demand
 from mainspring.testing.conformance.bench import TYPE
-from tests.nats.fault_bench import FaultBench, fault_benches
-from tests.nats.servers import Servers
+from tests.nats.fault_bench import FaultBench
 
 BACKLOG = 120
 STARTS = 100
 BEST_EFFORT, NORMAL, URGENT = 0, 1, 2
-
-
-@pytest.fixture
-def bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[FaultBench]:
-    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
-        yield make()
 
 
 def submit(bench: FaultBench, *priorities: int) -> None:

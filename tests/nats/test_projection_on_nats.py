@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,26 +11,9 @@ from mainspring.jobs.engine import Retention
 from mainspring.jobs.records import Cause, JobRecord, OutcomeKind, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import seconds
-from tests.nats.fault_bench import FaultBench, MakeBench, fault_benches
-from tests.nats.servers import Servers
+from tests.nats.fault_bench import FaultBench, MakeBench
 
 MOST = 10_000
-
-
-@pytest.fixture
-def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeBench]:
-    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
-        yield make
-
-
-@pytest.fixture
-def bench(make_bench: MakeBench) -> FaultBench:
-    return make_bench()
-
-
-@pytest.fixture
-def other(make_bench: MakeBench) -> FaultBench:
-    return make_bench()
 
 
 def submit_all_kinds(bench: FaultBench) -> list[str]:

@@ -16,7 +16,7 @@ from mainspring.jobs.ids import MAX_ID_LENGTH
 from mainspring.jobs.records import OutcomeKind
 from mainspring.jobs.status import JobStatus
 from tests.nats.chaos_workers import projection_in
-from tests.nats.fault_bench import FaultBench, MakeBench, fault_benches
+from tests.nats.fault_bench import FaultBench, fault_benches
 from tests.nats.servers import MakeServers, Servers
 from tests.support import PATIENCE
 
@@ -34,17 +34,6 @@ NAMES = [
     "x" * MAX_ID_LENGTH,
     "🕰" * MAX_ID_LENGTH,
 ]
-
-
-@pytest.fixture
-def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeBench]:
-    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
-        yield make
-
-
-@pytest.fixture
-def bench(make_bench: MakeBench) -> FaultBench:
-    return make_bench()
 
 
 @pytest.fixture

@@ -22,16 +22,6 @@ def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterat
         yield make
 
 
-@pytest.fixture
-def bench(make_bench: MakeBench) -> FaultBench:
-    return make_bench()
-
-
-@pytest.fixture
-def other(make_bench: MakeBench) -> FaultBench:
-    return make_bench()
-
-
 def deliver_twice(bench: FaultBench) -> None:
     """Let the message of the job come again, though its worker has it."""
     bench.deliver_again("job")

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from mainspring.engines.nats import reading
-from tests.nats.fault_bench import FaultBench, fault_benches
-from tests.nats.servers import Servers
+from tests.nats.fault_bench import FaultBench
 
 QUEUES = ("a", "b", "c")
-
-
-@pytest.fixture
-def bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[FaultBench]:
-    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
-        yield make()
 
 
 def test_what_was_not_looked_at_is_told_with_its_age(bench: FaultBench, monkeypatch: pytest.MonkeyPatch) -> None:

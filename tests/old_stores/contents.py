@@ -12,26 +12,23 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from threading import Event
 from typing import Any, TypeAlias
 
 import pytest
 
 from mainspring import CatchUp, Cron, DuplicateJob, Every, JobInfo, Mainspring, Priority, Unique
-from mainspring.clock import NANOSECONDS, SystemClock
 from tests.old_stores.filling import PACKED, TEXTS, WEIGHED
 from tests.old_stores.shop import ALWAYS, FAR, Shop
+from tests.support import PATIENCE, eventually
 
 STORES = Path(__file__).parents[1] / "data"
 MACHINE = {"python", "open-files", "time-zones", "synchronised", "clock", "file-system", "permissions", "disk"}
 MACHINE |= {"fsync", "durability", "storage", "replicas", "sync", "server-clock", "round-trip", "monitor"}
 """Checks of the doctor that say nothing about a store, but about the machine and the server of a test."""
-PATIENCE = 40.0  # real seconds after which a test gives up, before pytest does
-LOOK = 0.02
 
 Job: TypeAlias = tuple[str, str, int]
 """A name, a status, and how often it was started."""
@@ -124,23 +121,9 @@ def name_of(job: JobInfo) -> str:
 def wait_for(wanted: Counter[Job], app: Mainspring) -> None:
     """Wait until the jobs of a store are exactly these."""
 
-    def is_met() -> bool:
-        return read(app) == wanted
-
-    try:
-        wait_until(is_met)
-    except TimeoutError:
+    if not eventually(lambda: read(app) == wanted):
         found = read(app)
         assert (found - wanted, wanted - found) == (Counter(), Counter())
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    clock = SystemClock()
-    deadline_ns = clock.monotonic_ns() + round(PATIENCE * NANOSECONDS)
-    while not condition():
-        if clock.monotonic_ns() >= deadline_ns:
-            raise TimeoutError(condition.__name__)
-        Event().wait(LOOK)
 
 
 # -- what can be looked at

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Event
 from typing import Any, Literal
 
 import apsw
@@ -34,13 +33,12 @@ from mainspring.engines.sqlite import schema
 from mainspring.testing import ManualClock
 from tests.old_stores import filling
 from tests.old_stores.shop import Shop
+from tests.support import PATIENCE, eventually
 
 START = datetime(2026, 1, 5, 12, tzinfo=UTC)
 PREFIX = "old"
 LEASE = 3.0
 """Seconds after which the jobs of a killed worker belong to others, on NATS: the maker has to wait for it."""
-PATIENCE = 60.0
-LOOK = 0.02
 
 
 @dataclass
@@ -73,11 +71,8 @@ class Site:
 
 def wait_until(condition: Callable[[Shop], bool], shop: Shop) -> None:
     """Look again and again whether a condition is met."""
-    for _ in range(round(PATIENCE / LOOK)):
-        if condition(shop):
-            return
-        Event().wait(LOOK)
-    raise TimeoutError(f"{condition.__name__}: {shop.app.counts()}, {shop.ledger.calls}")
+    is_met = eventually(lambda: condition(shop))
+    assert is_met, f"{condition.__name__}: {shop.app.counts()}, {shop.ledger.calls}"
 
 
 def be_killed(url: str, serializer: str, is_manual: str, seconds: str, until: str) -> None:

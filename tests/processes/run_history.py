@@ -111,6 +111,18 @@ def find_lost(job_ids: Iterable[str], runs: Iterable[Run], jobs: Mapping[str, Jo
     ]
 
 
+def is_in_order(runs: Iterable[Run]) -> bool:
+    """Return whether the numbers after the slash of their arguments never fall."""
+    numbers = [int(run.argument.partition("/")[2]) for run in runs]
+    return numbers == sorted(numbers)
+
+
+def is_one_job_after_another(runs: Iterable[Run]) -> bool:
+    """Return whether each job began after all runs of the job before it."""
+    spans = sorted((own[0].begin, own[-1].end) for own in by_job(runs).values())
+    return all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
 def is_one_after_another(runs: Sequence[Run]) -> bool:
     """Return whether each run began after the end of the run before it."""
     return all(before.end <= after.begin for before, after in pairwise(runs))

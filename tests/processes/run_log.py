@@ -43,8 +43,7 @@ def recorded(argument: object, *, aloud: bool = False) -> Iterator[None]:
 def note(event: str, argument: object, *, aloud: bool = False) -> None:
     """Record an event of the job that runs here."""
     job = current_job()
-    instant = time.monotonic_ns()  # noqa: TID251 - compared between processes
-    line = f"{event} {job.id} {argument} {job.fencing_token} {os.getpid()} {instant}\n"
+    line = f"{event} {job.id} {argument} {job.fencing_token} {os.getpid()} {now_ns()}\n"
     descriptor = os.open(RUN_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(descriptor, line.encode())
@@ -52,6 +51,11 @@ def note(event: str, argument: object, *, aloud: bool = False) -> None:
         os.close(descriptor)
     if aloud:
         say(f"{event} {argument}")
+
+
+def now_ns() -> int:
+    """Return an instant on the clock of the run log."""
+    return time.monotonic_ns()  # noqa: TID251 - compared between processes
 
 
 def say(line: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 
 from tests.processes.apps.limited import CALLS, app, call, mail, scan, visit
 from tests.processes.run_history import Run, by_group, most_at_once
+from tests.processes.run_log import now_ns
 from tests.processes.sandbox import Sandbox
 from tests.processes.worker_processes import Figures, WorkerProcesses
 
@@ -64,7 +64,7 @@ class Rates:
 def run_rated(sandbox: Sandbox, *, each: int, kills: int, seed: int) -> Rates:
     """Submit so many calls of two tenants; look at every window of time while workers were killed."""
     with app:
-        submitted = time.monotonic_ns()  # noqa: TID251 - compared with the run_log
+        submitted = now_ns()
         ids = call.submit_many([(tenant, number) for number in range(each) for tenant in TENANTS[:2]])
         workers = WorkerProcesses(sandbox, "limited", seed=seed)
         workers.start()

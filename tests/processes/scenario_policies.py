@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import pairwise
 from random import Random
 
 from mainspring.clock import SystemClock
 from tests.processes.apps.policies import app, order, refresh, step
-from tests.processes.run_history import Run, by_group, by_job, is_one_after_another, most_at_once
+from tests.processes.run_history import (
+    by_group,
+    by_job,
+    is_in_order,
+    is_one_after_another,
+    is_one_job_after_another,
+    most_at_once,
+)
 from tests.processes.sandbox import Child, Sandbox
 from tests.processes.worker_processes import Figures, WorkerProcesses
 from tests.support import PATIENCE
@@ -44,7 +50,7 @@ def run_sequences(sandbox: Sandbox, *, keys: int, length: int, kills: int, seed:
     return Sequences(
         figures=result.figures(),
         overlapping=[key for key, runs in sequences.items() if not is_one_after_another(runs)],
-        out_of_order=[key for key, runs in sequences.items() if not _is_in_order(runs)],
+        out_of_order=[key for key, runs in sequences.items() if not is_in_order(runs)],
         failures=sum(run.how == "fail" for run in result.runs),
         at_once=most_at_once(result.runs),
     )
@@ -60,11 +66,6 @@ def _submit_steps(keys: int, length: int, chance: Random) -> list[str]:
         variant = step.options(sequence=key, at=begin + timedelta(milliseconds=first))
         ids += variant.submit_many([(key, number) for number in range(first, min(first + 2, length))])
     return ids
-
-
-def _is_in_order(runs: list[Run]) -> bool:
-    numbers = [int(run.argument.partition("/")[2]) for run in runs]
-    return numbers == sorted(numbers)
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def run_unique(sandbox: Sandbox, *, keys: int, kills: int, seed: int) -> UniqueJ
     return UniqueJobs(
         figures=result.figures(),
         waiting=waiting,
-        overlapping=[key for key, runs in by_group(result.runs).items() if not _is_alone(runs)],
+        overlapping=[key for key, runs in by_group(result.runs).items() if not is_one_job_after_another(runs)],
         answers=sum(line.startswith("submitted") for submitter in submitters for line in submitter.lines),
     )
 
@@ -152,9 +153,3 @@ def _answers(submitters: list[Child]) -> dict[str, set[str]]:
             _, key, job_id = line.split(" ")
             answers[key].add(job_id)
     return dict(answers)
-
-
-def _is_alone(runs: list[Run]) -> bool:
-    """Answer whether no job of a key began before the one before it was through, its repetitions included."""
-    spans = sorted((own[0].begin, own[-1].end) for own in by_job(runs).values())
-    return all(before[1] <= after[0] for before, after in pairwise(spans))

@@ -61,7 +61,7 @@ def measure_bare(children: list[Child]) -> float:
 
 
 def measure(sandbox: Sandbox, queue: str) -> float:
-    """Compute, and return how many seconds passed from the first line of the run_log to the last."""
+    """Compute, and return how many seconds passed from the first line of the run log to the last."""
     ids = set(compute.options(queue=queue).submit_many([(number, WORK) for number in range(JOBS)]))
     for job_id in ids:
         assert app.handle(job_id).wait(PATIENCE) is JobStatus.COMPLETED

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from tests.processes.apps import jobs
+from tests.processes.run_log import now_ns
 from tests.processes.sandbox import Sandbox
 
 IDLE_SECONDS = 10
@@ -33,11 +33,11 @@ def time_waking(sandbox: Sandbox, *, rounds: int) -> Waking:
     worker = sandbox.start_worker()
     starts, cancels = [], []
     for number in range(rounds):
-        before = _now_ns()
+        before = now_ns()
         handle = jobs.wait.submit(number)
         worker.expect(f"start {number}")
         starts.append((sandbox.run_log()[-1].instant_ns - before) / 1e6)
-        before = _now_ns()
+        before = now_ns()
         handle.cancel()
         worker.expect(f"cancelled {number}")
         cancels.append((sandbox.run_log()[-1].instant_ns - before) / 1e6)
@@ -59,7 +59,3 @@ def measure_idleness(sandbox: Sandbox) -> float:
 def _processor_seconds(process: int) -> float:
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _now_ns() -> int:
-    return time.monotonic_ns()  # noqa: TID251 - compared with the run_log of the worker

@@ -70,7 +70,7 @@ def test_a_killed_parent_is_found_dead_by_its_lock_though_its_child_lives(sandbo
     parent = sandbox.start_app("forking", "parent_to_be_killed")
     parent.expect_all("forked", "start 1")
     parent.kill()
-    worker = sandbox.start_worker("told")  # for which only a lock tells of a death
+    worker = sandbox.start_worker("worker", "told")  # for which only a lock tells of a death
     worker.expect("start 1")
     (job,) = sandbox.app.jobs()
     assert (job.starts, job.crashes) == (2, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from mainspring import JobStatus
 from tests.processes.apps.gated import app, elsewhere, sell, wrap
 from tests.processes.pipe_gates import make_gate, opened
+from tests.processes.run_log import now_ns
 from tests.processes.sandbox import Sandbox
 from tests.processes.worker_processes import WorkerProcesses
 from tests.support import PATIENCE, Background
@@ -49,7 +49,7 @@ def test_a_pause_stops_starts_at_once_and_a_resume_goes_on_with_all_of_them(
     shop = app.queue("shop")
     assert shop.pause()
     fetched = shop.statistics().running  # workers fetch some jobs more than they have threads
-    paused = time.monotonic_ns()  # noqa: TID251 - compared with the run_log
+    paused = now_ns()
     app.manager().wait_until(lambda: shop.statistics().running == 0, PATIENCE, "fetched jobs have not ended")
     begun = sales_after(sandbox, paused)
     assert begun <= fetched < MANY / 2

@@ -95,6 +95,7 @@ def test_a_coroutine_is_canceled_when_it_is_handed_back(sandbox: Sandbox) -> Non
 
 
 def test_run_is_refused_off_the_main_thread(sandbox: Sandbox) -> None:
-    child = sandbox.start_app("off_main")
+    application = "from tests.processes.apps.jobs import app"
+    child = sandbox.start("-c", f"from threading import Thread; {application}; Thread(target=app.run).start()")
     child.expect("RuntimeError: app.run() listens for signals, which only the main thread can")
     assert child.wait() == 0

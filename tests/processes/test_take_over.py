@@ -16,7 +16,7 @@ def test_a_worker_that_was_stopped_too_long_loses_its_jobs_and_works_on_under_a_
     first_number = sandbox.app.get(job_id).worker
     sandbox.suspend(stopped)
 
-    other = sandbox.start_worker("impatient")
+    other = sandbox.start_worker("worker", "impatient")
     other.expect("with token 2")
     job = sandbox.wait(job_id)
     assert (job.status, job.starts, job.crashes) == (JobStatus.COMPLETED, 2, 1)
@@ -38,7 +38,7 @@ def test_the_late_outcome_of_a_stopped_worker_is_refused(sandbox: Sandbox) -> No
     job_id = jobs.return_token.submit(0.3).id
     stopped.expect("begins with token 1")
     sandbox.suspend(stopped)
-    other = sandbox.start_worker("impatient")
+    other = sandbox.start_worker("worker", "impatient")
     assert sandbox.wait(job_id).result == 2
     other.kill()
     stopped.signal(SIGCONT)
@@ -66,7 +66,7 @@ def test_what_a_worker_takes_after_it_was_declared_dead_is_not_lost(sandbox: San
     lost = jobs.attempt_until.submit(2).id
     stopped.expect("attempt 1")
     sandbox.suspend(stopped)
-    other = sandbox.start_worker("impatient")
+    other = sandbox.start_worker("worker", "impatient")
     other.expect("with token 2")  # so it has buried the one who is silent
     sandbox.wait(lost)
     other.kill()
@@ -82,7 +82,7 @@ def test_a_worker_that_is_killed_is_rescued_by_one_that_runs(sandbox: Sandbox) -
     first = sandbox.start_worker()
     job_id = jobs.attempt_until.submit(2).id
     first.expect("attempt 1")
-    second = sandbox.start_worker("told")  # for which only a lock tells of a death
+    second = sandbox.start_worker("worker", "told")  # for which only a lock tells of a death
     first.kill()
     second.expect("attempt 2 with token 2")
     assert [attempt.cause for attempt in sandbox.wait(job_id).history] == ["crash"]

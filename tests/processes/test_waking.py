@@ -9,7 +9,7 @@ FOREVER = 1_000.0  # seconds, for a handler
 
 
 def test_a_submit_of_another_process_wakes_a_worker(sandbox: Sandbox) -> None:
-    worker = sandbox.start_worker("told")  # it would not look for an hour
+    worker = sandbox.start_worker("worker", "told")  # it would not look for an hour
     for number in range(ROUNDS):
         jobs.speak.submit(number)
         worker.expect(f"end {number}")
@@ -25,7 +25,7 @@ def test_a_job_is_found_without_a_wake_up_by_the_look_once_a_second(sandbox: San
 
 
 def test_all_workers_are_woken_for_jobs_that_are_due_soon(sandbox: Sandbox) -> None:
-    workers = [sandbox.start_worker("told") for _ in range(2)]
+    workers = [sandbox.start_worker("worker", "told") for _ in range(2)]
     ids = [jobs.speak.after(0.2).submit(number, FOREVER).id for number in range(2 * THREADS)]
     for worker in workers:  # neither has room for more
         for _ in range(THREADS):
@@ -35,7 +35,7 @@ def test_all_workers_are_woken_for_jobs_that_are_due_soon(sandbox: Sandbox) -> N
 
 
 def test_cancelling_from_another_process_reaches_a_handler(sandbox: Sandbox) -> None:
-    worker = sandbox.start_worker("told")
+    worker = sandbox.start_worker("worker", "told")
     handle = jobs.wait.submit(1)
     worker.expect("start 1")
     assert not handle.cancel()

@@ -6,7 +6,6 @@ the middle of jobs, however fast or slow the machine is.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
@@ -15,6 +14,7 @@ from threading import Condition
 
 from mainspring import JobInfo, Mainspring
 from tests.processes.run_history import Run, find_doubled, find_lost, runs_from_log
+from tests.processes.run_log import now_ns
 from tests.processes.sandbox import APPS, READY, Child, Sandbox
 from tests.support import PATIENCE, amount
 
@@ -45,6 +45,8 @@ class Figures:
 class WorkerProcesses:
     """Workers of one application: a module of the folder `apps` with an `app`, run by `mainspring run`."""
 
+    apps = APPS
+
     def __init__(self, sandbox: Sandbox, module: str, *, seed: int = 0, workers: int = WORKERS) -> None:
         self._sandbox = sandbox
         self._module = module
@@ -59,7 +61,7 @@ class WorkerProcesses:
 
     def start(self) -> None:
         """Start all workers, and wait until they claim jobs."""
-        self.workers = [self.start_one() for _ in range(self._size)]
+        self.workers = [self.start_at(place) for place in range(self._size)]
         for worker in self.workers:
             worker.expect_all(READY)
 
@@ -71,9 +73,13 @@ class WorkerProcesses:
         for queue in queues:
             assert app.queue(queue).resume()
 
+    def start_at(self, place: int) -> Child:
+        """Start the worker for a place, without waiting for it. Subclasses may treat places differently."""
+        return self.start_one()
+
     def start_one(self, *arguments: str, **environment: str) -> Child:
         """Start one more worker without waiting for it; the caller stops it."""
-        reference = f"{APPS}.{self._module}:app"
+        reference = f"{self.apps}.{self._module}:app"
         return self._sandbox.start(
             "-m", "mainspring", "run", reference, *arguments, on_line=self._count_line, **environment
         )
@@ -108,11 +114,11 @@ class WorkerProcesses:
         for place in places:
             self.kill(self.workers[place])
         for place in places:
-            self.workers[place] = self.start_one()
+            self.workers[place] = self.start_at(place)
 
     def kill(self, worker: Child) -> None:
         """Kill a worker, and record the time."""
-        self.killed[worker.pid] = time.monotonic_ns()  # noqa: TID251 - compared with the run log
+        self.killed[worker.pid] = now_ns()
         worker.kill()
 
     def stop(self) -> None:
@@ -120,7 +126,9 @@ class WorkerProcesses:
         for worker in self.workers:
             worker.expect_all(READY)
             worker.signal(SIGTERM)
-        assert [worker.wait() for worker in self.workers] == [0] * len(self.workers)
+        codes = [worker.wait() for worker in self.workers]
+        said = "\n".join(line for worker in self.workers for line in worker.lines)
+        assert codes == [0] * len(self.workers), said
 
     def finish(self, app: Mainspring, job_ids: Iterable[str]) -> ScenarioResult:
         """Wait until these jobs have ended, stop the workers, and return the result."""

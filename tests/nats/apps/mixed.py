@@ -1,4 +1,4 @@
-"""Jobs of many kinds on NATS: plain, retried, in sequences, under limits, unique; their handlers keep the ledger.
+"""Jobs of many kinds on NATS: plain, retried, in sequences, under limits, unique; they keep the run log.
 
 The address comes from the environment, so that each worker may have a way to the servers that can be cut.
 """

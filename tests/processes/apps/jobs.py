@@ -1,4 +1,4 @@
-"""The application of most scenarios: jobs in the working directory, handlers that keep the run_log."""
+"""The application of most scenarios: jobs in the working directory, handlers that keep the run log."""
 
 import asyncio
 import os

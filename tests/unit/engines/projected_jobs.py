@@ -7,37 +7,12 @@ from typing import Any
 import msgspec
 
 from mainspring.jobs.projection import ProjectedJob
-from mainspring.jobs.records import JobRecord
-from mainspring.jobs.status import JobStatus
+from mainspring.jobs.records import JobRecord, NewJob
+from mainspring.jobs.transitions import submitted
 
 
 def record(job_id: str, **changes: Any) -> JobRecord:
-    plain = JobRecord(
-        id=job_id,
-        type="ping",
-        queue="default",
-        priority=1,
-        status=JobStatus.PENDING,
-        due=1,
-        created=1,
-        payload=b"{}",
-        codec="json",
-        token=0,
-        owner=None,
-        starts=0,
-        failures=0,
-        timeouts=0,
-        crashes=0,
-        interruptions=0,
-        started=None,
-        finished=None,
-        result=None,
-        error=None,
-        stop_requested=False,
-        origin=None,
-        replayed_as=None,
-        history=(),
-    )
+    plain = submitted(JobRecord, NewJob(job_id, "ping", "default", 1, 1, b"{}", "json"), now=1)
     return msgspec.structs.replace(plain, **changes)
 
 

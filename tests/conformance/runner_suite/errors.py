@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from mainspring import TaskFailure, TaskRunner
-from tests.conformance.runner_base import RunnerBase
+from tests.conformance.runner_suite.base import RunnerBase
 from tests.support import PATIENCE, occupied, within
 
 ERRORS = [

@@ -21,7 +21,7 @@ from mainspring import (
     ThreadPool,
     current_runner,
 )
-from tests.conformance.runner_base import MakeRunner, RunnerBase
+from tests.conformance.runner_suite.base import MakeRunner, RunnerBase
 from tests.support import PATIENCE, Background, WatchedClock, occupied, within
 
 

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from mainspring import TaskFailure, TaskRunner, WouldDeadlock
-from tests.conformance.runner_base import RunnerBase
+from tests.conformance.runner_suite.base import RunnerBase
 from tests.support import PATIENCE, Background, Gate, WatchedClock, occupied
 
 SECOND = 10**9

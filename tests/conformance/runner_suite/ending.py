@@ -11,8 +11,8 @@ from weakref import ref
 import pytest
 
 from mainspring import RunnerClosed, ShutdownReport, TaskFailure, TaskRunner, current_runner
-from tests.conformance.runner_base import BLOCK, CONTINUE, RunnerBase
-from tests.conformance.runner_posting import Payload
+from tests.conformance.runner_suite.base import BLOCK, CONTINUE, RunnerBase
+from tests.conformance.runner_suite.posting import Payload
 from tests.support import PATIENCE, Background, WatchedClock, occupied, within
 
 
