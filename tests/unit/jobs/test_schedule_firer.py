@@ -19,7 +19,7 @@ from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrenc
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE, Background, Gate, eventually
-from tests.unit.jobs.schedule_store import FakeScheduleStore, every
+from tests.unit.jobs.schedule_engine import ScheduleEngine, every
 
 MINUTE = 60 * MICROSECONDS
 
@@ -27,7 +27,7 @@ MINUTE = 60 * MICROSECONDS
 class DirectIo:
     """An io layer that calls the engine in its caller."""
 
-    def __init__(self, engine: FakeScheduleStore) -> None:
+    def __init__(self, engine: ScheduleEngine) -> None:
         self._engine = engine
 
     def call(self, call: BatchCall[Any, Any], items: Sequence[Any]) -> Any:
@@ -35,12 +35,12 @@ class DirectIo:
 
 
 @pytest.fixture
-def schedule_store(clock: ManualClock) -> FakeScheduleStore:
-    return FakeScheduleStore(clock)
+def schedule_store(clock: ManualClock) -> ScheduleEngine:
+    return ScheduleEngine(clock)
 
 
 @contextmanager
-def firing(schedule_store: FakeScheduleStore) -> Iterator[ScheduleFirer]:
+def firing(schedule_store: ScheduleEngine) -> Iterator[ScheduleFirer]:
     numbers = count(1)
     firer = ScheduleFirer(
         engine=cast(Engine, schedule_store),
@@ -56,7 +56,7 @@ def firing(schedule_store: FakeScheduleStore) -> Iterator[ScheduleFirer]:
 
 
 @pytest.fixture
-def firer(schedule_store: FakeScheduleStore) -> Iterator[ScheduleFirer]:
+def firer(schedule_store: ScheduleEngine) -> Iterator[ScheduleFirer]:
     with firing(schedule_store) as made:
         yield made
 
@@ -68,7 +68,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 
 
 def test_a_job_is_stored_a_start_lead_before_its_occurrence(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+    schedule_store: ScheduleEngine, firer: ScheduleFirer
 ) -> None:
     due = schedule_store.put("report", every(minutes=1)).next_due
     assert due is not None
@@ -81,7 +81,7 @@ def test_a_job_is_stored_a_start_lead_before_its_occurrence(
     assert schedule_store.stored_at == [due - schedule_store.start_lead]
 
 
-def test_once_set_going_it_goes_on(schedule_store: FakeScheduleStore, firer: ScheduleFirer) -> None:
+def test_once_set_going_it_goes_on(schedule_store: ScheduleEngine, firer: ScheduleFirer) -> None:
     due = schedule_store.put("report", every(minutes=1)).next_due
     assert due is not None
     firer.expect(due)
@@ -90,9 +90,7 @@ def test_once_set_going_it_goes_on(schedule_store: FakeScheduleStore, firer: Sch
     assert schedule_store.stored_at == [job.due - schedule_store.start_lead for job in schedule_store.jobs]
 
 
-def test_schedules_of_all_kinds_are_fired_in_order(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer
-) -> None:
+def test_schedules_of_all_kinds_are_fired_in_order(schedule_store: ScheduleEngine, firer: ScheduleFirer) -> None:
     schedule_store.put("often", every(minutes=7))
     schedule_store.put("seldom", every(minutes=20))
     firer.expect(schedule_store.next_firing)
@@ -101,13 +99,13 @@ def test_schedules_of_all_kinds_are_fired_in_order(
     assert (len(schedule_store.due_times("often")), len(schedule_store.due_times("seldom"))) == (17, 6)
 
 
-def test_without_schedules_it_sleeps(schedule_store: FakeScheduleStore, firer: ScheduleFirer) -> None:
+def test_without_schedules_it_sleeps(schedule_store: ScheduleEngine, firer: ScheduleFirer) -> None:
     firer.expect(None)
     schedule_store.clock.advance(days=1)
     assert (schedule_store.calls.total(), firer.next_due()) == (0, None)
 
 
-def test_a_schedule_that_has_ended_lets_it_sleep(schedule_store: FakeScheduleStore, firer: ScheduleFirer) -> None:
+def test_a_schedule_that_has_ended_lets_it_sleep(schedule_store: ScheduleEngine, firer: ScheduleFirer) -> None:
     record = schedule_store.put("report", every(minutes=1), end=schedule_store.now() + 2 * MINUTE)
     firer.expect(record.next_due)
     schedule_store.clock.advance(hours=1)
@@ -116,7 +114,7 @@ def test_a_schedule_that_has_ended_lets_it_sleep(schedule_store: FakeScheduleSto
 
 
 def test_being_told_what_is_known_costs_no_look_at_the_store(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+    schedule_store: ScheduleEngine, firer: ScheduleFirer
 ) -> None:
     due = schedule_store.put("report", every(minutes=1)).next_due
     assert due is not None
@@ -126,7 +124,7 @@ def test_being_told_what_is_known_costs_no_look_at_the_store(
     assert schedule_store.calls["schedules"] == 0
 
 
-def test_an_earlier_occurrence_is_fired_earlier(schedule_store: FakeScheduleStore, firer: ScheduleFirer) -> None:
+def test_an_earlier_occurrence_is_fired_earlier(schedule_store: ScheduleEngine, firer: ScheduleFirer) -> None:
     schedule_store.put("seldom", every(hours=5))
     firer.expect(schedule_store.next_firing)
     schedule_store.clock.advance(60)
@@ -137,7 +135,7 @@ def test_an_earlier_occurrence_is_fired_earlier(schedule_store: FakeScheduleStor
 
 
 def test_a_later_occurrence_does_not_hide_the_earlier_one(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+    schedule_store: ScheduleEngine, firer: ScheduleFirer
 ) -> None:
     due = schedule_store.put("report", every(minutes=1)).next_due
     assert due is not None
@@ -147,7 +145,7 @@ def test_a_later_occurrence_does_not_hide_the_earlier_one(
     assert len(schedule_store.jobs) == 1
 
 
-def test_old_news_does_no_harm(schedule_store: FakeScheduleStore, firer: ScheduleFirer) -> None:
+def test_old_news_does_no_harm(schedule_store: ScheduleEngine, firer: ScheduleFirer) -> None:
     due = schedule_store.put("report", every(minutes=1)).next_due
     firer.expect(due)
     schedule_store.clock.advance(90)
@@ -158,7 +156,7 @@ def test_old_news_does_no_harm(schedule_store: FakeScheduleStore, firer: Schedul
 
 @pytest.mark.parametrize("arrangement", [RemoveSchedule("report"), PauseSchedule("report", True, None)])
 def test_a_schedule_that_is_removed_or_paused_is_not_fired(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer, arrangement: RemoveSchedule | PauseSchedule
+    schedule_store: ScheduleEngine, firer: ScheduleFirer, arrangement: RemoveSchedule | PauseSchedule
 ) -> None:
     firer.expect(schedule_store.put("report", every(minutes=1)).next_due)
     schedule_store.arrange([arrangement])
@@ -167,7 +165,7 @@ def test_a_schedule_that_is_removed_or_paused_is_not_fired(
 
 
 def test_occurrences_that_were_due_while_no_worker_ran_are_planned_by_their_policy(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer, warnings: Callable[[], list[str]]
+    schedule_store: ScheduleEngine, firer: ScheduleFirer, warnings: Callable[[], list[str]]
 ) -> None:
     due = schedule_store.put("report", every(hours=1)).next_due
     schedule_store.clock.jump(timedelta(hours=5, minutes=30))
@@ -184,9 +182,9 @@ def test_occurrences_that_were_due_while_no_worker_ran_are_planned_by_their_poli
 
 
 def test_an_occurrence_that_finds_an_earlier_job_alive_is_told(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer, warnings: Callable[[], list[str]]
+    schedule_store: ScheduleEngine, firer: ScheduleFirer, warnings: Callable[[], list[str]]
 ) -> None:
-    schedule_store.alive["report"] = "job-0"
+    schedule_store.keep_job("report", "job-0")
     firer.expect(schedule_store.put("report", every(minutes=1), overlap=Overlap.SKIP).next_due)
     schedule_store.clock.advance(60)
     assert schedule_store.jobs == []
@@ -196,9 +194,9 @@ def test_an_occurrence_that_finds_an_earlier_job_alive_is_told(
 
 
 def test_a_job_that_is_alive_is_not_told_of_when_there_was_nothing_to_skip_for_it(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer, warnings: Callable[[], list[str]]
+    schedule_store: ScheduleEngine, firer: ScheduleFirer, warnings: Callable[[], list[str]]
 ) -> None:
-    schedule_store.alive["report"] = "job-0"
+    schedule_store.keep_job("report", "job-0")
     due = schedule_store.put("report", every(hours=1), overlap=Overlap.SKIP, misfire="skip").next_due
     schedule_store.clock.jump(timedelta(hours=1, minutes=30))
     firer.expect(due)
@@ -206,9 +204,7 @@ def test_a_job_that_is_alive_is_not_told_of_when_there_was_nothing_to_skip_for_i
     assert ["found too late" in warning for warning in warnings()] == [True]
 
 
-def test_many_schedules_are_fired_in_a_few_commits(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer
-) -> None:
+def test_many_schedules_are_fired_in_a_few_commits(schedule_store: ScheduleEngine, firer: ScheduleFirer) -> None:
     for number in range(2 * BATCH + 50):
         schedule_store.put(f"report {number}", every(hours=1))
     firer.expect(schedule_store.next_firing)
@@ -218,7 +214,7 @@ def test_many_schedules_are_fired_in_a_few_commits(
 
 
 def test_a_commit_does_not_make_up_for_too_much_at_once(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+    schedule_store: ScheduleEngine, firer: ScheduleFirer
 ) -> None:
     for number in range(3):
         schedule_store.put(f"report {number}", every(seconds=1), misfire="all", catch_up=BATCH_JOBS)
@@ -232,7 +228,7 @@ def test_a_commit_does_not_make_up_for_too_much_at_once(
 # -- other workers
 
 
-def test_several_workers_fire_every_occurrence_once(schedule_store: FakeScheduleStore) -> None:
+def test_several_workers_fire_every_occurrence_once(schedule_store: ScheduleEngine) -> None:
     for number in range(20):
         schedule_store.put(f"report {number}", every(minutes=1 + number % 3))
     with firing(schedule_store) as one, firing(schedule_store) as other, firing(schedule_store) as third:
@@ -244,7 +240,7 @@ def test_several_workers_fire_every_occurrence_once(schedule_store: FakeSchedule
 
 
 def test_a_worker_that_fires_second_logs_nothing_and_goes_on(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer, warnings: Callable[[], list[str]]
+    schedule_store: ScheduleEngine, firer: ScheduleFirer, warnings: Callable[[], list[str]]
 ) -> None:
     due = schedule_store.put("report", every(hours=1)).next_due
     schedule_store.clock.jump(timedelta(hours=2))
@@ -266,7 +262,7 @@ def test_a_worker_that_fires_second_logs_nothing_and_goes_on(
 
 @pytest.mark.parametrize("verb", ["schedules", "fire"])
 def test_a_store_that_fails_is_asked_again_in_a_second(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer, warnings: Callable[[], list[str]], verb: str
+    schedule_store: ScheduleEngine, firer: ScheduleFirer, warnings: Callable[[], list[str]], verb: str
 ) -> None:
     due = schedule_store.put("report", every(minutes=1)).next_due
     assert due is not None
@@ -279,15 +275,15 @@ def test_a_store_that_fails_is_asked_again_in_a_second(
 
 
 def test_a_store_that_does_not_do_its_duty_is_not_asked_without_end(
-    schedule_store: FakeScheduleStore,
+    schedule_store: ScheduleEngine,
     firer: ScheduleFirer,
     warnings: Callable[[], list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(firing: Firing) -> Fired:
-        return Fired(False)
+    def refuse(firings: Sequence[Firing]) -> list[Fired]:
+        return [Fired(False)] * len(firings)
 
-    monkeypatch.setattr(schedule_store, "_fire", refuse)
+    monkeypatch.setattr(schedule_store._schedules, "fire", refuse)
     firer.expect(schedule_store.put("report", every(minutes=1)).next_due)
     schedule_store.clock.advance(60)
     assert schedule_store.calls["fire"] == 1
@@ -296,7 +292,7 @@ def test_a_store_that_does_not_do_its_duty_is_not_asked_without_end(
 
 @pytest.mark.parametrize("rule", ['{"kind":"moon"}', "no json", '{"kind":"every","interval":0,"anchor":0}', "[]"])
 def test_a_rule_that_cannot_be_read_is_told_once_and_left_alone(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer, warnings: Callable[[], list[str]], rule: str
+    schedule_store: ScheduleEngine, firer: ScheduleFirer, warnings: Callable[[], list[str]], rule: str
 ) -> None:
     schedule_store.put("a moon", rule, next_due=schedule_store.now() + MINUTE)
     schedule_store.put("report", every(minutes=1))
@@ -308,7 +304,7 @@ def test_a_rule_that_cannot_be_read_is_told_once_and_left_alone(
 
 
 def test_many_rules_that_cannot_be_read_keep_no_other_from_firing(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+    schedule_store: ScheduleEngine, firer: ScheduleFirer
 ) -> None:
     for number in range(BATCH + 1):
         schedule_store.put(f"moon {number}", "{}", next_due=schedule_store.now() + MICROSECONDS)
@@ -319,7 +315,7 @@ def test_many_rules_that_cannot_be_read_keep_no_other_from_firing(
 
 
 def test_a_policy_that_is_not_known_is_left_alone_too(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer, warnings: Callable[[], list[str]]
+    schedule_store: ScheduleEngine, firer: ScheduleFirer, warnings: Callable[[], list[str]]
 ) -> None:
     firer.expect(schedule_store.put("report", every(minutes=1), misfire="newest").next_due)
     schedule_store.clock.advance(minutes=5)
@@ -327,7 +323,7 @@ def test_a_policy_that_is_not_known_is_left_alone_too(
 
 
 def test_a_schedule_that_was_puzzling_is_tried_again_when_it_was_changed(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+    schedule_store: ScheduleEngine, firer: ScheduleFirer
 ) -> None:
     firer.expect(schedule_store.put("report", "{}", next_due=schedule_store.now() + MINUTE).next_due)
     schedule_store.clock.advance(minutes=5)
@@ -337,7 +333,7 @@ def test_a_schedule_that_was_puzzling_is_tried_again_when_it_was_changed(
 
 
 def test_a_puzzling_schedule_does_not_hide_new_ones_and_costs_a_look_a_second(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+    schedule_store: ScheduleEngine, firer: ScheduleFirer
 ) -> None:
     schedule_store.put("moon", "{}", next_due=schedule_store.now() + MICROSECONDS)
     firer.expect(schedule_store.next_firing)
@@ -356,7 +352,7 @@ def test_a_puzzling_schedule_does_not_hide_new_ones_and_costs_a_look_a_second(
 
 
 def test_a_wall_clock_that_was_set_forward_makes_occurrences_due(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+    schedule_store: ScheduleEngine, firer: ScheduleFirer
 ) -> None:
     firer.expect(schedule_store.put("report", every(hours=1)).next_due)
     schedule_store.clock.advance(60)
@@ -367,7 +363,7 @@ def test_a_wall_clock_that_was_set_forward_makes_occurrences_due(
 
 
 def test_a_wall_clock_that_was_set_back_puts_occurrences_off(
-    schedule_store: FakeScheduleStore, firer: ScheduleFirer
+    schedule_store: ScheduleEngine, firer: ScheduleFirer
 ) -> None:
     firer.expect(schedule_store.put("report", every(hours=1)).next_due)
     schedule_store.clock.step_wall(-60)
@@ -380,7 +376,7 @@ def test_a_wall_clock_that_was_set_back_puts_occurrences_off(
 # -- the end
 
 
-def test_nothing_is_fired_after_the_end(schedule_store: FakeScheduleStore) -> None:
+def test_nothing_is_fired_after_the_end(schedule_store: ScheduleEngine) -> None:
     with firing(schedule_store) as firer:
         firer.expect(schedule_store.put("report", every(minutes=1)).next_due)
     firer.expect(schedule_store.next_firing)
@@ -389,7 +385,7 @@ def test_nothing_is_fired_after_the_end(schedule_store: FakeScheduleStore) -> No
     assert schedule_store.jobs == []
 
 
-def test_the_end_waits_for_what_is_being_fired(schedule_store: FakeScheduleStore) -> None:
+def test_the_end_waits_for_what_is_being_fired(schedule_store: ScheduleEngine) -> None:
     gate = Gate()
     schedule_store.before_fire = gate
     with firing(schedule_store) as firer:
@@ -408,7 +404,7 @@ def test_the_end_waits_for_what_is_being_fired(schedule_store: FakeScheduleStore
         assert end.result() == 1, "it has not waited for what was being fired"
 
 
-def test_a_firing_that_does_not_come_to_rest_has_a_name(schedule_store: FakeScheduleStore) -> None:
+def test_a_firing_that_does_not_come_to_rest_has_a_name(schedule_store: ScheduleEngine) -> None:
     gate = Gate()
     schedule_store.before_fire = gate
     with firing(schedule_store) as firer:

@@ -29,7 +29,7 @@ from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.timestamps import MICROSECONDS, to_instant
 from mainspring.testing import ManualClock
 from tests.support import amount
-from tests.unit.jobs.schedule_store import FakeApp, FakeScheduleStore, every
+from tests.unit.jobs.schedule_engine import FakeApp, ScheduleEngine, every
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = 60 * MICROSECONDS
@@ -42,12 +42,12 @@ def after(**duration: float) -> datetime:
 
 
 @pytest.fixture
-def schedule_store(clock: ManualClock) -> FakeScheduleStore:
-    return FakeScheduleStore(clock)
+def schedule_store(clock: ManualClock) -> ScheduleEngine:
+    return ScheduleEngine(clock)
 
 
 @pytest.fixture
-def source(schedule_store: FakeScheduleStore) -> FakeApp:
+def source(schedule_store: ScheduleEngine) -> FakeApp:
     return FakeApp(schedule_store)
 
 
@@ -100,7 +100,7 @@ def test_arguments_may_be_named(schedules: Schedules, report: JobFunction[..., N
 
 
 def test_options_of_the_job_are_kept(
-    schedules: Schedules, schedule_store: FakeScheduleStore, source: FakeApp, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, source: FakeApp, report: JobFunction[..., None]
 ) -> None:
     variant = report.options(queue="urgent", priority=Priority.USER_BLOCKING, expires=timedelta(minutes=10))
     shown = schedules.put("nightly", variant, "@daily")
@@ -185,7 +185,7 @@ def test_arguments_that_are_too_large_are_refused(schedules: Schedules, report: 
 
 
 def test_an_equal_definition_changes_nothing(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     first = schedules.put("nightly", report, "@daily", arguments=(1,))
     schedule_store.clock.advance(days=3)
@@ -207,7 +207,7 @@ def test_an_equal_definition_changes_nothing(
     ids=lambda change: next(iter(change)),
 )
 def test_a_changed_definition_replaces_the_stored_one(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None], change: dict[str, Any]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None], change: dict[str, Any]
 ) -> None:
     before = schedules.put("nightly", report, "@daily", arguments=(1,))
     schedule_store.clock.advance(hours=1)
@@ -218,7 +218,7 @@ def test_a_changed_definition_replaces_the_stored_one(
 
 
 def test_a_changed_definition_does_first_what_the_old_one_owes(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1), misfire=CatchUp(2), arguments=(1,))
     schedule_store.clock.advance(hours=3, minutes=30)  # no worker
@@ -230,7 +230,7 @@ def test_a_changed_definition_does_first_what_the_old_one_owes(
 
 
 def test_an_occurrence_that_was_fired_ahead_of_its_time_is_not_repeated_by_the_new_definition(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     record = schedules.put("hourly", report, every(hours=1)).record
     schedule_store.clock.advance(hours=1, milliseconds=-5)
@@ -240,7 +240,7 @@ def test_an_occurrence_that_was_fired_ahead_of_its_time_is_not_repeated_by_the_n
     assert (changed.last_due, changed.next_due) == (after(hours=1), after(hours=1, minutes=30))
 
 
-def _firing(schedule_store: FakeScheduleStore, name: str) -> Firing:
+def _firing(schedule_store: ScheduleEngine, name: str) -> Firing:
     (record,) = schedule_store.schedules(names=[name])
     return plan_firing(
         record, decode_rule(record.rule), schedule_store.now() + schedule_store.start_lead, lambda _now: "early"
@@ -248,7 +248,7 @@ def _firing(schedule_store: FakeScheduleStore, name: str) -> Firing:
 
 
 def test_a_definition_that_another_process_stored_meanwhile_is_replaced_in_turn(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1))
     schedule_store.before_arrange = lambda: cast(None, schedules.put("hourly", report, every(hours=2)))
@@ -257,14 +257,14 @@ def test_a_definition_that_another_process_stored_meanwhile_is_replaced_in_turn(
 
 
 def test_a_definition_that_another_process_stored_meanwhile_and_is_equal_stays(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     schedule_store.before_arrange = lambda: cast(None, schedules.put("hourly", report, every(hours=1)))
     assert schedules.put("hourly", report, every(hours=1)).record.revision == 1
 
 
 def test_what_another_process_has_fired_meanwhile_is_not_fired_again(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1))
     schedule_store.clock.advance(hours=1)
@@ -280,7 +280,7 @@ def test_what_another_process_has_fired_meanwhile_is_not_fired_again(
 
 
 def test_what_another_process_has_left_over_is_still_fired(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1), overlap="allow")
     schedule_store.clock.advance(hours=1)
@@ -297,7 +297,7 @@ def test_what_another_process_has_left_over_is_still_fired(
 
 
 def test_a_changed_definition_of_a_paused_schedule_stays_paused_and_owes_nothing(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1))
     schedules.pause("hourly")
@@ -307,7 +307,7 @@ def test_a_changed_definition_of_a_paused_schedule_stays_paused_and_owes_nothing
 
 
 def test_a_rule_that_cannot_be_read_can_be_replaced(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     schedule_store.put("hourly", '{"kind":"moon"}', next_due=schedule_store.now())
     shown = schedules.get("hourly")
@@ -316,7 +316,7 @@ def test_a_rule_that_cannot_be_read_can_be_replaced(
 
 
 def test_deploys_at_any_time_neither_lose_nor_double_an_occurrence(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     random = Random(7)
     rules: list[Every | Cron] = [every(minutes=1), every(seconds=90), every(minutes=5), Cron("*/2 * * * *")]
@@ -345,14 +345,14 @@ def test_deploys_at_any_time_neither_lose_nor_double_an_occurrence(
 
 
 def test_an_interval_begins_with_the_moment_it_is_put(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     schedule_store.clock.advance(seconds=7)
     assert schedules.put("sync", report, FIVE_MINUTES).next_due == after(minutes=5, seconds=7)
 
 
 def test_an_interval_keeps_its_place_when_it_is_put_again(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     schedules.put("sync", report, FIVE_MINUTES)
     schedule_store.clock.advance(minutes=3)
@@ -362,7 +362,7 @@ def test_an_interval_keeps_its_place_when_it_is_put_again(
 
 
 def test_another_interval_begins_anew(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     schedules.put("sync", report, "*/5 * * * *")
     schedule_store.clock.advance(minutes=3)
@@ -372,7 +372,7 @@ def test_another_interval_begins_anew(
 
 
 def test_an_interval_with_a_start_begins_there(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     shown = schedules.put("sync", report, FIVE_MINUTES, start=after(hours=1, seconds=1))
     assert shown.upcoming(2) == [after(hours=1, seconds=1), after(hours=1, minutes=5, seconds=1)]
@@ -422,7 +422,7 @@ def test_a_number_of_dates_or_records_must_be_positive(
 
 
 def test_history_shows_the_latest_first(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1), misfire="skip")
     for _ in range(3):
@@ -438,7 +438,7 @@ def test_history_shows_the_latest_first(
 
 
 def test_a_schedule_is_paused_and_goes_on_with_its_next_occurrence(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1))
     assert schedules.pause("hourly")
@@ -453,7 +453,7 @@ def test_a_schedule_is_paused_and_goes_on_with_its_next_occurrence(
 
 
 def test_a_schedule_that_is_resumed_does_not_repeat_what_was_fired_ahead(
-    schedules: Schedules, schedule_store: FakeScheduleStore, report: JobFunction[..., None]
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
 ) -> None:
     schedules.put("hourly", report, every(hours=1))
     schedule_store.clock.advance(hours=1, milliseconds=-5)
@@ -495,7 +495,7 @@ def test_declared_schedules_are_stored(
 
 
 def test_thousands_of_declared_schedules_cost_one_read_and_no_write_when_nothing_has_changed(
-    declared: DeclaredSchedules, schedule_store: FakeScheduleStore, source: FakeApp, report: JobFunction[..., None]
+    declared: DeclaredSchedules, schedule_store: ScheduleEngine, source: FakeApp, report: JobFunction[..., None]
 ) -> None:
     for number in range(amount(2_000, thorough=10_000)):
         declared.add(f"report {number}", report, FIVE_MINUTES if number % 2 else Cron(f"{number % 60} 2 * * *"))
@@ -507,7 +507,7 @@ def test_thousands_of_declared_schedules_cost_one_read_and_no_write_when_nothing
 
 
 def test_only_what_differs_is_written(
-    declared: DeclaredSchedules, schedule_store: FakeScheduleStore, source: FakeApp, report: JobFunction[..., None]
+    declared: DeclaredSchedules, schedule_store: ScheduleEngine, source: FakeApp, report: JobFunction[..., None]
 ) -> None:
     for number in range(10):
         declared.add(f"report {number}", report, "@daily")
@@ -521,7 +521,7 @@ def test_only_what_differs_is_written(
 
 
 def test_two_workers_that_start_together_agree(
-    declared: DeclaredSchedules, schedule_store: FakeScheduleStore, source: FakeApp, report: JobFunction[..., None]
+    declared: DeclaredSchedules, schedule_store: ScheduleEngine, source: FakeApp, report: JobFunction[..., None]
 ) -> None:
     declared.add("nightly", report, "@daily")
     declared.add("sync", report, FIVE_MINUTES)
@@ -531,7 +531,7 @@ def test_two_workers_that_start_together_agree(
 
 
 def test_without_declared_schedules_the_store_is_not_asked(
-    declared: DeclaredSchedules, schedule_store: FakeScheduleStore, source: FakeApp
+    declared: DeclaredSchedules, schedule_store: ScheduleEngine, source: FakeApp
 ) -> None:
     declared.store(source.manager())
     assert schedule_store.calls == {}

@@ -26,7 +26,7 @@ from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE
-from tests.unit.jobs.schedule_store import FakeApp, every
+from tests.unit.jobs.schedule_engine import FakeApp, every
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -1,4 +1,4 @@
-"""A fake store that keeps only schedules, on a manual clock, and an application on it."""
+"""An engine in memory that records the calls for schedules, on a manual clock, and an application on it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from threading import RLock
 from typing import Any, cast
 
 from msgspec.structs import replace
 
 from mainspring import ArgumentsTooLarge, EngineUnavailable, JobFunction
-from mainspring.jobs.commands import PauseSchedule, PutSchedule, RemoveSchedule
+from mainspring.engines.sqlite.memory import MemoryEngine
+from mainspring.jobs.commands import CancelJob, PutSchedule
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.handler_options import HandlerOptions
@@ -25,38 +25,28 @@ from mainspring.jobs.recurrence.rules import Every, Rule, encode_rule
 from mainspring.jobs.recurrence.schedule_records import (
     Fired,
     Firing,
-    Occurrence,
-    OccurrenceKind,
     Overlap,
     ScheduleRecord,
 )
 from mainspring.jobs.serializers import JsonSerializer
-from mainspring.jobs.timestamps import to_instant
 from mainspring.testing import ManualClock
 
 MAX_PAYLOAD = 1_000
 
 
-class FakeScheduleStore:
-    """Keeps schedules as an engine does. Jobs count as running until a test ends them."""
-
-    start_lead = 10_000
+class ScheduleEngine(MemoryEngine):
+    """An engine in memory that counts the calls for schedules. Its jobs end as soon as they are stored."""
 
     def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock=clock)
         self.clock = clock
         self.jobs: list[NewJob] = []
         self.stored_at: list[int] = []
-        self.alive: dict[str, str] = {}
         self.calls: Counter[str] = Counter()
         self.errors: defaultdict[str, int] = defaultdict(int)
         self.before_fire: Callable[[], None] = lambda: None
         self.before_arrange: Callable[[], None] = lambda: None
-        self._lock = RLock()
-        self._records: dict[str, ScheduleRecord] = {}
-        self._history: defaultdict[str, list[Occurrence]] = defaultdict(list)
-
-    def now(self) -> int:
-        return to_instant(self.clock.now(), "now")
+        self.open(lambda: None)
 
     def _called(self, verb: str) -> None:
         self.calls[verb] += 1
@@ -64,83 +54,32 @@ class FakeScheduleStore:
             self.errors[verb] -= 1
             raise EngineUnavailable(engine="schedule store", reason=f"{verb} fails", remedy="try again")
 
-    def schedules(
-        self, *, names: Sequence[str] | None = None, due_until: int | None = None, limit: int | None = None
-    ) -> list[ScheduleRecord]:
-        with self._lock:
-            self._called("schedules")
-            found = [self._records[name] for name in sorted(self._records) if names is None or name in names]
-        if due_until is None:
-            return found
-        due = [r for r in found if not r.is_paused and r.next_due is not None and r.next_due <= due_until]
-        return sorted(due, key=lambda record: (record.next_due, record.name))[:limit]
-
-    def occurrences(self, schedule: str, limit: int) -> list[Occurrence]:
-        return self._history[schedule][::-1][:limit]
+    def schedules(self, **query: Any) -> list[ScheduleRecord]:
+        self._called("schedules")
+        return super().schedules(**query)
 
     def arrange(self, arrangements: Sequence[Any]) -> list[bool]:
         hook, self.before_arrange = self.before_arrange, lambda: None
         hook()
-        with self._lock:
-            self._called("arrange")
-            return [self._arrange(arrangement) for arrangement in arrangements]
-
-    def _arrange(self, arrangement: Any) -> bool:
-        match arrangement:
-            case PutSchedule(record=record, expected=expected):
-                before = self._records.get(record.name)
-                if (None if before is None else before.revision) != expected:
-                    return False
-                kept: dict[str, Any] = {"created": self.now(), "revision": 1}
-                if before is not None:
-                    kept = {"created": before.created, "revision": before.revision + 1}
-                    kept |= {"is_paused": before.is_paused, "last_due": before.last_due}
-                self._records[record.name] = replace(record, **kept)
-            case PauseSchedule(name=name, is_paused=is_paused, next_due=next_due):
-                before = self._records.get(name)
-                if before is None or before.is_paused == is_paused:
-                    return False
-                due = before.next_due if is_paused else next_due
-                self._records[name] = replace(before, is_paused=is_paused, next_due=due)
-            case RemoveSchedule(name=name):
-                return self._records.pop(name, None) is not None
-            case _:
-                raise TypeError(arrangement)
-        return True
+        self._called("arrange")
+        return super().arrange(arrangements)
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
         self.before_fire()
-        with self._lock:
-            self._called("fire")
-            return [self._fire(firing) for firing in firings]
-
-    def _fire(self, firing: Firing) -> Fired:
-        stored = self._records.get(firing.schedule)
-        if stored is None or stored.is_paused:
-            return Fired(False)
-        if (stored.revision, stored.next_due) != (firing.revision, firing.expected):
-            return Fired(False)
-        self._records[firing.schedule] = replace(stored, next_due=firing.next_due, last_due=firing.last_due)
-        history = self._history[firing.schedule]
-        history += firing.records
-        busy = self.alive.get(firing.schedule)
-        if firing.overlap is Overlap.SKIP and busy is not None:
-            history += [
-                Occurrence(job.occurrence or 0, job.occurrence or 0, 1, OccurrenceKind.SKIPPED, busy, self.now())
-                for job in firing.jobs
-            ]
-            return Fired(True, (), busy)
-        known = {(job.schedule, job.occurrence) for job in self.jobs}
-        new = [job for job in firing.jobs if (job.schedule, job.occurrence) not in known]
+        self._called("fire")
+        answers = super().fire(firings)
+        stored = {job_id for answer in answers for job_id in answer.submitted}
+        new = [job for firing in firings for job in firing.jobs if job.id in stored]
         self.jobs += new
         self.stored_at += [self.now()] * len(new)
-        return Fired(True, tuple(job.id for job in new))
+        self.change([CancelJob(job.id) for job in new])
+        return answers
 
     # -- for tests
 
     def put(self, name: str, rule: Rule | str, **changes: Any) -> ScheduleRecord:
         """Store a schedule, and replace an existing one."""
-        before = self._records.get(name)
+        before = super().schedules(names=[name])
         model = ScheduleRecord(
             name=name,
             type="shop.report",
@@ -159,14 +98,19 @@ class FakeScheduleStore:
             limits=(),
             next_due=None if isinstance(rule, str) else rule.next_after(self.now()),
         )
-        put = PutSchedule(replace(model, **changes), None if before is None else before.revision)
-        assert self.arrange([put]) == [True]
-        return self._records[name]
+        put = PutSchedule(replace(model, **changes), before[0].revision if before else None)
+        assert super().arrange([put]) == [True]
+        return super().schedules(names=[name])[0]
+
+    def keep_job(self, schedule: str, job_id: str) -> None:
+        """Store a job of an occurrence that does not end."""
+        job = NewJob(job_id, "shop.report", "default", 1, 0, b"{}", "json", schedule=schedule, occurrence=0)
+        assert self.submit([job]) == [None]
 
     @property
     def next_firing(self) -> int | None:
         """The earliest occurrence of all schedules, as a fetch returns it."""
-        due = [r.next_due for r in self._records.values() if r.next_due is not None and not r.is_paused]
+        due = [r.next_due for r in super().schedules() if r.next_due is not None and not r.is_paused]
         return min(due, default=None)
 
     def due_times(self, name: str | None = None) -> list[datetime]:
@@ -178,7 +122,7 @@ class FakeScheduleStore:
 class _FakeManager:
     """The part of a job manager that schedules use."""
 
-    def __init__(self, engine: Engine | FakeScheduleStore, io: IoLayer | None) -> None:
+    def __init__(self, engine: Engine, io: IoLayer | None) -> None:
         self.engine = engine
         self.arrange = engine.arrange if io is None else partial(io.call, ARRANGE)
         self.fire = engine.fire if io is None else partial(io.call, FIRE)
@@ -197,7 +141,7 @@ class _FakeManager:
 class FakeApp:
     """The part of an application that schedules use."""
 
-    def __init__(self, engine: Engine | FakeScheduleStore, io: IoLayer | None = None) -> None:
+    def __init__(self, engine: Engine, io: IoLayer | None = None) -> None:
         self.limits = LimitRegistry()
         self._manager = cast(JobManager, _FakeManager(engine, io))
 
