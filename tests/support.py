@@ -167,10 +167,10 @@ def wait_for_end_of(connection: socket) -> None:
 
 
 @contextmanager
-def frequent_thread_switches() -> Iterator[None]:
+def frequent_thread_switches(seconds: float = 1e-6) -> Iterator[None]:
     """Let the interpreter switch threads as often as possible."""
     before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
+    sys.setswitchinterval(seconds)
     try:
         yield
     finally:
