@@ -159,10 +159,10 @@ class QueryTests(EngineSuite):
                 bench.end(f"{status} {turn}", status)
         bench.begin("running")
         bench.submit("held", "pending", after=SOON_SECONDS)
-        bench.take(bench.enroll(), ahead=1)
+        late = sum(lease.is_started for lease in bench.take(bench.enroll(), ahead=1))  # on a slow machine
         assert bench.engine.counts() == {
-            JobStatus.PENDING: 2,
-            JobStatus.RUNNING: 1,
+            JobStatus.PENDING: 2 - late,
+            JobStatus.RUNNING: 1 + late,
             JobStatus.COMPLETED: 1,
             JobStatus.FAILED: 2,
             JobStatus.CANCELED: 3,
