@@ -5,7 +5,6 @@ Each order is packed in a moment, and called off after ten seconds if it is not 
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import socket
@@ -14,7 +13,7 @@ from threading import Event
 
 from mainspring import Mainspring, Retry
 
-app = Mainspring(os.environ.get("MAINSPRING_URL", "sqlite:///shop.db"), grace=20)
+app = Mainspring(grace=20)  # the store that MAINSPRING_URL names
 
 
 @app.job(retry=Retry(max_attempts=4, base=1))

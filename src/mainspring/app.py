@@ -6,6 +6,7 @@ parent.
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from mainspring.jobs.info import JobInfo, JobPage
 from mainspring.jobs.manager import DEFAULT_COROUTINES, DEFAULT_GRACE, DEFAULT_STALL, JobManager
 from mainspring.jobs.middleware import Middleware, Middlewares
 from mainspring.jobs.policies import Concurrency, Keep, ProcessSettings, Rate
+from mainspring.jobs.processes.application import ChildSetup, identify, worker_url
 from mainspring.jobs.projection import Projection
 from mainspring.jobs.queues import Queue, queue_names, require_queues
 from mainspring.jobs.recurrence.schedules import Schedules
@@ -40,11 +42,13 @@ from mainspring.jobs.submission import MAX_PAYLOAD
 from mainspring.jobs.worker.host import PATIENCE_FOR_ANSWERS
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.validation import require_instance, require_positive
+from mainspring.store_url import CONFLICT_REMEDY, StoreChoice, UrlSource, choose_store
 
 MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
 
-DEFAULT_URL = "sqlite:///mainspring.db"
 DEFAULT_THREADS = 8
+
+logger = logging.getLogger("mainspring.app")
 
 
 class Runtime:
@@ -74,6 +78,7 @@ class Runtime:
             middlewares=app.middlewares,
             coroutines=app.coroutines,
             processes=app.processes,
+            child_setup=app.child_setup(),
             queues=app.queues,
             keep=app.keep,
             stall_after=app.stall_after,
@@ -99,14 +104,15 @@ class Runtime:
 class Mainspring(Decorators):
     """An application: its handlers, and the store that keeps their jobs.
 
-    `Mainspring()` keeps jobs in `mainspring.db` in the working directory. `Mainspring("sqlite:///orders.db")`,
-    `"sqlite:////absolute/path.db"` and `"memory://"` select another store. `"nats://host:4222"`, with commas
-    between several servers, keeps jobs on NATS JetStream for any number of machines; `nats=` sets the credentials.
+    `Mainspring("sqlite:///orders.db")`, `"sqlite:////absolute/path.db"` and `"memory://"` name the store.
+    `"nats://host:4222"`, with commas between several servers, keeps jobs on NATS JetStream for any number of
+    machines; `nats=` sets the credentials. Without a URL, the environment variable `MAINSPRING_URL` names the
+    store, else `url` in `[tool.mainspring]` of `pyproject.toml`; else it is `mainspring.db` in the working folder.
     """
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
+        url: str | None = None,
         *,
         include: list[str] | tuple[str, ...] = (),
         serializer: Literal["json", "msgpack"] = "json",
@@ -132,7 +138,11 @@ class Mainspring(Decorators):
         require_positive(threads, "threads", "threads")
         require_positive(coroutines, "coroutines", "coroutines at once")
         require_positive(max_payload, "max_payload", "bytes")
-        self.url = check_url(url)
+        self._id = identify(self)
+        self.module = self._id.module
+        """The module that child processes import first: where the application was created, or that of `--app`."""
+        self._choice = choose_store(url, os.environ, Path.cwd())
+        self.url = self._choice.url
         self._import_engine()
         self.threads = threads
         self.coroutines = coroutines
@@ -159,6 +169,7 @@ class Mainspring(Decorators):
         self._lock = RLock()  # guards the following attributes
         self._runtime: Runtime | None = None
         self._abandoned: list[Runtime] = []
+        self._has_warned = False
         _forget_after_fork(self)
 
     def _source(self) -> Mainspring:
@@ -276,6 +287,11 @@ class Mainspring(Decorators):
             if os.getpid() == process:  # in a forked child, the worker belongs to the parent
                 manager.shutdown(self.grace)
 
+    def find_missing_file(self) -> Path | None:
+        """Return the path of the store's file if it is relative and the first use creates the file; else None."""
+        path = None if self.is_open else provider_for(self.url).missing_file(self.url)
+        return None if path is None or path.is_absolute() else path
+
     def run(self) -> None:
         """Run jobs in the foreground until SIGTERM or SIGINT.
 
@@ -293,15 +309,45 @@ class Mainspring(Decorators):
         """Whether this process has the store open."""
         return self._runtime is not None and self._runtime.process == os.getpid()
 
+    @property
+    def store_choice(self) -> StoreChoice:
+        """The URL of the store and the place that named it."""
+        return self._choice if self.url == self._choice.url else StoreChoice(self.url, UrlSource.OPTION)
+
+    def use_store(self, url: str) -> None:
+        """Use another store, as the option `--url` of a command does; call it before the first use."""
+        self.url = check_url(url)
+        self._choice = StoreChoice(url, UrlSource.OPTION)
+        self._import_engine()
+
+    def child_setup(self) -> ChildSetup:
+        """Describe this application and its store for child processes of a worker."""
+        url = provider_for(self.url).resolve(self.url, Path.cwd())
+        return ChildSetup(module=self.module, application=self._id, url=url)
+
     def manager(self) -> JobManager:
         """Return the job manager of this process; the first call opens it."""
         runtime = self._runtime
         if runtime is None or runtime.process != os.getpid():
             with self._lock:
                 if self._runtime is None:
+                    self._prepare_store()
                     self._runtime = Runtime(self, self.make_engine(self._clock), self._clock)
                 runtime = self._runtime
         return runtime.manager
+
+    def _prepare_store(self) -> None:
+        """Use the worker's store in a child process; elsewhere warn if the environment names another store."""
+        of_worker = worker_url(self._id)
+        if of_worker is not None:
+            self.url = of_worker
+            self._choice = StoreChoice(of_worker, UrlSource.WORKER)
+            self._import_engine()
+            return
+        conflict = self.store_choice.conflict
+        if conflict is not None and not self._has_warned:
+            self._has_warned = True
+            logger.warning("%s; the one in the code is used: %s", conflict, CONFLICT_REMEDY)
 
     def make_engine(self, clock: Clock, *, read_only: bool = False) -> Engine:
         """Create the engine for the URL. With `read_only` it creates no streams on a server."""

@@ -1,5 +1,6 @@
 """Which application or store a command is about: command line, environment, pyproject.toml, in this order."""
 
+import json
 from pathlib import Path
 
 from tests.cli.shop_program import ShopProgram
@@ -52,8 +53,46 @@ def test_a_url_in_pyproject_is_relative_to_it_and_an_application_is_found_beside
     below.mkdir(parents=True)
     text = '[tool.mainspring]\napp = "shop:app"\nurl = "sqlite:///shop.db"\n'
     (shop.folder / "pyproject.toml").write_text(text)
+    without_url(shop)
     assert shop.run("submit", "cancel_order", "order_id=2", "--id", "order-2", folder=below).output == "order-2\n"
     assert ids(shop.run("jobs", "list", "--json", folder=below).json) == ["order-2", "order-1"]
+
+
+def without_url(shop: ShopProgram) -> None:
+    """Let the code of the shop name no store."""
+    module = shop.folder / "shop.py"
+    module.write_text(module.read_text().replace('"sqlite:///shop.db", ', ""))
+
+
+def test_every_command_uses_the_store_in_the_code_and_a_worker_says_that_the_environment_differs(
+    shop: ShopProgram,
+) -> None:
+    url = other_store(shop, "other")
+    done = shop.run(
+        "submit", "cancel_order", "order_id=1", "--id", "order-1", "--app", "shop:app", MAINSPRING_URL=url
+    )
+    assert done.output == "order-1\n"
+    assert f"MAINSPRING_URL names {url}; the one in the code is used" in done.errors
+    listed = shop.run("jobs", "list", "--json", MAINSPRING_APP="shop:app", MAINSPRING_URL=url)
+    assert [job["id"] for job in json.loads(listed.output)["jobs"]] == ["order-1"]
+    found = shop.run("doctor", "--json", MAINSPRING_APP="shop:app", MAINSPRING_URL=url)
+    (finding,) = [each for each in json.loads(found.output)["findings"] if each["check"] == "url"]
+    assert finding["severity"] == "warning"
+    assert finding["what"].endswith(f"and MAINSPRING_URL names {url}")
+
+
+def test_an_application_without_a_url_uses_that_of_the_environment(shop: ShopProgram) -> None:
+    without_url(shop)
+    url = other_store(shop, "other")
+    listing = ("jobs", "list", "--json")
+    assert ids(shop.run(*listing, "--app", "shop:app", MAINSPRING_URL=url).json) == ["other"]
+    assert ids(shop.run(*listing, MAINSPRING_APP="shop:app", MAINSPRING_URL=url).json) == ["other"]
+
+
+def test_the_default_file_of_this_folder_needs_no_name(shop: ShopProgram) -> None:
+    without_url(shop)
+    shop.run("submit", "cancel_order", "order_id=1", "--id", "order-1", "--app", "shop:app")
+    assert ids(shop.run("jobs", "list", "--json").json) == ["order-1"]
 
 
 def test_options_may_stand_before_the_command(shop: ShopProgram) -> None:

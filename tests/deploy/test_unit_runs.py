@@ -81,7 +81,7 @@ def test_the_command_of_the_unit_is_a_worker_that_says_what_systemd_waits_for(
         hear(notices, "WATCHDOG=1")
         with program("-m", "mainspring", "healthcheck", environment=machine.environment()) as check:
             assert check.wait(PATIENCE) == 0
-        assert (machine.folder / "shop.db").exists()
+        assert (machine.folder / "mainspring.db").exists()
         worker.send_signal(signal.SIGTERM)
         hear(notices, "STOPPING=1")
         assert worker.wait(PATIENCE) == 0

@@ -1,8 +1,8 @@
-"""Finds the application or the store of a command, imports and opens it.
+"""Finds the application and the store that a command works on, imports and opens them.
 
-Three places are searched: the command line, the environment (`MAINSPRING_APP`, `MAINSPRING_URL`), and
-`[tool.mainspring]` in the nearest `pyproject.toml`. The first one that names an application or a URL decides
-alone. If it names both, the command uses that application with the store at that URL.
+The application is named by `--app`, else by `MAINSPRING_APP`, else by `[tool.mainspring]` in the nearest
+`pyproject.toml`. The rule for its store is in `mainspring.store_url`. With `--url` alone, or if no application is
+named anywhere, a command works on a store without handlers.
 
 A command that only reads never creates a store: a mistyped path is an error, not an empty list. Resolving the
 store URL imports neither the application nor the engine.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -20,13 +19,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from mainspring.cli.exit_codes import AppImportFailed
-from mainspring.engines.registry import check_url, provider_for
+from mainspring.engines.registry import provider_for
 from mainspring.errors import EngineUnavailable, MainspringError
+from mainspring.store_url import DEFAULT_URL, VARIABLE, Configuration, read_configuration
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AppSelection:
-    """The application and the URL that one place names, and the folder of its configuration file, if any."""
+    """The application and the store that were named outside of the code, and the folder of the application."""
 
     app: str | None
     url: str | None
+    """The URL for the application: that of `--url`. Without an application, that of the first place with a URL."""
     folder: Path | None = None
+    """The folder of the configuration file, if it names the application."""
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -49,60 +51,39 @@ class AppSelection:
 
 
 def find_selection(app: str | None, url: str | None) -> AppSelection | None:
-    """Return the selection of the first place that names an application or a URL; None if no place does."""
-    return next((each for each in _places(app, url) if each.app is not None or each.url is not None), None)
+    """Return the application and the store of a command with these options; None if neither is named anywhere.
+
+    With `--url` alone, the command works on that store without an application.
+    """
+    if app is not None or url is not None:
+        return AppSelection(app, url)
+    configured = _read_configuration()
+    app = os.environ.get("MAINSPRING_APP") or None
+    if app is not None or configured.app is not None:
+        return AppSelection(app or configured.app, None, None if app else configured.folder)
+    url = os.environ.get(VARIABLE) or configured.url
+    if url is None and Path(DEFAULT_URL.removeprefix("sqlite:///")).is_file():
+        url = DEFAULT_URL
+    return None if url is None else AppSelection(None, url)
 
 
 def require_selection(app: str | None, url: str | None) -> AppSelection:
-    """Return the selection of the first place that names an application or a URL; else raise a usage error."""
+    """Return the application and the store of a command; raise a usage error if neither is named anywhere."""
     selection = find_selection(app, url)
     if selection is not None:
         return selection
     raise click.BadParameter(
         "which application? give --app module:app or --url sqlite:///orders.db, or set MAINSPRING_APP or "
-        "MAINSPRING_URL, or write app = 'module:app' into [tool.mainspring] of pyproject.toml"
+        "MAINSPRING_URL, or write app = 'module:app' into [tool.mainspring] of pyproject.toml; there is no "
+        "mainspring.db in this folder either"
     )
 
 
-def _places(app: str | None, url: str | None) -> Iterator[AppSelection]:
-    yield AppSelection(app, url)
-    yield AppSelection(os.environ.get("MAINSPRING_APP") or None, os.environ.get("MAINSPRING_URL") or None)
-    yield _find_configured()
-
-
-def _find_configured() -> AppSelection:
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        file = folder / "pyproject.toml"
-        if file.is_file():
-            return _read(file)
-    return AppSelection(None, None)
-
-
-def _read(file: Path) -> AppSelection:
+def _read_configuration() -> Configuration:
     try:
-        section = tomllib.loads(file.read_text()).get("tool", {}).get("mainspring", {})
-    except (tomllib.TOMLDecodeError, OSError) as error:
-        raise click.BadParameter(f"{file} cannot be read: {error}") from error
-    url = _read_text(section, "url", file)
-    if url is not None:
-        url = _resolve(url, file.parent)
-    return AppSelection(_read_text(section, "app", file), url, file.parent)
-
-
-def _resolve(url: str, folder: Path) -> str:
-    """Return the URL with a relative path resolved against the folder of the configuration file."""
-    try:
-        return provider_for(check_url(url)).resolve(url, folder)
-    except EngineUnavailable:
-        return url  # an invalid URL is reported when it is used
-
-
-def _read_text(section: dict[str, Any], name: str, file: Path) -> str | None:
-    value = section.get(name)
-    if value is not None and not isinstance(value, str):
-        raise click.BadParameter(f"{file}: {name} in [tool.mainspring] must be a text, got {value!r}")
-    return value
+        return read_configuration(Path.cwd())
+    except EngineUnavailable as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def load_application(app: str | None, url: str | None) -> Mainspring:
@@ -116,7 +97,10 @@ def load_application(app: str | None, url: str | None) -> Mainspring:
         application = import_app(selection.app, folder=selection.folder)
         application.load_handlers()
     if selection.url is not None:
-        application.url = app_for_url(selection.url).url
+        try:
+            application.use_store(selection.url)
+        except EngineUnavailable as error:
+            raise click.BadParameter(str(error)) from error
     return application
 
 
@@ -148,7 +132,9 @@ def app_for_url(url: str) -> Mainspring:
     from mainspring.app import Mainspring  # noqa: PLC0415 - probes need the URL only
 
     try:
-        return Mainspring(url)
+        application = Mainspring(url)
+        application.use_store(url)  # the user has named it: another one in the environment is no conflict
+        return application
     except EngineUnavailable as error:
         raise click.BadParameter(str(error)) from error
 
@@ -181,7 +167,9 @@ def import_app(reference: str, *, folder: Path | None = None) -> Mainspring:
         words = " ".join(str(error).split())
         raise AppImportFailed(f"{reference!r} cannot be imported: {type(error).__name__}: {words}") from error
     app = getattr(module, name, None)
-    if not isinstance(app, Mainspring):
+    if isinstance(app, Mainspring):
+        app.module = module_name
+    else:
         found = [key for key, value in vars(module).items() if isinstance(value, Mainspring)]
         hint = f"it has {', '.join(f'{module_name}:{key}' for key in found)}" if found else "it has none"
         raise click.BadParameter(f"{reference!r} is not a Mainspring application; {hint}")

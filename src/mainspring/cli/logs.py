@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from mainspring.cli.output import escape_control
-from mainspring.jobs.context import JobContext, current_batch, runs_job
+from mainspring.jobs.context import fields_of_running_jobs
 
 FIELDS = ("job", "attempt", "handler", "queue")
 COLORS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
@@ -56,19 +56,10 @@ def start_logging(chosen: LogFormat, level: LogLevel) -> None:
 
 
 def add_job_fields(record: logging.LogRecord) -> bool:
-    """Add the fields of the running job to a log record, unless it has them. Return True: no record is dropped."""
-    if not hasattr(record, "job") and runs_job():
-        running = current_batch()
-        if len(running) == 1:
-            vars(record).update(_fields_of(running[0]))
-        else:
-            record.jobs = [job.id for job in running]
-            record.handler = running[0].type
+    """Add the running job to a log record, unless the record names one itself; every record passes."""
+    if not (hasattr(record, "job") or hasattr(record, "jobs")):
+        vars(record).update(fields_of_running_jobs())
     return True
-
-
-def _fields_of(job: JobContext) -> dict[str, Any]:
-    return {"job": job.id, "attempt": job.attempt, "handler": job.type, "queue": job.queue}
 
 
 class JsonLogFormatter(logging.Formatter):
@@ -83,6 +74,8 @@ class JsonLogFormatter(logging.Formatter):
         line = _head(record, message) | own | getattr(record, "facts", {})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
+        elif record.exc_text:  # of a child process
+            line["exception"] = record.exc_text
         if record.stack_info:
             line["stack"] = record.stack_info
         return msgspec.json.encode(line, enc_hook=str).decode()

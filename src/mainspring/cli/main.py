@@ -41,8 +41,9 @@ COMMANDS = {
 }
 HELP = """One scheduler for Python, from a thread pool to a cluster.
 
-Name the application with --app or the store with --url. Without them, a command uses the environment variables
-MAINSPRING_APP and MAINSPRING_URL, else app and url in [tool.mainspring] of pyproject.toml.
+Name the application with --app or the store with --url. Without --app, a command uses the application in
+MAINSPRING_APP, else app in [tool.mainspring] of pyproject.toml. Without --url, it uses the store that the
+application names in its code, else that in MAINSPRING_URL, else url in [tool.mainspring], else mainspring.db here.
 
 Example: mainspring jobs list --app shop:app --status failed
 """

@@ -99,7 +99,7 @@ url_option = click.option(
     "--url",
     cls=Option,
     section=APPLICATION,
-    help="The store. With --app, the command uses that application with this store.",
+    help="The store; it goes before the one that the application names.",
     metavar="URL",
     callback=_inherit,
 )

@@ -15,16 +15,17 @@ from typing import TypeVar
 from mainspring.app import Mainspring
 from mainspring.clock import Clock, SystemClock
 from mainspring.doctor import jobs, machine
-from mainspring.doctor.findings import Check, Finding, Report, Severity, carry_out, info
+from mainspring.doctor.findings import Check, Finding, Report, Severity, carry_out, info, ok, warning
 from mainspring.doctor.machine import check_time_zones, find_zone_data
 from mainspring.doctor.schedules import check_schedules
 from mainspring.doctor.snapshot import Snapshot, take_snapshot
 from mainspring.engines.registry import load_name, provider_for
 from mainspring.jobs.engine import STALE
+from mainspring.store_url import CONFLICT_REMEDY, StoreChoice
 
 T = TypeVar("T")
 
-MOST_CHECKS = 23
+MOST_CHECKS = 24
 """The approximate number of checks, for a progress bar."""
 
 
@@ -80,6 +81,7 @@ class Examination:
         provider = provider_for(self.app.url)
         watch = machine.ClockWatch(self.clock)
         self.carry_out(_checks_of_machine(self.clock))
+        self.carry_out([Check("url", lambda: check_url_choice(self.app.store_choice))])
         load_name(provider.doctor)(self)
         self.carry_out([Check("clock", watch.check)])
         if not self.has_handlers:
@@ -140,6 +142,17 @@ class Examination:
             return take_snapshot(engine, app, counts=counts, patience=patience)
         finally:
             engine.close()
+
+
+def check_url_choice(choice: StoreChoice) -> Finding:
+    """Report the place that named the store, and whether the environment names another one."""
+    if choice.conflict is None:
+        return ok(f"the store is named by {choice.source}")
+    return warning(
+        choice.conflict,
+        "The application uses the store in the code; a program without a URL in its code uses the other one.",
+        f"{CONFLICT_REMEDY[0].upper()}{CONFLICT_REMEDY[1:]}.",
+    )
 
 
 def _checks_of_machine(clock: Clock) -> list[Check]:

@@ -102,6 +102,10 @@ class EngineProvider(ABC):
         """Return the URL with its relative path resolved against a folder."""
         return url
 
+    def missing_file(self, url: str) -> Path | None:
+        """Return the path of the file, as in the URL, if the first use of the store creates it; else None."""
+        return None
+
     def require_shared(self, url: str) -> None:  # noqa: B027 - most stores are shared
         """Raise `EngineUnavailable` if other processes cannot use this store."""
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol
 
 from mainspring.clock import Clock, SystemClock
@@ -20,6 +21,7 @@ from mainspring.jobs.manager import JobManager
 from mainspring.jobs.policies import ProcessSettings
 from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.stop_signals import StopSignals
+from mainspring.store_url import StoreChoice, UrlSource
 
 NO_HANDLERS = "import the modules that have some where the application is, or with Mainspring(include=[...])"
 SWITCH_SECONDS = 0.0005  # a handler that computes gives way to other threads ten times as often as by default
@@ -40,6 +42,13 @@ class Application(Protocol):
 
     def load_handlers(self) -> None:
         """Import the modules that have handlers."""
+
+    @property
+    def store_choice(self) -> StoreChoice:
+        """The URL of the store and the place that named it."""
+
+    def find_missing_file(self) -> Path | None:
+        """Return the relative path of the store's file if the first use creates it."""
 
     def running(self) -> AbstractContextManager[Any]:
         """Run jobs for the duration of the `with` block."""
@@ -85,8 +94,10 @@ class Foreground:
         try:
             with StopSignals() as signals:
                 self._app.load_handlers()
-                # before the worker starts, because handlers may print, too
-                self._output.show_banner(Banner.of(self._app))
+                missing = self._app.find_missing_file()
+                self._output.show_banner(Banner.of(self._app))  # before the worker starts: handlers may print, too
+                if missing is not None:
+                    _warn_of_new_file(missing, self._app.store_choice.source)
                 if not self._app.registry.all():
                     logger.warning("the application has no handlers, so no jobs will run: %s", NO_HANDLERS)
                 with self._published(), self._app.running():
@@ -116,3 +127,14 @@ class Foreground:
             logger.warning("schedules cannot be listed: %s", error)
             return []
         return [NextFiring(each.name, None if each.is_paused else each.next_due) for each in found]
+
+
+def _warn_of_new_file(path: Path, source: UrlSource) -> None:
+    """Warn that the worker has created its store at a relative path: it may be in the wrong folder."""
+    logger.warning(
+        "this worker has created the store %s: %s names the relative path %s, and there was no such file; "
+        "if jobs are submitted in another folder, start the worker there, or use an absolute path",
+        path.resolve(),
+        source,
+        path,
+    )

@@ -105,8 +105,12 @@ class JobContext:
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger that adds the id of the job and the number of the attempt to each message."""
-        fields = {"job": self.id, "attempt": self.attempt, "handler": self.type, "queue": self.queue}
-        return _JobLog(logger, fields)
+        return _JobLog(logger, self.log_fields)
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """The fields that name the job in log records."""
+        return {"job": self.id, "attempt": self.attempt, "handler": self.type, "queue": self.queue}
 
     def request_stop(self) -> None:
         """Set `cancelled`, which tells the handler to end."""
@@ -141,6 +145,18 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
 def runs_job() -> bool:
     """Return whether the calling code runs inside of a handler."""
     return _current.get() is not None
+
+
+def fields_of_running_jobs() -> dict[str, Any]:
+    """Return the job of the caller as fields of a log record; none outside of handlers."""
+    running = _current.get()
+    if running is None:
+        return {}
+    if isinstance(running, tuple):
+        if len(running) > 1:
+            return {"jobs": [job.id for job in running], "handler": running[0].type}
+        (running,) = running
+    return running.log_fields
 
 
 def current_headers() -> Mapping[str, str]:

@@ -30,6 +30,7 @@ from mainspring.jobs.layers import ControlLayer, Layers
 from mainspring.jobs.limit_registry import LimitRegistry, store_limits
 from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.policies import Keep, ProcessSettings, WorkerSettings
+from mainspring.jobs.processes.application import ChildSetup
 from mainspring.jobs.records import JobRecord, Query, require_cursor
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.jobs.serializers import JsonSerializer, Serializer
@@ -66,6 +67,7 @@ class JobManager:
         middlewares: Middlewares | None = None,
         coroutines: int = DEFAULT_COROUTINES,
         processes: ProcessSettings | None = None,
+        child_setup: ChildSetup | None = None,
         queues: tuple[str, ...] | None = None,
         keep: Keep | None = None,
         max_payload: int = MAX_PAYLOAD,
@@ -85,6 +87,7 @@ class JobManager:
         self._settings = WorkerSettings(
             coroutines=coroutines,
             processes=processes or ProcessSettings(),
+            child_setup=child_setup or ChildSetup(),
             queues=queues,
             keep=keep or Keep(),
             stall_after_ns=to_nanoseconds(stall_after, "stall_after"),

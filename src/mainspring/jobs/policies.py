@@ -14,6 +14,7 @@ from mainspring.clock import NANOSECONDS, Duration, to_nanoseconds
 from mainspring.jobs.engine import Retention
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.limits import Limit
+from mainspring.jobs.processes.application import ChildSetup
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import to_microseconds
 from mainspring.runners.validation import require_positive
@@ -183,6 +184,8 @@ class WorkerSettings:
     coroutines: int = 100
     """How many coroutine handlers the worker runs at once."""
     processes: ProcessSettings = field(default_factory=ProcessSettings)
+    child_setup: ChildSetup = field(default_factory=ChildSetup)
+    """The application and the store, for child processes."""
     queues: tuple[str, ...] | None = None
     """The queues that the worker serves; None for all."""
     keep: Keep = field(default_factory=Keep)

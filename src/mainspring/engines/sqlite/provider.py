@@ -81,6 +81,10 @@ class SqliteProvider(EngineProvider):
     def resolve(self, url: str, folder: Path) -> str:
         return f"{SCHEME}{folder / to_path(url)}"
 
+    def missing_file(self, url: str) -> Path | None:
+        path = to_path(url)
+        return path if require_accessible(path) is None else None
+
     def require_existing(self, url: str) -> None:
         path = to_path(url)
         if require_accessible(path) is None:

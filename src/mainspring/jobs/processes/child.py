@@ -25,6 +25,8 @@ from mainspring.jobs.context import JobContext
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.job_function import JobFunction
+from mainspring.jobs.processes.application import ChildSetup, adopt, import_application
+from mainspring.jobs.processes.child_logs import LogForwarder
 from mainspring.jobs.processes.handler_location import MAIN, REMEDY, ProcessMemory, is_child
 from mainspring.jobs.processes.messages import (
     AnswerKind,
@@ -37,6 +39,7 @@ from mainspring.jobs.processes.messages import (
     ProgressNote,
     StopMessage,
     decode_request,
+    decode_setup,
     decode_stop,
     encode,
     full_name,
@@ -68,12 +71,12 @@ def require_main_guard() -> None:
         )
 
 
-def serve(work: Connection, control: Connection) -> None:
+def serve(work: Connection, control: Connection, setup: bytes) -> None:
     """Run requests until the worker closes the connection. This is the main function of a child process."""
     global _is_serving  # noqa: PLW0603 - one process serves once
     _is_serving = True
     _prepare_signals()
-    Child(work, control).serve()
+    Child(work, control, decode_setup(setup)).serve()
 
 
 def _prepare_signals() -> None:
@@ -94,15 +97,18 @@ def _exit_now() -> None:
 class Child:
     """The main object of a child process: runs requests, one at a time."""
 
-    def __init__(self, work: Connection, control: Connection) -> None:
+    def __init__(self, work: Connection, control: Connection, setup: ChildSetup) -> None:
         self._work = work
         self._control = control
+        self._setup = setup
+        self._has_application = False
         self._handlers: dict[tuple[str, str, str], Handler] = {}
         self._memory = ProcessMemory()
         self._sending = Lock()  # guards writes to _work and, with _lock, the jobs that may report
         self._lock = Lock()  # guards the following attributes
         self._number = 0
         self._jobs: tuple[JobContext, ...] = ()
+        self._forwarder = LogForwarder(self._write, self._sending)
         if hasattr(os, "register_at_fork"):
             for connection in (work, control):
                 os.set_inheritable(connection.fileno(), False)
@@ -111,6 +117,8 @@ class Child:
     def serve(self) -> None:
         """Run requests and send the replies, until the worker closes the connection."""
         Thread(target=self._watch, name="mainspring-control", daemon=True).start()
+        adopt(self._setup)
+        self._forwarder.install(self._setup.log_level)
         with suppress(EOFError, OSError):
             self._send(ChildReady())
             while True:
@@ -118,14 +126,18 @@ class Child:
 
     def _send(self, message: FromChild) -> None:
         with self._sending:
-            self._work.send_bytes(encode(message))
+            self._write(message)
+        self._forwarder.flush_notes()
+
+    def _write(self, message: FromChild) -> None:
+        self._work.send_bytes(encode(message))
 
     def _close_connections(self) -> None:
         """Close the connections in a process that a handler has forked, which must not keep them open."""
         self._work.close()
         self._control.close()
-        # the threads that hold the old locks do not exist in this process
-        self._sending, self._lock = Lock(), Lock()
+        self._sending, self._lock = Lock(), Lock()  # the threads that hold the old ones are not here
+        self._forwarder.remove()
 
     # -- requests to stop
 
@@ -154,6 +166,7 @@ class Child:
         answers = self._run(request, self._jobs)
         with self._sending, self._lock:
             self._jobs = ()
+        self._forwarder.flush_notes()
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # a handler may have closed or replaced stdout and stderr
                 stream.flush()
@@ -164,9 +177,9 @@ class Child:
 
         def report(done: float, total: float | None, note: str | None) -> None:
             with self._sending:
-                # otherwise a thread of the handler reports after the end of the attempt
-                if self._jobs and self._number == number:
-                    self._work.send_bytes(encode(ProgressNote(done, total, note, place)))
+                if self._jobs and self._number == number:  # otherwise a thread has outlived its attempt
+                    self._write(ProgressNote(done, total, note, place))
+            self._forwarder.flush_notes()
 
         return JobContext(lease, report)
 
@@ -217,8 +230,22 @@ class Child:
     def _find(self, request: CallRequest) -> Handler:
         key = (request.handler, request.module, request.qualname)
         if key not in self._handlers:
+            self._import_application(request)
             self._handlers[key] = find_handler(request)
+            self._forwarder.install(self._setup.log_level)  # modules that were imported may have set up logging
         return self._handlers[key]
+
+    def _import_application(self, request: CallRequest) -> None:
+        if self._has_application:
+            return
+        try:
+            import_application()
+        except Exception as error:
+            raise HandlerNotFound(
+                f"the process for {request.handler} cannot import the application {self._setup.module!r}: "
+                f"{type(error).__name__}: {error}; make it importable in child processes, too"
+            ) from error
+        self._has_application = True
 
 
 class HandlerNotFound(Exception):

@@ -8,6 +8,7 @@ progress. A kill that comes too late finds another request, or none, and does no
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -18,10 +19,15 @@ from multiprocessing.context import SpawnProcess
 from threading import Lock
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
+from mainspring.jobs.processes.application import ChildSetup
 from mainspring.jobs.processes.child import serve
+from mainspring.jobs.processes.child_logs import LogNote, log_in_worker
 from mainspring.jobs.processes.handler_location import PROCESS_NAME
 from mainspring.jobs.processes.messages import (
     CallRequest,
+    ChildReady,
     ChildReply,
     FromChild,
     HandlerStarted,
@@ -88,9 +94,10 @@ class RunningRequest:
 class ChildProcess:
     """One child process of a worker, spawned by `start`."""
 
-    def __init__(self, start_timeout: float) -> None:
+    def __init__(self, start_timeout: float, setup: ChildSetup) -> None:
         self._start_timeout = start_timeout
-        self._starting = Lock()  # guards the first start, and whether a start is still allowed
+        self._setup = setup
+        self._starting = Lock()  # guards the first start, and whether there will be one
         self._work: Connection | None = None
         self._control: Connection | None = None
         self._is_over = False
@@ -119,7 +126,8 @@ class ChildProcess:
     def _spawn(self) -> None:
         mine, work = _SPAWN.Pipe()
         control, my_control = _SPAWN.Pipe(duplex=False)
-        process = _SPAWN.Process(target=serve, args=(work, control), name=PROCESS_NAME)
+        setup = encode(replace(self._setup, log_level=logging.getLogger().level))
+        process = _SPAWN.Process(target=serve, args=(work, control, setup), name=PROCESS_NAME)
         self._work, self._control = mine, my_control
         try:
             with _processes, _interrupts_blocked():
@@ -145,8 +153,9 @@ class ChildProcess:
         """
         place = (request.module, request.qualname)
         patience = None if place in self._imported else self._start_timeout
-        if not self._is_ready:  # a child that is ready reads its connection, so a large request cannot block
-            self._receive(request, patience)
+        if not self._is_ready:  # once it is ready, it reads its connection, so a large request cannot block
+            while not isinstance(self._receive(request, patience), ChildReady):
+                pass
             self._is_ready = True
         try:
             self._connection.send_bytes(encode(request))
@@ -172,8 +181,11 @@ class ChildProcess:
 
     def _receive(self, request: CallRequest, patience: float | None) -> FromChild:
         try:
-            if patience is None or self._connection.poll(patience):
-                return decode_from_child(self._connection.recv_bytes())
+            while patience is None or self._connection.poll(patience):
+                message = decode_from_child(self._connection.recv_bytes())
+                if not isinstance(message, LogNote):
+                    return message
+                log_in_worker(message)
         except (EOFError, OSError):
             raise self._explain_end(request) from None
         self.reap()

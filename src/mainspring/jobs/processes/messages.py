@@ -14,7 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.processes.handler_location import MAIN, locate
+from mainspring.jobs.processes.application import ChildSetup, canonical_module
+from mainspring.jobs.processes.child_logs import LogNote
+from mainspring.jobs.processes.handler_location import locate
 from mainspring.jobs.records import Lease
 
 
@@ -105,19 +107,16 @@ class ChildReply(Struct, frozen=True, array_like=True, tag=3):
     memory: int
 
 
-FromChild: TypeAlias = ChildReady | HandlerStarted | ProgressNote | ChildReply
+FromChild: TypeAlias = ChildReady | HandlerStarted | ProgressNote | ChildReply | LogNote
 
 encode = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(CallRequest).decode
+decode_setup = msgspec.msgpack.Decoder(ChildSetup).decode
 decode_stop = msgspec.msgpack.Decoder(StopMessage).decode
 _from_child: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromChild)
 decode_from_child = _from_child.decode
 
 
 def full_name(kind: type) -> str:
-    """Return a name of a class that is the same in worker and child.
-
-    The module of a script is `__main__` in one process and `__mp_main__` in the other.
-    """
-    module = MAIN[0] if kind.__module__ in MAIN else kind.__module__
-    return f"{module}.{kind.__qualname__}"
+    """Return the name of a class, equal on both sides: a script is `__main__` or, in a child, `__mp_main__`."""
+    return f"{canonical_module(kind.__module__)}.{kind.__qualname__}"

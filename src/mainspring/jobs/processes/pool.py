@@ -14,6 +14,7 @@ from threading import Condition, Thread
 from weakref import WeakSet
 
 from mainspring.clock import NANOSECONDS, Duration, SystemClock, to_nanoseconds
+from mainspring.jobs.processes.application import ChildSetup
 from mainspring.jobs.processes.child import require_main_guard
 from mainspring.jobs.processes.child_process import CannotStart, ChildProcess, OnNote, OnStart
 from mainspring.jobs.processes.messages import CallRequest, ChildReply
@@ -36,8 +37,10 @@ class ProcessPool:
         max_jobs: int | None = None,
         max_memory: int | None = None,
         start_timeout: float = START_TIMEOUT,
+        setup: ChildSetup | None = None,
     ) -> None:
         require_main_guard()
+        self._setup = setup or ChildSetup()
         self.size = require_positive(size, "size", "processes")
         self._max_jobs = max_jobs if max_jobs is None else require_positive(max_jobs, "max_jobs", "jobs")
         self._max_memory = (
@@ -86,7 +89,7 @@ class ProcessPool:
 
     def _add_child(self) -> ChildProcess:
         with self._changed:
-            child = ChildProcess(self._start_timeout)
+            child = ChildProcess(self._start_timeout, self._setup)
             self._children.add(child)
             return child
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import ProcessSettings
+from mainspring.jobs.processes.application import ChildSetup
 from mainspring.jobs.processes.messages import CallRequest, ChildAnswer, ProgressNote
 from mainspring.jobs.records import Outcome, is_suspect
 from mainspring.jobs.worker.invoker import HandlerInvoker
@@ -176,11 +177,12 @@ class Executors:
         threads: int,
         coroutines: int,
         processes: ProcessSettings,
+        child_setup: ChildSetup,
     ) -> None:
         self._makers: dict[ExecutionKind, Callable[[], Executor]] = {
             ExecutionKind.THREADS: lambda: ThreadExecutor(layers.execution, threads, invoker, calls),
             ExecutionKind.LOOP: lambda: LoopExecutor(layers, coroutines, invoker, calls),
-            ExecutionKind.PROCESSES: lambda: ProcessExecutor(layers, processes, invoker, calls),
+            ExecutionKind.PROCESSES: lambda: ProcessExecutor(layers, processes, child_setup, invoker, calls),
         }
         self._executors: dict[ExecutionKind, Executor] = {}
 
@@ -360,14 +362,19 @@ class ProcessExecutor:
     """
 
     def __init__(
-        self, layers: Layers, settings: ProcessSettings, invoker: HandlerInvoker, calls: CallTracker
+        self,
+        layers: Layers,
+        settings: ProcessSettings,
+        setup: ChildSetup,
+        invoker: HandlerInvoker,
+        calls: CallTracker,
     ) -> None:
         from mainspring.jobs.processes.pool import ProcessPool  # noqa: PLC0415 - most applications need none
 
         size = settings.count
         self._invoker = invoker
         self._calls = calls
-        self._pool = ProcessPool(size, **settings.options())
+        self._pool = ProcessPool(size, setup=setup, **settings.options())
         self._threads = ThreadPool(size, name="mainspring-processes", clock=layers.clock)
         self._slots = Semaphore(size)  # if a middleware waits, the pool starts another thread
         self._ready: FuncQueue[LeasedJob] = FuncQueue(self._run, self._threads, concurrency=size)

@@ -79,6 +79,7 @@ class Worker:
             threads=threads,
             coroutines=settings.coroutines,
             processes=settings.processes,
+            child_setup=settings.child_setup,
         )
         self._announcer = HandlerAnnouncer(
             info, registry, layers, worker=self._get_number, on_dead=self.declared_dead

@@ -1,0 +1,79 @@
+"""The application of a worker, as its child processes find it again.
+
+A child process imports the module of the application before the module of a handler. So everything that the
+application sets up at import (a framework, settings, other handlers) is set up in the child, too. An application
+that a child opens uses the store of its worker, not the store that the code names: `mainspring run --url` may have
+chosen another one.
+
+An application is identified by the module that created it and by its number among the applications that this
+module has created, because a child imports the same modules and creates the same applications.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from importlib import import_module
+from threading import Lock
+
+from msgspec import Struct
+
+from mainspring.jobs.processes.handler_location import MAIN
+
+
+class ApplicationId(Struct, frozen=True, array_like=True):
+    """The module that created an application, and the number of the application in that module, from 1."""
+
+    module: str
+    number: int
+
+
+class ChildSetup(Struct, frozen=True, array_like=True):
+    """What a child process needs to know about its worker."""
+
+    module: str | None = None
+    """The module that the child imports first; None if the worker has no application, only a job manager."""
+    application: ApplicationId | None = None
+    url: str | None = None
+    """The URL of the worker's store."""
+    log_level: int = logging.WARNING
+    """The level of the worker's root logger. The child sends records of this level and above."""
+
+
+_lock = Lock()  # guards the numbers
+_numbers: Counter[str] = Counter()
+_setup = ChildSetup()
+
+
+def identify(application: object) -> ApplicationId:
+    """Return the id of an application; call this in its `__init__`, once."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_locals.get("self") is application:
+        frame = frame.f_back
+    module = canonical_module(str(frame.f_globals.get("__name__")))
+    with _lock:
+        _numbers[module] += 1
+        return ApplicationId(module, _numbers[module])
+
+
+def canonical_module(name: str) -> str:
+    """Return the name of a module, the same in a worker and in its children, also for a script."""
+    return MAIN[0] if name in MAIN else name
+
+
+def adopt(setup: ChildSetup) -> None:
+    """Remember, in a child process, the application and the store of its worker."""
+    global _setup  # noqa: PLW0603 - a child process has one worker
+    _setup = setup
+
+
+def worker_url(application: ApplicationId) -> str | None:
+    """Return the URL of the worker's store if this process is a child of a worker of this application."""
+    return _setup.url if _setup.application == application else None
+
+
+def import_application() -> None:
+    """Import the module of the worker's application, in a child process. A script was imported by the spawn."""
+    if _setup.module is not None and _setup.module not in MAIN:
+        import_module(_setup.module)

@@ -1,0 +1,125 @@
+"""Log records of a child process: the child sends them to its worker, and the worker logs them.
+
+So the log of a worker is one stream, in one format, with the job of every line, whichever process runs the
+handler. In the child, the forwarder replaces the handlers of the root logger; handlers of other loggers stay.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+from typing import Any
+
+from msgspec import Struct
+
+from mainspring.jobs.context import fields_of_running_jobs
+
+
+class LogNote(Struct, frozen=True, array_like=True, tag=4):
+    """A log record of a child process."""
+
+    logger: str
+    level: int
+    message: str
+    created: float
+    path: str
+    line: int
+    function: str | None
+    process: int | None
+    thread: str | None
+    exception: str | None
+    """The formatted traceback, with its causes."""
+    stack: str | None
+    fields: dict[str, Any]
+    """The job, the attempt, the handler and the queue; in a batch handler, all jobs."""
+
+
+class LogForwarder(logging.Handler):
+    """Sends the records of this process to the worker.
+
+    A finalizer or a signal handler may log while the same thread sends a message. So `emit` queues the record, and
+    sends the queue only if no thread sends at this moment; a thread that has sent a message calls `flush_notes`.
+    """
+
+    def __init__(self, send: Callable[[LogNote], None], sending: Lock) -> None:
+        super().__init__()
+        self._send = send
+        self._sending = sending  # held while a message is written to the connection
+        self._notes: deque[LogNote] = deque()
+
+    def install(self, level: int) -> None:
+        """Make this the only handler of the root logger, and let the root logger pass `level`."""
+        root = logging.getLogger()
+        root.handlers[:] = [self]
+        if level < root.level or root.level == logging.NOTSET:
+            root.setLevel(level)
+
+    def remove(self) -> None:
+        """Send nothing from now on, in a process that a handler has forked: the connection is not its own."""
+        logging.getLogger().removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._notes.append(_note_of(record))
+        except Exception:  # the message or an argument of the record cannot be formatted
+            self.handleError(record)
+        self.flush_notes()
+
+    def flush_notes(self) -> None:
+        """Send the queued records, unless a thread sends now: it calls this afterwards."""
+        while self._notes and self._sending.acquire(blocking=False):
+            try:
+                while self._notes:
+                    self._send(self._notes.popleft())
+            except (OSError, EOFError):  # the worker is gone, and this process ends soon
+                self._notes.clear()
+            finally:
+                self._sending.release()
+
+
+def _note_of(record: logging.LogRecord) -> LogNote:
+    own = {name: str(value) for name in ("job", "handler", "queue") if (value := getattr(record, name, None))}
+    attempt = getattr(record, "attempt", None)
+    if isinstance(attempt, int):
+        own["attempt"] = attempt  # type: ignore[assignment]
+    return LogNote(
+        logger=record.name,
+        level=record.levelno,
+        message=record.getMessage(),
+        created=record.created,
+        path=record.pathname,
+        line=record.lineno,
+        function=record.funcName,
+        process=record.process,
+        thread=record.threadName,
+        exception=_format_exception(record),
+        stack=record.stack_info,
+        fields=fields_of_running_jobs() | own,
+    )
+
+
+def _format_exception(record: logging.LogRecord) -> str | None:
+    if record.exc_info and record.exc_info[0] is not None:
+        with suppress(Exception):  # an exception whose own methods raise must not lose the record
+            return "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
+    return record.exc_text
+
+
+def log_in_worker(note: LogNote) -> None:
+    """Log a record of a child process with the logger of the same name in this process."""
+    logger = logging.getLogger(note.logger)
+    if not logger.isEnabledFor(note.level):
+        return
+    record = logger.makeRecord(
+        note.logger, note.level, note.path, note.line, note.message, (), None, note.function, note.fields
+    )
+    record.created = note.created
+    record.msecs = (note.created % 1) * 1000
+    record.process, record.processName, record.threadName = note.process, "mainspring-process", note.thread
+    record.exc_text = note.exception
+    record.stack_info = note.stack
+    logger.handle(record)
