@@ -70,7 +70,7 @@ def test_help_groups_the_commands_in_the_order_of_the_list(shop: ShopProgram) ->
 
 def test_help_shows_the_default_of_an_option_and_the_section_of_shared_ones(shop: ShopProgram) -> None:
     words = " ".join(shop.run("jobs", "list", "--help").output.split())
-    assert "--limit NUMBER List at most this many. [default: 50]" in words
+    assert "--limit NUMBER List at most this many entries. [default: 50]" in words
     assert (
         words.index("Options:")
         < words.index("--limit NUMBER")
