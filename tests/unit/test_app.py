@@ -383,3 +383,12 @@ def test_a_backup_has_what_the_file_has(tmp_path: Path) -> None:
 def test_memory_cannot_be_backed_up(tmp_path: Path) -> None:
     with pytest.raises(EngineUnavailable, match="memory cannot be backed up"):
         Mainspring("memory://").backup(str(tmp_path / "copy.db"))
+
+
+def test_a_due_time_that_is_none_is_refused_with_the_remedy() -> None:
+    job = Mainspring("memory://").job(name="later")(lambda: None)
+    nothing: Any = None
+    with pytest.raises(TypeError, match=r"after\(\) needs .*, got None; leave after\(\) out"):
+        job.after(nothing)
+    with pytest.raises(TypeError, match=r"at\(\) needs an aware datetime, got None"):
+        job.at(nothing)

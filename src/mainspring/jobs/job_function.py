@@ -91,6 +91,7 @@ class JobFunction(Generic[P, R]):
 
     def after(self, delay: Duration) -> Self:
         """Return a variant of this job function whose jobs are due `delay` after their submit."""
+        _require_given(delay, "after", "the number of seconds or a timedelta")
         return self.options(delay=delay)
 
     def at(self, instant: datetime) -> Self:
@@ -98,6 +99,7 @@ class JobFunction(Generic[P, R]):
 
         If the instant is in the past, the jobs are due at once.
         """
+        _require_given(instant, "at", "an aware datetime")
         return self.options(at=instant)
 
     def options(
@@ -145,6 +147,11 @@ class JobFunction(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<JobFunction {self.name}>"
+
+
+def _require_given(value: object, method: str, expected: str) -> None:
+    if value is None:
+        raise TypeError(f"{method}() needs {expected}, got None; leave {method}() out if the job is due at once")
 
 
 class AsyncJobFunction(JobFunction[P, R]):

@@ -8,6 +8,7 @@ does not count. A handler raises `Snooze`, `Retry.Later` or `Cancel` to end its 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
@@ -56,8 +57,10 @@ class Retry:
     """The longest delay before a retry, to which `jitter` is applied."""
     jitter: float = 0.0
     """The share of each delay, 0 to 1, by which it varies at random, so that retries do not coincide."""
+    on: tuple[type[BaseException], ...] | None = None
+    """The exceptions of a handler that are retried; None for all. Others make the job a dead letter at once."""
     give_up_on: tuple[type[BaseException], ...] = ()
-    """The exceptions that are not retried: after one of them, the job becomes a dead letter at once."""
+    """Exceptions that are not retried, also if `on` names one of their base classes."""
 
     Later = RetryLater
 
@@ -71,9 +74,20 @@ class Retry:
             raise ValueError(f"factor must be a number of at least 1, got {self.factor!r}; waits do not shrink")
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"jitter must be a share between 0 and 1, got {self.jitter!r}")
-        given: object = self.give_up_on
-        if not (isinstance(given, tuple) and all(map(_is_exception, given))):
-            raise TypeError(f"give_up_on must be a tuple of exception classes, got {self.give_up_on!r}")
+        if self.on is not None:
+            _require_exceptions(self.on, "on")
+        _require_exceptions(self.give_up_on, "give_up_on")
+
+    def gives_up(
+        self, is_one_of: Callable[[tuple[type[BaseException], ...]], bool], *, has_timed_out: bool = False
+    ) -> bool:
+        """Return whether an exception of a handler is not retried; `is_one_of` compares it with classes.
+
+        `on` does not apply to the exception by which a handler ends after its timeout.
+        """
+        if is_one_of(self.give_up_on):
+            return True
+        return self.on is not None and not has_timed_out and not is_one_of((*self.on, RetryLater))
 
     def delay_after(self, attempts: int, chance: random.Random) -> int | None:
         """Return the microseconds before the next attempt, after `attempts` used ones; None if none is left."""
@@ -90,6 +104,11 @@ class Retry:
 def _require_number(value: object, name: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number, got {value!r}")
+
+
+def _require_exceptions(given: object, name: str) -> None:
+    if not (isinstance(given, tuple) and all(map(_is_exception, given))):
+        raise TypeError(f"{name} must be a tuple of exception classes, got {given!r}")
 
 
 def _is_exception(kind: object) -> bool:

@@ -50,6 +50,6 @@ def require_transition(before: JobStatus, after: JobStatus) -> JobStatus:
 def to_status(status: JobStatus | str) -> JobStatus:
     """Convert a name to a status. The error for an unknown name lists all names."""
     try:
-        return JobStatus(status)
+        return JobStatus(str(status).upper())
     except ValueError:
         raise ValueError(f"status must be one of {', '.join(JobStatus)}, got {status!r}") from None

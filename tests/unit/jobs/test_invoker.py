@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from mainspring import Cancel, Retry, Snooze, current_job
+from mainspring import Cancel, InvalidArguments, Retry, Snooze, current_job
 from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind
 from mainspring.jobs.serializers import JsonSerializer
+from mainspring.jobs.worker.error_text import MAX_ERROR_LENGTH
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob
-from mainspring.jobs.worker.outcomes import MAX_ERROR_LENGTH
 from tests.unit.jobs.leases import make_lease, make_leased_job
 
 NOW = 1_900_000_000_000_000
@@ -131,6 +131,48 @@ def test_an_error_without_a_message_is_named_by_its_class(invoker: HandlerInvoke
     assert (outcome.error or "").splitlines()[0] == type(error).__name__
 
 
+def chained() -> None:
+    """Raise an error with a cause, which was raised while another one was handled, and with a note."""
+    try:
+        try:
+            raise KeyError("card")
+        except KeyError:
+            raise OSError("no connection")  # noqa: B904 - the context is what is tested
+    except OSError as error:
+        late = RuntimeError("payment failed")
+        late.add_note("order 42")
+        raise late from error
+
+
+def test_an_error_keeps_its_notes_its_cause_and_its_context(run: Run) -> None:
+    lines = (run(chained).error or "").splitlines()
+    told = [line for line in lines if not line.startswith("    ") and not line.startswith('  File "')]
+    assert told == [
+        "RuntimeError: payment failed",
+        "  note: order 42",
+        "caused by: OSError: no connection",
+        "raised while this was handled: KeyError: 'card'",
+    ]
+    assert sum("in chained" in line for line in lines) == 3
+
+
+def test_every_error_of_a_group_is_kept(run: Run) -> None:
+    group = ExceptionGroup("two", [ValueError("a"), ExceptionGroup("more", [OSError("b")])])
+    error = run(raising(group)).error or ""
+    for line in (
+        "exception 1 of 2: ValueError: a",
+        "exception 2 of 2: ExceptionGroup: more",
+        "1 of 1: OSError: b",
+    ):
+        assert line in error
+
+
+def test_an_error_that_is_its_own_cause_ends(run: Run) -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert (run(raising(first)).error or "").count("ValueError") == 2
+
+
 def test_a_very_long_error_is_cut(run: Run) -> None:
     assert len(run(raising(ValueError("x" * 100_000))).error or "") <= MAX_ERROR_LENGTH
 
@@ -164,6 +206,26 @@ def test_an_error_that_no_repetition_cures_is_a_dead_letter_at_once(run: Run) ->
     policy = Retry(max_attempts=6, give_up_on=(LookupError,))
     assert run(raising(KeyError("gone")), retry=policy).kind is OutcomeKind.FAILED
     assert run(raising(ValueError("busy")), retry=policy).kind is OutcomeKind.RETRY
+
+
+def test_only_the_errors_of_on_are_retried_and_give_up_on_goes_before_it(run: Run) -> None:
+    policy = Retry(on=(OSError,), give_up_on=(FileNotFoundError,))
+    assert run(raising(ConnectionError("busy")), retry=policy).kind is OutcomeKind.RETRY
+    assert run(raising(FileNotFoundError("gone")), retry=policy).kind is OutcomeKind.FAILED
+    assert run(raising(ValueError("no")), retry=policy).kind is OutcomeKind.FAILED
+    assert run(raising(Retry.Later(5)), retry=policy).kind is OutcomeKind.RETRY
+
+
+def test_on_does_not_apply_to_a_timeout(invoker: HandlerInvoker) -> None:
+    job = make_leased_job(raising(ValueError("stopped")), retry=Retry(on=(OSError,)))
+    job.timed_out_after = SECOND
+    assert invoker.invoke(job).kind is OutcomeKind.RETRY
+
+
+@pytest.mark.parametrize("wrong", [ValueError, [OSError], ("OSError",), (1,)], ids=repr)
+def test_on_is_a_tuple_of_exception_classes(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="on must be a tuple of exception classes, got"):
+        Retry(on=wrong)
 
 
 @pytest.mark.parametrize("delay", [5, 0, timedelta(seconds=5)], ids=repr)
@@ -213,12 +275,17 @@ def test_a_system_exit_of_a_coroutine_ends_its_attempt_and_not_the_loop(invoker:
     assert asyncio.run(invoker.invoke_async(make_leased_job(handler))).kind is OutcomeKind.RETRY
 
 
-def test_arguments_that_do_not_fit_any_more_are_a_failure_that_names_the_parameter(run: Run) -> None:
+def test_arguments_that_do_not_fit_any_more_are_a_dead_letter_at_once_that_names_the_parameter(run: Run) -> None:
     def handler(order_id: int) -> None: ...
 
     outcome = run(handler, make_lease(b'{"order_id":"x"}'))
-    assert "InvalidArguments: shop.handler, parameter 'order_id'" in (outcome.error or "")
-    assert outcome.cause is Cause.FAILURE
+    assert (outcome.error or "").startswith("InvalidArguments: shop.handler, parameter 'order_id'")
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.FAILED, Cause.FAILURE)
+
+
+def test_arguments_that_a_handler_itself_gives_wrongly_are_retried(run: Run) -> None:
+    error = InvalidArguments(handler="shop.other", parameter="order_id", problem="it is wrong")
+    assert run(raising(error)).kind is OutcomeKind.RETRY
 
 
 def test_a_request_to_stop_makes_an_error_a_cancellation(invoker: HandlerInvoker) -> None:

@@ -61,10 +61,15 @@ def test_a_status_is_given_by_name_or_as_itself(
     assert len(app.jobs(status=status)) == 1
 
 
-@pytest.mark.parametrize("status", ["pending", "DONE", "", 7], ids=repr)
+@pytest.mark.parametrize("status", ["DONE", "", 7], ids=repr)
 def test_an_unknown_status_is_refused_with_those_that_exist(app: Mainspring, status: Any) -> None:
     with pytest.raises(ValueError, match="status must be one of PENDING, RUNNING, COMPLETED, FAILED, CANCELED"):
         app.jobs(status=status)
+
+
+def test_a_status_may_be_written_in_lower_case(app: Mainspring) -> None:
+    job = app.job(name="later")(lambda: None).after(3_600).submit()
+    assert [info.id for info in app.jobs(status="pending")] == [job.id]
 
 
 @pytest.mark.parametrize("limit", [0, -1])

@@ -225,7 +225,7 @@ def test_arguments_are_never_unpickled(pool: ProcessPool, tmp_path: Path) -> Non
     request = CallRequest.of(
         handler_of(handlers.square), [make_lease(pickle.dumps(handlers.Touch(str(trap))))], max_result=100
     )
-    assert BackgroundRequest(pool, request).answer().kind is AnswerKind.FAILED
+    assert BackgroundRequest(pool, request).answer().kind is AnswerKind.NOT_RETRYABLE
     assert run(pool, handlers.fail_touching, path=str(trap)).answer().kind is AnswerKind.FAILED
     assert not trap.exists()
 

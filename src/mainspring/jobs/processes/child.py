@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from inspect import iscoroutinefunction, unwrap
@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from threading import Lock, Thread
 from typing import Any
 
+from mainspring.errors import InvalidArguments
 from mainspring.jobs import context
 from mainspring.jobs.arguments import plain_function, split_batch_results
 from mainspring.jobs.context import JobContext
@@ -48,13 +49,8 @@ from mainspring.jobs.records import Lease
 from mainspring.jobs.retry import Cancel, RetryLater, Snooze
 from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer
 from mainspring.jobs.timestamps import to_microseconds
-from mainspring.jobs.worker.outcomes import (
-    UnstorableResult,
-    describe_error,
-    describe_fault,
-    encode_result,
-    to_storable_text,
-)
+from mainspring.jobs.worker.error_text import describe_briefly, describe_error, describe_fault, to_storable_text
+from mainspring.jobs.worker.outcomes import UnfitArguments, UnstorableResult, encode_result
 
 ORPHANED = 75  # EX_TEMPFAIL, because another worker will run the job
 
@@ -189,7 +185,7 @@ class Child:
             if request.is_batch:
                 return self._run_batch(request, handler, jobs)
             (lease,), (job,) = request.leases, jobs
-            positional, named = handler.arguments.decode(lease.payload, lease.codec)
+            positional, named = _decode(handler, lease)
             self._send(HandlerStarted())
             return [_answer_for_result(request, lease, _call(handler, job, positional, named))]
         except BaseException as error:  # SystemExit in a handler ends the attempt, not this process
@@ -202,7 +198,7 @@ class Child:
         items: dict[int, Any] = {}
         for place, lease in enumerate(request.leases):
             try:
-                positional, named = handler.arguments.decode(lease.payload, lease.codec)
+                positional, named = _decode(handler, lease)
                 (items[place],) = (*positional, *named.values())
             except Exception as error:  # it fails only this job
                 answers[place] = _answer_for_error(error)
@@ -288,6 +284,13 @@ def _call(
         context.leave(entered)
 
 
+def _decode(handler: Handler, lease: Lease) -> tuple[Sequence[Any], dict[str, Any]]:
+    try:
+        return handler.arguments.decode(lease.payload, lease.codec)
+    except InvalidArguments as error:
+        raise UnfitArguments(describe_briefly(error)) from error
+
+
 async def _capture(coroutine: Awaitable[Any]) -> tuple[Any, BaseException | None]:
     """Await a coroutine; return its result or exception.
 
@@ -316,6 +319,8 @@ def _answer_for_error(error: BaseException) -> ChildAnswer:
             return ChildAnswer(AnswerKind.SNOOZED, delay=to_microseconds(error.delay, "delay"))
         if isinstance(error, Cancel):
             return ChildAnswer(AnswerKind.CANCELED, error=to_storable_text(str(error.reason)))
+        if isinstance(error, UnfitArguments):
+            return ChildAnswer(AnswerKind.NOT_RETRYABLE, error=str(error))
         class_names = tuple(full_name(kind) for kind in type(error).__mro__)
         if isinstance(error, RetryLater):
             delay = to_microseconds(error.delay, "delay")

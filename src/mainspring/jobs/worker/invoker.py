@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mainspring.errors import InvalidArguments
 from mainspring.jobs import context
 from mainspring.jobs.arguments import split_batch_results
 from mainspring.jobs.handlers import HandlerRegistry
@@ -17,8 +18,9 @@ from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
 from mainspring.jobs.records import Outcome
 from mainspring.jobs.serializers import Serializer
+from mainspring.jobs.worker.error_text import describe_briefly
 from mainspring.jobs.worker.lease_table import LeasedJob
-from mainspring.jobs.worker.outcomes import FollowUpFactory, OutcomeFactory, RemoteError
+from mainspring.jobs.worker.outcomes import FollowUpFactory, OutcomeFactory, RemoteError, UnfitArguments
 
 
 class HandlerInvoker:
@@ -133,8 +135,15 @@ class HandlerInvoker:
 
 
 def _call(job: LeasedJob) -> Any:
-    positional, named = job.handler.arguments.decode(job.lease.payload, job.lease.codec)
+    positional, named = _decode(job)
     return job.handler.function(*positional, **named)
+
+
+def _decode(job: LeasedJob) -> tuple[Sequence[Any], dict[str, Any]]:
+    try:
+        return job.handler.arguments.decode(job.lease.payload, job.lease.codec)
+    except InvalidArguments as error:
+        raise UnfitArguments(describe_briefly(error)) from error
 
 
 class _Batch:
@@ -148,7 +157,7 @@ class _Batch:
         self.items: list[Any] = []
         for job in jobs:
             try:
-                positional, named = job.handler.arguments.decode(job.lease.payload, job.lease.codec)
+                positional, named = _decode(job)
                 (item,) = (*positional, *named.values())
             except Exception as error:  # it fails only this job
                 self._ended[job] = outcomes.for_error(job, error)

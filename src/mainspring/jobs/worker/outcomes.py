@@ -6,12 +6,8 @@ up, as its retry policy says. Errors and results are encoded so that every engin
 
 from __future__ import annotations
 
-import asyncio
-import os
 import random
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,10 +21,8 @@ from mainspring.jobs.records import Cause, FollowUp, Lease, NewJob, Outcome, Out
 from mainspring.jobs.retry import Cancel, RetryLater, Snooze
 from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, Serializer
 from mainspring.jobs.timestamps import LAST_INSTANT, to_microseconds
+from mainspring.jobs.worker.error_text import describe_briefly, describe_error, describe_fault, to_storable_text
 from mainspring.jobs.worker.lease_table import LeasedJob
-
-MAX_ERROR_LENGTH = 8_000
-_OWN_FRAMES = str(Path(__file__).parents[1]) + os.sep
 
 
 class RemoteError(Exception):
@@ -49,6 +43,13 @@ class ProcessKilled(Exception):
 
 class ProcessInterrupted(Exception):
     """Raised if the child process of a handler was ended together with its worker."""
+
+
+class UnfitArguments(Exception):
+    """The stored arguments of a job do not fit its handler, so that the handler was not called.
+
+    A retry would not help. The job becomes a dead letter, whose arguments an operator can edit.
+    """
 
 
 class OutcomeFactory:
@@ -108,7 +109,7 @@ class OutcomeFactory:
             case AnswerKind.CANCELED:
                 return Outcome(lease, OutcomeKind.CANCELED, error=error)
             case AnswerKind.RETRY_LATER | AnswerKind.FAILED:
-                is_final = answer.is_one_of(job.handler.options.retry.give_up_on)
+                is_final = self._gives_up(job, answer.is_one_of)
                 delay = answer.delay if answer.kind is AnswerKind.RETRY_LATER else None
                 return self._fail(job, error, is_final=is_final, delay=delay)
 
@@ -135,11 +136,17 @@ class OutcomeFactory:
             return self._crash(job, str(error))
         if isinstance(error, ProcessKilled):
             return self._fail(job, str(error), is_final=False, delay=None)
-        is_final = isinstance(error, job.handler.options.retry.give_up_on)
+        if isinstance(error, UnfitArguments):
+            return Outcome(lease, OutcomeKind.FAILED, error=str(error), cause=Cause.FAILURE)
+        is_final = self._gives_up(job, lambda classes: isinstance(error, classes))
         delay = to_microseconds(error.delay, "delay") if isinstance(error, RetryLater) else None
         return self._fail(
             job, describe_error(error), is_final=is_final, delay=delay, brief=describe_briefly(error)
         )
+
+    def _gives_up(self, job: LeasedJob, is_one_of: Callable[[tuple[type[BaseException], ...]], bool]) -> bool:
+        retry = job.handler.options.retry
+        return retry.gives_up(is_one_of, has_timed_out=job.timed_out_after is not None)
 
     def _fail(
         self, job: LeasedJob, error: str, *, is_final: bool, delay: int | None, brief: str | None = None
@@ -250,36 +257,3 @@ def _unstorable(handler: str, problem: str) -> UnstorableResult:
             "register it with keep_result=False"
         )
     )
-
-
-def describe_briefly(error: BaseException) -> str:
-    """Describe an exception in one line."""
-    name = type(error).__name__
-    if isinstance(error, asyncio.CancelledError):
-        return name
-    try:
-        text = str(error)
-    except Exception:  # the exception's own text raises an error: the job must be settled all the same
-        text = "(its message cannot be read)"
-    return to_storable_text(f"{name}: {text}" if text else name)
-
-
-def describe_error(error: BaseException) -> str:
-    """Describe an exception in the first line, with its traceback below. Frames of Mainspring are left out."""
-    if isinstance(error, RetryLater):
-        return describe_briefly(error)
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OWN_FRAMES):
-        trace = trace.tb_next
-    where = "".join(traceback.format_tb(trace))
-    return to_storable_text(f"{describe_briefly(error)}\n{where}".rstrip()[:MAX_ERROR_LENGTH])
-
-
-def describe_fault(error: BaseException, another: BaseException) -> str:
-    """Describe an exception whose own description raises another one."""
-    return to_storable_text(f"{type(error).__name__}, which cannot be described ({type(another).__name__})")
-
-
-def to_storable_text(text: str) -> str:
-    """Replace characters that cannot be stored as UTF-8 text."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
