@@ -12,7 +12,8 @@ that makes room at the same time cannot miss it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 from mainspring.engines.nats.job_records import StoredJob, decode, decode_job, encode
@@ -27,10 +28,12 @@ from mainspring.engines.nats.limiters import (
     WAITS,
     JobAdmission,
     Limiter,
+    LimiterGroup,
     Limiters,
     admission_of,
     fair_bucket,
     group_of,
+    limiters_of,
     queue_limiter,
     sequence_limiter,
     with_admission,
@@ -56,6 +59,15 @@ class Admitter:
         self._transaction = transaction
         self.limiters = Limiters(transaction, settings_cache)
         self.lines = WaitingLines(transaction)
+
+    def prefetch_next(self, leaving: Mapping[str, int]) -> None:
+        """Read the jobs that come next when so many jobs leave each of these limiters."""
+        heads: list[tuple[Limiter, LimiterGroup, int]] = []
+        for name, number in leaving.items():
+            limiter = self.limiters.get(name)
+            groups = [group for group in limiter.groups if group.waiting]
+            heads += [(limiter, group, -(-number // len(groups))) for group in groups[:number]]
+        self.lines.prefetch(heads)
 
     # -- requesting
 
@@ -251,10 +263,18 @@ class AdmissionControl:
         return admitter
 
     def prefetch(self, transaction: Transaction, jobs: Iterable[StoredJob]) -> None:
-        """Read the limiters of those jobs that need admission, in one request."""
-        limited = [job for job in jobs if job.needs_admission]
-        if limited:
-            self._admitter(transaction).limiters.prefetch(limited)
+        """Read the limiters that jobs are about to request, to leave or to start under, and the jobs that come next.
+
+        This takes two requests, and one more if the fronts of some lines are used up.
+        """
+        limited = [(job, admission_of(job)) for job in jobs if job.needs_admission]
+        if not limited:
+            return
+        leaving = Counter(name for _, admission in limited for name in admission.changed_by_next_step)
+        requested = [name for job, admission in limited if not admission.is_admitted for name in limiters_of(job)]
+        admitter = self._admitter(transaction)
+        admitter.limiters.prefetch_named([*leaving, *requested])
+        admitter.prefetch_next(leaving)
 
     # -- jobs
 

@@ -110,6 +110,10 @@ class Transaction:
         """Return the messages of subjects with a wildcard, in the order in which they were stored."""
         return self._jetstream.scan(subject, after=after, most=most)
 
+    def scan_each(self, places: Sequence[tuple[str, int]], *, most: int) -> list[list[tuple[str, StoredMessage]]]:
+        """Scan several subjects with wildcards at once, each after its own revision."""
+        return self._jetstream.scan_each(places, most=most)
+
     # -- jobs
 
     def job(self, job_id: str) -> StoredJob | None:
