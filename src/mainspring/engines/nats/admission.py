@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
-from mainspring.engines.nats.job_records import StoredJob, decode, decode_job, encode
+from mainspring.engines.nats.handover import FleetVersion, order_writes
+from mainspring.engines.nats.job_records import StoredJob, decode, encode
 from mainspring.engines.nats.limiters import (
     HOLDS_SEQUENCE,
     MAX_READY,
@@ -39,8 +40,8 @@ from mainspring.engines.nats.limiters import (
     with_admission,
 )
 from mainspring.engines.nats.settings_cache import SettingsCache
-from mainspring.engines.nats.subject_names import digest, to_token
-from mainspring.engines.nats.transaction import Transaction, TransactionManager
+from mainspring.engines.nats.subject_names import digest, from_token, to_token
+from mainspring.engines.nats.transaction import OrderedWrites, Transaction, TransactionManager
 from mainspring.engines.nats.waiting_lines import WaitingLines
 from mainspring.engines.nats.write_batch import StoredMessage
 from mainspring.jobs.limits import Refusal, family_of
@@ -163,7 +164,7 @@ class Admitter:
 
     def release(self, job: StoredJob, *, keeps_sequence: bool) -> tuple[StoredJob, list[str]]:
         """Take a job out of its line and its limiters; return it and the limiters that have room now."""
-        admission = admission_of(job)
+        admission = self._current_admission(job)
         if admission.state == WAITS:
             limiter = self.limiters.get(admission.limiter)
             group = limiter.group(admission.group)
@@ -180,6 +181,52 @@ class Admitter:
         job = with_admission(job, JobAdmission(HOLDS_SEQUENCE if kept else NOT_REQUESTED, kept))
         self._transaction.put_job(job)  # so that no lookup finds it at its old position
         return job, freed
+
+    def _current_admission(self, job: StoredJob) -> JobAdmission:
+        """Return the state of a job; a limiter may have admitted it in a hand-over that is not complete yet."""
+        admission = admission_of(job)
+        if admission.state == WAITS and job.id in self.limiters.get(admission.limiter).holders:
+            return _handed_over(admission.limiter)
+        return admission
+
+    def release_leftover(self, job: StoredJob) -> None:
+        """Release a job that runs again from a limiter that it still holds: its last hand-over is not complete."""
+        for name in limiters_of(job):
+            limiter = self.limiters.get(name)
+            if job.id in limiter.holders:
+                limiter.release(job)
+                self.limiters.save(limiter)
+
+    # -- hand-overs
+
+    def finish(self, job: StoredJob) -> None:
+        """Complete the hand-over of an ended job: release it, admit the next one, and make that one ready."""
+        (name,) = limiters_of(job)
+        limiter = self.limiters.get(name)
+        if job.is_over and job.id in limiter.holders:
+            limiter.release(job)
+            self.limiters.save(limiter)
+        else:
+            self._complete_admissions(limiter)
+        self.admit_waiting([name])
+
+    def _complete_admissions(self, limiter: Limiter) -> None:
+        """Make the jobs ready that a limiter has admitted, and store their messages again; release ended ones."""
+        transaction = self._transaction
+        transaction.prefetch_jobs(limiter.holders)
+        for job_id in list(limiter.holders):
+            job = transaction.job(job_id)
+            if job is None or job.is_over:
+                limiter.holders.remove(job_id)
+                limiter.admitted -= 1
+                self.limiters.save(limiter)
+                continue
+            admission = admission_of(job)
+            if admission.state == WAITS and admission.limiter == limiter.name:
+                job, admission = with_admission(job, _handed_over(limiter.name)), _handed_over(limiter.name)
+            if admission.state == READY and job.owner is None:
+                transaction.put_job(job)
+                transaction.publish_ready(job)
 
     # -- admitting
 
@@ -236,6 +283,11 @@ class Admitter:
             self.limiters.wake_at(limiter, self.limiters.now)
 
 
+def _handed_over(limiter: str) -> JobAdmission:
+    """Return the state of a job after a hand-over, which its start does not change."""
+    return JobAdmission(READY, (limiter,), is_counted=False)
+
+
 CHECKED_AT_ONCE = 16
 """How many limiters of a changed limit are checked in the transaction itself."""
 MAX_WAKEUPS = 300
@@ -255,6 +307,7 @@ class AdmissionControl:
 
     def __init__(self, settings_cache: SettingsCache) -> None:
         self._settings_cache = settings_cache
+        self._fleet = FleetVersion()
 
     def _admitter(self, transaction: Transaction) -> Admitter:
         admitter = transaction.admitter
@@ -285,6 +338,8 @@ class AdmissionControl:
             return
         admitter = self._admitter(transaction)
         admitter.limiters.prefetch([job])
+        if state == NOT_REQUESTED:
+            admitter.release_leftover(job)
         if job.sequence is None or state == HOLDS_SEQUENCE or admitter.acquire_sequence(job):
             admitter.request_limits(job)
 
@@ -321,6 +376,20 @@ class AdmissionControl:
         if admitter.acquire_sequence(job):
             return with_admission(job, JobAdmission(HOLDS_SEQUENCE, (limiter,)))
         return with_admission(job, JobAdmission(WAITS, (), limiter, ""))
+
+    # -- hand-overs
+
+    def order_writes(self, transaction: Transaction) -> OrderedWrites | None:
+        """Return the writes of a transaction in the order of hand-overs; None if they need an atomic batch."""
+        limiters = self._admitter(transaction).limiters
+        return None if self._fleet.has_old(limiters) else order_writes(transaction, limiters)
+
+    def finish(self, transaction: Transaction, job: StoredJob) -> None:
+        """Complete the hand-over of an ended job, if the process that began it has not done so."""
+        if len(limiters_of(job)) == 1:
+            admitter = self._admitter(transaction)
+            admitter.limiters.prefetch([job])
+            admitter.finish(job)
 
     # -- limiters
 
@@ -391,18 +460,14 @@ class AdmissionControl:
         admitter = self._admitter(transaction)
         if not admitter.limiters.is_paused(queue):
             return
-        ids: list[str] = []
-        for _, message in _scan_all(transaction, f"{transaction.names.ready}{to_token(queue)}.>"):
-            # A message that the server has published on schedule is empty, and its job has no limits.
-            job = decode_job(message.data) if message.data else None
-            if job is not None and job.limits and len(ids) < RELEASED_AT_ONCE:
-                ids.append(job.id)
-        transaction.prefetch_jobs(ids)
-        for job_id in ids:
-            found = transaction.job(job_id)
-            if found is not None and admission_of(found).state == READY:
-                admitter.request_limits_again(found)
-        if len(ids) == RELEASED_AT_ONCE:
+        ready = _scan_all(transaction, f"{transaction.names.ready}{to_token(queue)}.>")
+        found = [from_token(subject.rpartition(".")[2]) for subject, _ in ready]
+        transaction.prefetch_jobs(found)
+        jobs = [job for job in map(transaction.job, found) if job is not None and job.limits]
+        held = [job for job in jobs if admission_of(job).state == READY][:RELEASED_AT_ONCE]
+        for job in held:
+            admitter.request_limits_again(job)
+        if len(held) == RELEASED_AT_ONCE:
             name = queue_limiter(queue)
             data = encode([family_of(name), name, 0])
             transaction.batch.put(transaction.names.reminder("poke", digest(name)), data)

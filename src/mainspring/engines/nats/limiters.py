@@ -28,6 +28,8 @@ from mainspring.jobs.timestamps import MICROSECONDS
 
 SEQUENCE_PREFIX = f"{SEPARATOR}sequence:"  # no family is empty, so no bucket starts with a separator
 QUEUE_PREFIX = f"{SEPARATOR}queue:"
+CURRENT = 1
+"""The version of limiter records."""
 MAX_HOLDERS = 16
 MAX_GROUPS = 512
 """Beyond that, the groups of a limiter share a few lines, so that its record stays small."""
@@ -199,6 +201,13 @@ class Limiter(Struct, array_like=True):
     """In the order of their turns: the first is next."""
     wakeup: int | None = None
     """When the next wake-up of this limiter is due."""
+    version: int = 0
+    """`CURRENT` if this version has written the record: version 0.1 leaves the field out."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether `holders` has all admitted jobs."""
+        return len(self.holders) == self.admitted
 
     @property
     def has_waiting(self) -> bool:
@@ -247,10 +256,12 @@ class Limiter(Struct, array_like=True):
             self.holders.append(job.id)
 
     def release(self, job: StoredJob) -> None:
-        """Count a job as no longer admitted."""
-        self.admitted -= 1
+        """Count a job as no longer admitted; do nothing if another process has done so before."""
         if job.id in self.holders:
             self.holders.remove(job.id)
+            self.admitted -= 1
+        elif not self.is_exact:
+            self.admitted -= 1
 
 
 class Limiters:
@@ -261,6 +272,12 @@ class Limiters:
         self.now = transaction.now
         self._settings_cache = settings_cache
         self._limiters: dict[str, Limiter] = {}
+        self.exact: set[str] = set()
+        """The limiters whose records named all admitted jobs when they were read."""
+        self.saved: dict[str, Limiter] = {}
+        """The limiters that are written here, by subject."""
+        self.has_old = False
+        """Whether version 0.1 has written one of the records."""
 
     # -- records
 
@@ -281,12 +298,19 @@ class Limiters:
         limiter = self._limiters.get(name)
         if limiter is None:
             subject = self._subject(name)
-            limiter = self._limiters[name] = self.transaction.get_struct(subject, Limiter) or Limiter(name)
+            found = self.transaction.get_struct(subject, Limiter)
+            if found is not None and found.version != CURRENT:
+                self.has_old = True
+            limiter = self._limiters[name] = found or Limiter(name)
+            limiter.version = CURRENT
+            if limiter.is_exact:
+                self.exact.add(name)
         return limiter
 
     def save(self, limiter: Limiter) -> None:
         """Write a limiter. The record of an idle one is deleted, or expires when its rate has all tokens again."""
         transaction, subject = self.transaction, self._subject(limiter.name)
+        self.saved[subject] = limiter
         purges = transaction.batch.purges
         if not limiter.is_idle():
             transaction.put(subject, encode(limiter))

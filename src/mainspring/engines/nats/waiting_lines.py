@@ -165,5 +165,6 @@ def _decode(limiter: Limiter, subject: str, message: StoredMessage) -> Waiter:
 
 
 def _waits_in(job: StoredJob, limiter: Limiter, group: LimiterGroup) -> bool:
+    """Return whether a job waits in a line. One that was admitted may not know it yet: see `handover`."""
     admission = admission_of(job)
-    return (admission.limiter, admission.group) == (limiter.name, group.name)
+    return (admission.limiter, admission.group) == (limiter.name, group.name) and job.id not in limiter.holders
