@@ -1,8 +1,8 @@
 """Measures jobs in sequences and under limits on NATS, with one installed version, and prints the figures as JSON.
 
-`python keyed_rows.py NATS_URL [PART OF A ROW'S NAME …]`. It uses public names only: `benchmarks.compare --keyed` runs
-it with the interpreters of two versions in turn. Each worker is a process with 8 threads. A rate counts from the
-moment at which every worker has run a job.
+`python keyed_rows.py NATS_URL [PART OF A ROW'S NAME …]`. It uses public names only: `benchmarks.compare --keyed`
+runs it with the interpreters of two versions in turn. Each worker is a process with 8 threads. A rate counts from
+the moment at which every worker has run a job.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def work(url: str, kind: str, wait_ms: float) -> None:
     """Run a worker in this process, which writes the time of each run to its output."""
     with Mainspring(url, threads=THREADS) as app:
 
-        def step(key: str) -> None:
+        def step(key: str) -> None:  # noqa: ARG001 - the limit and the sequence depend on it
             if wait_ms:
                 time.sleep(wait_ms / 1_000)
             os.write(1, KIND.pack(time.monotonic()))
@@ -78,6 +78,8 @@ def submit(url: str, row: Row) -> None:
         def step(key: str) -> None:
             raise RuntimeError(f"the submitter ran a job of {key}")
 
+        with app.running():
+            pass  # this stores the limits
         step.submit_many([(f"key{number % row.keys}",) for number in range(row.jobs)])
 
 

@@ -183,9 +183,10 @@ class Admitter:
         return job, freed
 
     def _current_admission(self, job: StoredJob) -> JobAdmission:
-        """Return the state of a job; a limiter may have admitted it in a hand-over that is not complete yet."""
+        """Return the state of a job that leaves; a limiter may have admitted it in an incomplete hand-over."""
         admission = admission_of(job)
         if admission.state == WAITS and job.id in self.limiters.get(admission.limiter).holders:
+            self.lines.delete_message(admission.limiter, admission.group, job.id)
             return _handed_over(admission.limiter)
         return admission
 
@@ -206,13 +207,13 @@ class Admitter:
         if job.is_over and job.id in limiter.holders:
             limiter.release(job)
             self.limiters.save(limiter)
+            self.admit_waiting([name])
         else:
-            self._complete_admissions(limiter)
-        self.admit_waiting([name])
+            self.complete_admissions(name)
 
-    def _complete_admissions(self, limiter: Limiter) -> None:
-        """Make the jobs ready that a limiter has admitted, and store their messages again; release ended ones."""
-        transaction = self._transaction
+    def complete_admissions(self, name: str) -> None:
+        """Make the jobs ready that a limiter has admitted, store their messages again, and replace ended jobs."""
+        transaction, limiter = self._transaction, self.limiters.get(name)
         transaction.prefetch_jobs(limiter.holders)
         for job_id in list(limiter.holders):
             job = transaction.job(job_id)
@@ -225,8 +226,11 @@ class Admitter:
             if admission.state == WAITS and admission.limiter == limiter.name:
                 job, admission = with_admission(job, _handed_over(limiter.name)), _handed_over(limiter.name)
             if admission.state == READY and job.owner is None:
+                group = "" if limiter.name.startswith(SEQUENCE_PREFIX) else group_of(job.limits)
+                self.lines.delete_message(limiter.name, group, job_id)
                 transaction.put_job(job)
                 transaction.publish_ready(job)
+        self.admit_waiting([name])
 
     # -- admitting
 
@@ -316,18 +320,22 @@ class AdmissionControl:
         return admitter
 
     def prefetch(self, transaction: Transaction, jobs: Iterable[StoredJob]) -> None:
-        """Read the limiters that jobs are about to request, to leave or to start under, and the jobs that come next.
+        """Read the limiters that the next step of jobs changes, and the jobs that come next there.
 
-        This takes two requests, and one more if the fronts of some lines are used up.
+        The next step is a request, a start or an end. This takes two requests, and more if the front of a line is
+        used up.
         """
         limited = [(job, admission_of(job)) for job in jobs if job.needs_admission]
-        if not limited:
-            return
-        leaving = Counter(name for _, admission in limited for name in admission.changed_by_next_step)
+        leaving = Counter(
+            name
+            for job, admission in limited
+            for name in (limiters_of(job) if job.is_over else admission.changed_by_next_step)
+        )
         requested = [name for job, admission in limited if not admission.is_admitted for name in limiters_of(job)]
-        admitter = self._admitter(transaction)
-        admitter.limiters.prefetch_named([*leaving, *requested])
-        admitter.prefetch_next(leaving)
+        if leaving or requested:
+            admitter = self._admitter(transaction)
+            admitter.limiters.prefetch_named([*leaving, *requested])
+            admitter.prefetch_next(leaving)
 
     # -- jobs
 
@@ -390,6 +398,12 @@ class AdmissionControl:
             admitter = self._admitter(transaction)
             admitter.limiters.prefetch([job])
             admitter.finish(job)
+
+    def finish_deleted(self, transaction: Transaction, subject: str) -> None:
+        """Complete the hand-over of a deleted job, of which only the subject of its limiter is known."""
+        limiter = transaction.get_struct(subject, Limiter)
+        if limiter is not None:
+            self._admitter(transaction).complete_admissions(limiter.name)
 
     # -- limiters
 

@@ -323,10 +323,17 @@ class NatsJobClaimer:
         self._admission.prefetch(transaction, [job for job in jobs if job is not None])
 
     def _finish_handovers(self, transaction: Transaction, deliveries: list[Delivery]) -> None:
-        """Complete the hand-overs of ended jobs: their messages come again if a process died before it had done so."""
+        """Complete the hand-overs of ended jobs: their messages come again if a process died before it did so."""
         for delivery in deliveries:
             job = transaction.job_at(self._record_of(delivery))
-            if job is not None and job.is_over and job.needs_admission:
+            if job is None and delivery.limiter:
+                self._transactions.run(partial(self._admission.finish_deleted, subject=delivery.limiter))
+                continue
+            if job is None and delivery.data:
+                job = decode_job(delivery.data)
+            elif job is None or not job.is_over:
+                continue
+            if job.needs_admission:
                 self._transactions.run(partial(self._admission.finish, job=job))
 
     def _record_of(self, delivery: Delivery) -> str:

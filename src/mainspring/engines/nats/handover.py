@@ -8,11 +8,13 @@ in this order, those of many jobs at once:
 2. the record of the limiter, which names the next job instead of this one;
 3. the record of the next job, which is ready now, and its message in the lane.
 
-The message of the job that has ended is acknowledged after that. If the process dies on the way, the server delivers
-that message again, and `AdmissionControl.finish` does what is missing. The record of the limiter decides: it names
-all jobs that it has admitted (`Limiter.is_exact`). A process that takes a job out of `holders` also writes the record
-of that job, and the next job is written only at the revision that was read. So step 3 cannot revive a decision that
-another process has changed.
+The message of the job that has ended is acknowledged after that. If the process dies on the way, the server
+delivers that message again, and `AdmissionControl.finish` does the rest. The record of the limiter decides: it has
+the names of all jobs that it has admitted (`Limiter.is_exact`). A process that takes a job out of `holders` also
+writes the record of that job, and step 3 replaces only the record that was read, so it undoes no later decision.
+
+The message of step 3 has no data, unlike that of a batch: it may not be stored right behind the record. A header
+names the limiter, in case the record of the job is deleted before the hand-over is complete.
 
     the limiter names       the record of that job says     then
     a job that has ended    ended                           steps 2 and 3 are missing
@@ -27,6 +29,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from mainspring.engines.nats.deliveries import LIMITER_HEADER
 from mainspring.engines.nats.limiters import READY, JobAdmission, Limiters, admission_of, limiters_of
 from mainspring.engines.nats.transaction import OrderedWrites, Transaction
 from mainspring.engines.nats.write_batch import Write
@@ -71,7 +74,8 @@ def order_writes(transaction: Transaction, limiters: Limiters) -> OrderedWrites 
         if job.is_over and ready is None:
             ordered.ended.append(write)
         elif ready is not None and own and _is_simple(admission_of(job)):
-            ordered.ready.append((write, Write(ready, b"")))
+            headers = {LIMITER_HEADER: ordered.keys[write.subject]}
+            ordered.ready.append((write, Write(ready, b"", headers=headers)))
         else:
             return None
     return ordered

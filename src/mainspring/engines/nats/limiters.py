@@ -417,7 +417,7 @@ class Limiters:
             self.save(limiter)
 
     def _is_narrow(self, bucket: Bucket) -> bool:
-        """Return whether a limit admits so few jobs of a key that their number in the lanes need not be counted."""
+        """Return whether a limit admits so few jobs of a key that the ready ones need not be counted."""
         limit = self._settings_cache.read(self.transaction).limits.get(family_of(bucket))
         return limit is not None and limit.per is None and limit.most <= MAX_READY
 

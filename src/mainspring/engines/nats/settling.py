@@ -55,24 +55,29 @@ class NatsJobSettler:
         results: dict[int, bool] = {}
         nonces = {number: self._nonce_of(outcome) for number, outcome in enumerate(outcomes)}
         try:
-            for numbers in _partition(outcomes):
-                batch_size = BATCH_SIZE
-                while numbers:
-                    part = numbers[:batch_size]
-                    try:
-                        results |= self._settle_together(worker, {n: outcomes[n] for n in part}, nonces)
-                    except BatchTooLarge:
-                        if len(part) == 1:
-                            raise
-                        batch_size = max(1, len(part) // 4)
-                        continue
-                    numbers = numbers[len(part) :]
+            for part in _partition(outcomes):
+                results |= self._settle_part(worker, part, nonces)
         except EngineUnavailable:
             # They may have been stored: if the worker sends them again, their nonces show that.
             for number, outcome in enumerate(outcomes):
                 self._uncertain[outcome.lease.id, outcome.lease.token] = nonces[number][0]
             raise
         return [results[number] for number in range(len(outcomes))]
+
+    def _settle_part(
+        self, worker: int, outcomes: Sequence[tuple[int, Outcome]], nonces: Mapping[int, tuple[str, bool]]
+    ) -> dict[int, bool]:
+        results: dict[int, bool] = {}
+        batch_size = BATCH_SIZE
+        while len(results) < len(outcomes):
+            batch = outcomes[len(results) : len(results) + batch_size]
+            try:
+                results |= self._settle_together(worker, dict(batch), nonces)
+            except BatchTooLarge:
+                if len(batch) == 1:
+                    raise
+                batch_size = max(1, len(batch) // 4)
+        return results
 
     def _settle_together(
         self, worker: int, outcomes: Mapping[int, Outcome], nonces: Mapping[int, tuple[str, bool]]
@@ -87,13 +92,13 @@ class NatsJobSettler:
                 nonce = nonces[number][0]
                 is_stored = number in uncertain and _was_stored(transaction, outcome, nonce)
                 results[number] = is_stored or self._settle(transaction, worker, outcome, nonce)
-                if is_stored:
+                if number in uncertain:
                     self._finish(transaction, outcome)
             missed = self._commit(transaction)
             uncertain = {
                 number
                 for number, outcome in left.items()
-                if not missed.isdisjoint(_records_of(transaction, outcome))
+                if not missed.isdisjoint(self._records_of(transaction, outcome))
             }
             done = [(outcome, results[number]) for number, outcome in left.items() if number not in uncertain]
             self._release_leases(worker, done)
@@ -114,10 +119,21 @@ class NatsJobSettler:
         return self._transactions.commit_in_order(transaction, ordered)
 
     def _finish(self, transaction: Transaction, outcome: Outcome) -> None:
-        """Complete the hand-over of a job whose outcome an earlier try has stored."""
+        """Complete the hand-over of a job whose end an earlier try may have stored; it may be deleted by now."""
         job = transaction.job(outcome.lease.id)
-        if job is not None and job.is_over:
-            self._admission.finish(transaction, job)
+        active = self._leases.get(outcome.lease.id)
+        if job is None and active is not None:
+            job = active.job
+        elif job is None or not job.is_over:
+            return
+        self._admission.finish(transaction, job)
+
+    def _records_of(self, transaction: Transaction, outcome: Outcome) -> list[str]:
+        """Return the subjects of the records of a job and its limiters."""
+        names, active = transaction.names, self._leases.get(outcome.lease.id)
+        job = transaction.job(outcome.lease.id) or (active.job if active is not None else None)
+        limiters = () if job is None else limiters_of(job)
+        return [names.job(outcome.lease.id), *(names.limiter(family_of(limiter), limiter) for limiter in limiters)]
 
     def _nonce_of(self, outcome: Outcome) -> tuple[str, bool]:
         """Return the nonce that identifies an outcome, and whether the outcome may have been stored already."""
@@ -222,20 +238,14 @@ class NatsJobSettler:
             active.job, active.revision = job, transaction.revisions()[transaction.names.job(job.id)]
 
 
-def _partition(outcomes: Sequence[Outcome]) -> list[list[int]]:
-    """Divide outcomes, by their numbers, into those that end their job and need no more writes, and the others."""
-    simple, others = [], []
+def _partition(outcomes: Sequence[Outcome]) -> list[list[tuple[int, Outcome]]]:
+    """Divide numbered outcomes into those that end a job and store nothing else, and the others."""
+    simple: list[tuple[int, Outcome]] = []
+    others: list[tuple[int, Outcome]] = []
     for number, outcome in enumerate(outcomes):
         is_simple = outcome.kind in ENDS and outcome.follow_up is None and outcome.keep_result_until is None
-        (simple if is_simple else others).append(number)
+        (simple if is_simple else others).append((number, outcome))
     return [simple, others]
-
-
-def _records_of(transaction: Transaction, outcome: Outcome) -> list[str]:
-    """Return the subjects of the records of a job and its limiters."""
-    names, job = transaction.names, transaction.job(outcome.lease.id)
-    limiters = () if job is None else limiters_of(job)
-    return [names.job(outcome.lease.id), *(names.limiter(family_of(limiter), limiter) for limiter in limiters)]
 
 
 def _prefetch(transaction: Transaction, reports: Sequence[ProgressReport]) -> None:

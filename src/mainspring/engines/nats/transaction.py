@@ -305,7 +305,7 @@ class TransactionManager:
         ready = [pair for pair in writes.ready if keys[pair[0].subject] not in missed]
         unready = set(self._store([write for pair in ready for write in pair], revisions))
         missed |= {
-            keys[record.subject] for record, message in ready if unready & {record.subject, message.subject}
+            keys[record.subject] for record, message in ready if {record.subject, message.subject} & unready
         }
         transaction.set_revisions(revisions)
         self.jetstream.note_record(transaction.last_record())

@@ -84,7 +84,11 @@ class WaitingLines:
     def _forget(self, limiter: Limiter, group: LimiterGroup, job_id: str) -> None:
         group.front[:] = [waiter for waiter in group.front if waiter.job_id != job_id]
         self._appended.get((limiter.name, group.name), {}).pop(job_id, None)
-        self._transaction.batch.purge(self._names.waiting_job(limiter.name, group.name, job_id))
+        self.delete_message(limiter.name, group.name, job_id)
+
+    def delete_message(self, limiter: str, group: str, job_id: str) -> None:
+        """Delete the message of a job that waits no longer."""
+        self._transaction.batch.purge(self._names.waiting_job(limiter, group, job_id))
 
     def first(self, limiter: Limiter, group: LimiterGroup) -> StoredJob | None:
         """Return the next job; None: the line is empty, or a replica that lags behind does not have it yet."""
@@ -153,7 +157,7 @@ class WaitingLines:
                 if job is not None and _waits_in(job, limiter, group):
                     reader.found.append(waiter)
                 else:
-                    transaction.batch.purge(self._names.waiting_job(limiter.name, group.name, waiter.job_id))
+                    self.delete_message(limiter.name, group.name, waiter.job_id)
             reader.position = max((message.revision for _, message in found), default=reader.position)
             reader.is_at_end = len(found) < page
 
