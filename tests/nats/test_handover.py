@@ -335,6 +335,22 @@ def test_a_redelivered_message_of_a_job_that_has_handed_over_changes_nothing(
 
 
 @kinds
+@pytest.mark.parametrize("step", [LIMITER, NEXT])
+def test_orphan_repair_completes_a_hand_over_whose_message_was_purged(
+    bench: FaultBench, other: FaultBench, kind: str, step: int
+) -> None:
+    worker, lease = begin_first(bench, kind, "a", "b", "c")
+    Steps(bench).die_before(step)
+    with pytest.raises(Killed):
+        bench.complete(worker, lease)
+    bench.fall_silent()
+    bench.purge(bench.ready("a"))
+    assert other.nats.repair_orphans(0)
+    assert other.nats.repair_orphans(0) == []
+    assert_run_in_order(other, kind, "b", "c")
+
+
+@kinds
 def test_limiters_of_version_0_1_are_changed_by_batches_for_a_while(
     bench: FaultBench, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -211,8 +211,8 @@ class Admitter:
         else:
             self.complete_admissions(name)
 
-    def complete_admissions(self, name: str) -> None:
-        """Make the jobs ready that a limiter has admitted, store their messages again, and replace ended jobs."""
+    def complete_admissions(self, name: str, *, stores_messages: bool = True) -> None:
+        """Make the jobs ready that a limiter has admitted, and replace ended jobs; store messages again."""
         transaction, limiter = self._transaction, self.limiters.get(name)
         transaction.prefetch_jobs(limiter.holders)
         for job_id in list(limiter.holders):
@@ -223,9 +223,10 @@ class Admitter:
                 self.limiters.save(limiter)
                 continue
             admission = admission_of(job)
-            if admission.state == WAITS and admission.limiter == limiter.name:
-                job, admission = with_admission(job, _handed_over(limiter.name)), _handed_over(limiter.name)
-            if admission.state == READY and job.owner is None:
+            is_incomplete = admission.state == WAITS and admission.limiter == name
+            if is_incomplete:
+                job = with_admission(job, _handed_over(name))
+            if is_incomplete or (stores_messages and admission.state == READY and job.owner is None):
                 group = "" if limiter.name.startswith(SEQUENCE_PREFIX) else group_of(job.limits)
                 self.lines.delete_message(limiter.name, group, job_id)
                 transaction.put_job(job)
@@ -404,6 +405,14 @@ class AdmissionControl:
         limiter = transaction.get_struct(subject, Limiter)
         if limiter is not None:
             self._admitter(transaction).complete_admissions(limiter.name)
+
+    def finish_for(self, transaction: Transaction, job: StoredJob) -> bool:
+        """Complete hand-overs of the limiter that a job waits for; return whether there was something to do."""
+        admission = admission_of(job)
+        if admission.state != WAITS:
+            return False
+        self._admitter(transaction).complete_admissions(admission.limiter, stores_messages=False)
+        return bool(transaction.written)
 
     # -- limiters
 
