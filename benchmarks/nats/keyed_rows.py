@@ -74,10 +74,10 @@ def submit(url: str, row: Row) -> None:
     """Submit the jobs of a row, key by key in turn."""
     with Mainspring(url, threads=1) as app:
 
-        @app.job(name="step", **options_of(row.kind))
-        def step(key: str) -> None:
+        def refuse(key: str) -> None:
             raise RuntimeError(f"the submitter ran a job of {key}")
 
+        step = app.job(name="step", **options_of(row.kind))(refuse)
         with app.running():
             pass  # this stores the limits
         step.submit_many([(f"key{number % row.keys}",) for number in range(row.jobs)])

@@ -401,7 +401,7 @@ class AdmissionControl:
             admitter.finish(job)
 
     def finish_deleted(self, transaction: Transaction, subject: str) -> None:
-        """Complete the hand-over of a deleted job, of which only the subject of its limiter is known."""
+        """Complete the hand-over of a deleted job, given the subject of its limiter."""
         limiter = transaction.get_struct(subject, Limiter)
         if limiter is not None:
             self._admitter(transaction).complete_admissions(limiter.name)
