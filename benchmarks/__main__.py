@@ -21,6 +21,7 @@ from benchmarks.jobs import (
 )
 from benchmarks.measure import Section, machine, markdown
 from benchmarks.nats import drain as nats_drain
+from benchmarks.nats import keyed as nats_keyed
 from benchmarks.nats import million as nats_million
 from benchmarks.nats import punctuality as nats_punctuality
 from benchmarks.nats import submit as nats_submit
@@ -53,6 +54,7 @@ SECTIONS: dict[str, Callable[[], Section]] = {
     "nats.punctuality": nats_punctuality.run,
     "nats.million": nats_million.run,
     "nats.takeover": nats_takeover.run,
+    "nats.keyed": nats_keyed.run,
 }
 
 HEAD = """\

@@ -1,8 +1,9 @@
-"""Compares two versions of Mainspring: python -m benchmarks.compare OLD NEW [--pairs 9]
+"""Compares two versions of Mainspring: python -m benchmarks.compare OLD NEW [--pairs 9] [--keyed]
 
 OLD and NEW are wheels, or revisions of this repository, from which wheels are built. Each is installed into an
 environment of its own, and both are measured in turn. The table has the medians of both, and the median of the
-ratios of the pairs. A ratio above 1 means that NEW is better, also for times.
+ratios of the pairs. A ratio above 1 means that NEW is better, also for times. With `--keyed`, jobs in sequences
+and under limits on NATS are measured instead.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from mainspring.cli.nats_servers import NatsServers
 
 ROOT = Path(__file__).parents[1]
 ROWS = Path(__file__).with_name("compare_rows.py")
+KEYED_ROWS = Path(__file__).with_name("nats") / "keyed_rows.py"
 LEAST = 0.95
 """The ratio below which the program ends with an error."""
 
@@ -32,7 +34,9 @@ def main() -> int:
     parser.add_argument("old", help="a wheel or a revision")
     parser.add_argument("new", help="a wheel or a revision")
     parser.add_argument("--pairs", type=int, default=9, help="how often each is measured (default: 9)")
+    parser.add_argument("--keyed", action="store_true", help="measure sequences and limits on NATS")
     options = parser.parse_args()
+    rows = KEYED_ROWS if options.keyed else ROWS
     with TemporaryDirectory(prefix="mainspring-compare-") as folder, nats_server(Path(folder) / "nats") as url:
         pythons = [
             install(wheel_of(version, Path(folder) / name), Path(folder) / name / "venv")
@@ -42,7 +46,7 @@ def main() -> int:
         for number in range(options.pairs):
             print(f"pair {number + 1} of {options.pairs}", file=sys.stderr, flush=True)
             turn = pythons if number % 2 == 0 else pythons[::-1]
-            figures = {python: measure(python, url) for python in turn}
+            figures = {python: measure(python, rows, url) for python in turn}
             pairs.append((figures[pythons[0]], figures[pythons[1]]))
     return show(pairs)
 
@@ -92,9 +96,9 @@ def install(wheel: Path, folder: Path) -> Path:
     return python
 
 
-def measure(python: Path, nats_url: str) -> dict[str, float]:
+def measure(python: Path, rows: Path, nats_url: str) -> dict[str, float]:
     """Return the figures of one version; -P, because this folder has a package `nats`, too."""
-    done = subprocess.run([python, "-P", ROWS, nats_url], check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([python, "-P", rows, nats_url], check=True, stdout=subprocess.PIPE, text=True)
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
 

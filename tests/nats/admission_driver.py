@@ -9,7 +9,7 @@ from itertools import count
 from mainspring.clock import Clock
 from mainspring.engines.nats.admission import AdmissionControl
 from mainspring.engines.nats.jetstream import JetStream
-from mainspring.engines.nats.job_records import StoredJob, change, decode, make_job
+from mainspring.engines.nats.job_records import StoredJob, change, decode, encode, make_job
 from mainspring.engines.nats.limiters import Limiter, admission_of, is_ready
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.settings_cache import SettingsCache
@@ -118,12 +118,22 @@ class AdmissionDriver:
         return True
 
     def end(self, job_id: str) -> None:
-        """Complete a running job."""
-        self.transactions.run(lambda transaction: self._end(transaction, job_id))
+        """Complete a running job, as the engine does: by a hand-over if it can, or else by a batch."""
+        while not self._try_to_end(job_id):
+            pass
 
-    def _end(self, transaction: Transaction, job_id: str) -> None:
-        job = change(need(transaction.job(job_id)), status=JobStatus.COMPLETED, owner=None)
-        transaction.put_job(self.admission.release(transaction, job, keeps_sequence=False))
+    def _try_to_end(self, job_id: str) -> bool:
+        transaction = self.transactions.begin()
+        job = need(transaction.job(job_id))
+        if job.is_over:
+            self.admission.finish(transaction, job)
+        else:
+            job = change(job, status=JobStatus.COMPLETED, owner=None)
+            transaction.put_job(self.admission.release(transaction, job, keeps_sequence=False))
+        ordered = self.admission.order_writes(transaction)
+        if ordered is None:
+            return self.transactions.commit(transaction)
+        return not self.transactions.commit_in_order(transaction, ordered)
 
     def retry(self, job_id: str, after: float = 0, *, keeps_sequence: bool = True) -> None:
         """Queue a running job again."""
@@ -196,6 +206,15 @@ class AdmissionDriver:
     def limiter(self, name: str) -> Limiter | None:
         data = self.jetstream.read_one(self.names.limiter(family_of(name), name)).data
         return decode(data, Limiter) if data else None
+
+    def empty_fronts(self, name: str) -> None:
+        """Remove the fronts of a limiter's lines, as version 0.1 does when it writes the record."""
+        limiter = self.limiter(name)
+        assert limiter is not None
+        for group in limiter.groups:
+            group.front.clear()
+        subject = self.names.limiter(family_of(name), name)
+        self.transactions.run(lambda transaction: transaction.put(subject, encode(limiter)))
 
     def scan(self, subject: str) -> list[tuple[str, StoredMessage]]:
         return self.jetstream.scan(subject, most=5_000)

@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from mainspring.engines.nats import limiters
+from mainspring.engines.nats import limiters, waiting_lines
 from mainspring.engines.nats.limiters import queue_limiter, sequence_limiter
 from mainspring.jobs.commands import PauseQueue, PutLimit
 from mainspring.jobs.limits import Limit, bucket_of
@@ -26,8 +26,11 @@ B = (bucket_of("by tenant", "b"),)
 KEY = sequence_limiter("key")
 
 
-@pytest.fixture
-def driver(nats_server: Servers, nats_prefix: str) -> Iterator[AdmissionDriver]:
+@pytest.fixture(params=[waiting_lines.FRONT, 1], ids=["", "short fronts"])
+def driver(
+    nats_server: Servers, nats_prefix: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[AdmissionDriver]:
+    monkeypatch.setattr(waiting_lines, "FRONT", request.param)  # with short ones, the messages are read often
     driver = AdmissionDriver(nats_server.url, nats_prefix, ManualClock(datetime(2026, 1, 1, tzinfo=UTC)))
     yield driver
     driver.close()
@@ -443,6 +446,7 @@ def test_stale_messages_of_whole_pages_are_read_over(driver: AdmissionDriver) ->
 
 def test_those_that_a_lagging_server_does_not_show_yet_are_looked_for_again(driver: AdmissionDriver) -> None:
     driver.submit("a", "b", sequence="key")
+    driver.empty_fronts(KEY)
     subject = driver.names.waiting_job(KEY, "", "b")
     message = driver.jetstream.read_one(subject).data
     driver.jetstream.api(f"STREAM.PURGE.{driver.names.stream}", {"filter": subject})
@@ -514,3 +518,47 @@ def test_a_note_tells_others_that_settings_have_changed(driver: AdmissionDriver,
     driver.jetstream.subscribe(f"{driver.names.notifications}settings", lambda _subject, _data: heard.set())
     driver.settings_cache.change(PauseQueue("q", True))
     assert heard.wait(PATIENCE)
+
+
+# -- the fronts of lines
+
+
+def front_of(driver: AdmissionDriver) -> list[str]:
+    limiter = driver.limiter(KEY)
+    assert limiter is not None
+    return [waiter.job_id for waiter in limiter.groups[0].front]
+
+
+@pytest.fixture
+def front_of_three(driver: AdmissionDriver, monkeypatch: pytest.MonkeyPatch) -> AdmissionDriver:
+    monkeypatch.setattr(waiting_lines, "FRONT", 3)
+    driver.submit("first", *(f"job {number}" for number in range(5)), sequence="key", after=-10)
+    return driver
+
+
+def test_the_record_of_a_limiter_has_the_first_jobs_of_a_line(front_of_three: AdmissionDriver) -> None:
+    driver = front_of_three
+    assert front_of(driver) == ["job 0", "job 1", "job 2"]
+    driver.submit("early", sequence="key", after=-20)
+    assert driver.ready() == ["early"], "it takes the place of the first, which has not started"
+    assert front_of(driver) == ["first", "job 0", "job 1"]
+    driver.cancel("job 0")
+    assert front_of(driver) == ["first", "job 1"]
+    for job_id in ("early", "first", "job 1"):
+        driver.run(job_id)
+    assert driver.ready() == ["job 2"]
+    assert front_of(driver) == ["job 3", "job 4"], "they were read from the messages"
+    driver.run("job 2")
+    driver.run("job 3")
+    driver.run("job 4")
+    assert driver.limiter(KEY) is None
+
+
+def test_one_that_joins_behind_an_empty_front_waits_for_its_turn(front_of_three: AdmissionDriver) -> None:
+    driver = front_of_three
+    driver.empty_fronts(KEY)
+    driver.submit("last", sequence="key")
+    assert front_of(driver) == []
+    for job_id in ("first", *(f"job {number}" for number in range(5)), "last"):
+        assert driver.ready() == [job_id]
+        driver.run(job_id)

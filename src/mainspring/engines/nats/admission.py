@@ -12,10 +12,12 @@ that makes room at the same time cannot miss it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
-from mainspring.engines.nats.job_records import StoredJob, decode, decode_job, encode
+from mainspring.engines.nats.handover import FleetVersion, order_writes
+from mainspring.engines.nats.job_records import StoredJob, decode, encode
 from mainspring.engines.nats.limiters import (
     HOLDS_SEQUENCE,
     MAX_READY,
@@ -27,17 +29,19 @@ from mainspring.engines.nats.limiters import (
     WAITS,
     JobAdmission,
     Limiter,
+    LimiterGroup,
     Limiters,
     admission_of,
     fair_bucket,
     group_of,
+    limiters_of,
     queue_limiter,
     sequence_limiter,
     with_admission,
 )
 from mainspring.engines.nats.settings_cache import SettingsCache
-from mainspring.engines.nats.subject_names import digest, to_token
-from mainspring.engines.nats.transaction import Transaction, TransactionManager
+from mainspring.engines.nats.subject_names import digest, from_token, to_token
+from mainspring.engines.nats.transaction import OrderedWrites, Transaction, TransactionManager
 from mainspring.engines.nats.waiting_lines import WaitingLines
 from mainspring.engines.nats.write_batch import StoredMessage
 from mainspring.jobs.limits import Refusal, family_of
@@ -56,6 +60,15 @@ class Admitter:
         self._transaction = transaction
         self.limiters = Limiters(transaction, settings_cache)
         self.lines = WaitingLines(transaction)
+
+    def prefetch_next(self, leaving: Mapping[str, int]) -> None:
+        """Read the jobs that come next when so many jobs leave each of these limiters."""
+        heads: list[tuple[Limiter, LimiterGroup, int]] = []
+        for name, number in leaving.items():
+            limiter = self.limiters.get(name)
+            groups = [group for group in limiter.groups if group.waiting]
+            heads += [(limiter, group, -(-number // len(groups))) for group in groups[:number]]
+        self.lines.prefetch(heads)
 
     # -- requesting
 
@@ -151,7 +164,7 @@ class Admitter:
 
     def release(self, job: StoredJob, *, keeps_sequence: bool) -> tuple[StoredJob, list[str]]:
         """Take a job out of its line and its limiters; return it and the limiters that have room now."""
-        admission = admission_of(job)
+        admission = self._current_admission(job)
         if admission.state == WAITS:
             limiter = self.limiters.get(admission.limiter)
             group = limiter.group(admission.group)
@@ -168,6 +181,57 @@ class Admitter:
         job = with_admission(job, JobAdmission(HOLDS_SEQUENCE if kept else NOT_REQUESTED, kept))
         self._transaction.put_job(job)  # so that no lookup finds it at its old position
         return job, freed
+
+    def _current_admission(self, job: StoredJob) -> JobAdmission:
+        """Return the state of a job that leaves; a limiter may have admitted it in an incomplete hand-over."""
+        admission = admission_of(job)
+        if admission.state == WAITS and job.id in self.limiters.get(admission.limiter).holders:
+            self.lines.delete_message(admission.limiter, admission.group, job.id)
+            return _handed_over(admission.limiter)
+        return admission
+
+    def release_leftover(self, job: StoredJob) -> None:
+        """Release a job that runs again from a limiter that it still holds: its last hand-over is not complete."""
+        for name in limiters_of(job):
+            limiter = self.limiters.get(name)
+            if job.id in limiter.holders:
+                limiter.release(job)
+                self.limiters.save(limiter)
+
+    # -- hand-overs
+
+    def finish(self, job: StoredJob) -> None:
+        """Complete the hand-over of an ended job: release it, admit the next one, and make that one ready."""
+        (name,) = limiters_of(job)
+        limiter = self.limiters.get(name)
+        if job.is_over and job.id in limiter.holders:
+            limiter.release(job)
+            self.limiters.save(limiter)
+            self.admit_waiting([name])
+        else:
+            self.complete_admissions(name)
+
+    def complete_admissions(self, name: str, *, stores_messages: bool = True) -> None:
+        """Make the jobs ready that a limiter has admitted, and replace ended jobs; store messages again."""
+        transaction, limiter = self._transaction, self.limiters.get(name)
+        transaction.prefetch_jobs(limiter.holders)
+        for job_id in list(limiter.holders):
+            job = transaction.job(job_id)
+            if job is None or job.is_over:
+                limiter.holders.remove(job_id)
+                limiter.admitted -= 1
+                self.limiters.save(limiter)
+                continue
+            admission = admission_of(job)
+            is_incomplete = admission.state == WAITS and admission.limiter == name
+            if is_incomplete:
+                job = with_admission(job, _handed_over(name))
+            if is_incomplete or (stores_messages and admission.state == READY and job.owner is None):
+                group = "" if limiter.name.startswith(SEQUENCE_PREFIX) else group_of(job.limits)
+                self.lines.delete_message(limiter.name, group, job_id)
+                transaction.put_job(job)
+                transaction.publish_ready(job)
+        self.admit_waiting([name])
 
     # -- admitting
 
@@ -224,6 +288,11 @@ class Admitter:
             self.limiters.wake_at(limiter, self.limiters.now)
 
 
+def _handed_over(limiter: str) -> JobAdmission:
+    """Return the state of a job after a hand-over, which its start does not change."""
+    return JobAdmission(READY, (limiter,), is_counted=False)
+
+
 CHECKED_AT_ONCE = 16
 """How many limiters of a changed limit are checked in the transaction itself."""
 MAX_WAKEUPS = 300
@@ -243,6 +312,7 @@ class AdmissionControl:
 
     def __init__(self, settings_cache: SettingsCache) -> None:
         self._settings_cache = settings_cache
+        self._fleet = FleetVersion()
 
     def _admitter(self, transaction: Transaction) -> Admitter:
         admitter = transaction.admitter
@@ -251,10 +321,22 @@ class AdmissionControl:
         return admitter
 
     def prefetch(self, transaction: Transaction, jobs: Iterable[StoredJob]) -> None:
-        """Read the limiters of those jobs that need admission, in one request."""
-        limited = [job for job in jobs if job.needs_admission]
-        if limited:
-            self._admitter(transaction).limiters.prefetch(limited)
+        """Read the limiters that the next step of jobs changes, and the jobs that come next there.
+
+        The next step is a request, a start or an end. This takes two requests, and more if the front of a line is
+        used up.
+        """
+        limited = [(job, admission_of(job)) for job in jobs if job.needs_admission]
+        leaving = Counter(
+            name
+            for job, admission in limited
+            for name in (limiters_of(job) if job.is_over else admission.changed_by_next_step)
+        )
+        requested = [name for job, admission in limited if not admission.is_admitted for name in limiters_of(job)]
+        if leaving or requested:
+            admitter = self._admitter(transaction)
+            admitter.limiters.prefetch_named([*leaving, *requested])
+            admitter.prefetch_next(leaving)
 
     # -- jobs
 
@@ -265,6 +347,8 @@ class AdmissionControl:
             return
         admitter = self._admitter(transaction)
         admitter.limiters.prefetch([job])
+        if state == NOT_REQUESTED:
+            admitter.release_leftover(job)
         if job.sequence is None or state == HOLDS_SEQUENCE or admitter.acquire_sequence(job):
             admitter.request_limits(job)
 
@@ -301,6 +385,34 @@ class AdmissionControl:
         if admitter.acquire_sequence(job):
             return with_admission(job, JobAdmission(HOLDS_SEQUENCE, (limiter,)))
         return with_admission(job, JobAdmission(WAITS, (), limiter, ""))
+
+    # -- hand-overs
+
+    def order_writes(self, transaction: Transaction) -> OrderedWrites | None:
+        """Return the writes of a transaction in the order of hand-overs; None if they need an atomic batch."""
+        limiters = self._admitter(transaction).limiters
+        return None if self._fleet.has_old(limiters) else order_writes(transaction, limiters)
+
+    def finish(self, transaction: Transaction, job: StoredJob) -> None:
+        """Complete the hand-over of an ended job, if the process that began it has not done so."""
+        if len(limiters_of(job)) == 1:
+            admitter = self._admitter(transaction)
+            admitter.limiters.prefetch([job])
+            admitter.finish(job)
+
+    def finish_deleted(self, transaction: Transaction, subject: str) -> None:
+        """Complete the hand-over of a deleted job, given the subject of its limiter."""
+        limiter = transaction.get_struct(subject, Limiter)
+        if limiter is not None:
+            self._admitter(transaction).complete_admissions(limiter.name)
+
+    def finish_for(self, transaction: Transaction, job: StoredJob) -> bool:
+        """Complete hand-overs of the limiter that a job waits for; return whether there was something to do."""
+        admission = admission_of(job)
+        if admission.state != WAITS:
+            return False
+        self._admitter(transaction).complete_admissions(admission.limiter, stores_messages=False)
+        return bool(transaction.written)
 
     # -- limiters
 
@@ -371,18 +483,14 @@ class AdmissionControl:
         admitter = self._admitter(transaction)
         if not admitter.limiters.is_paused(queue):
             return
-        ids: list[str] = []
-        for _, message in _scan_all(transaction, f"{transaction.names.ready}{to_token(queue)}.>"):
-            # A message that the server has published on schedule is empty, and its job has no limits.
-            job = decode_job(message.data) if message.data else None
-            if job is not None and job.limits and len(ids) < RELEASED_AT_ONCE:
-                ids.append(job.id)
-        transaction.prefetch_jobs(ids)
-        for job_id in ids:
-            found = transaction.job(job_id)
-            if found is not None and admission_of(found).state == READY:
-                admitter.request_limits_again(found)
-        if len(ids) == RELEASED_AT_ONCE:
+        ready = _scan_all(transaction, f"{transaction.names.ready}{to_token(queue)}.>")
+        found = [from_token(subject.rpartition(".")[2]) for subject, _ in ready]
+        transaction.prefetch_jobs(found)
+        jobs = [job for job in map(transaction.job, found) if job is not None and job.limits]
+        held = [job for job in jobs if admission_of(job).state == READY][:RELEASED_AT_ONCE]
+        for job in held:
+            admitter.request_limits_again(job)
+        if len(held) == RELEASED_AT_ONCE:
             name = queue_limiter(queue)
             data = encode([family_of(name), name, 0])
             transaction.batch.put(transaction.names.reminder("poke", digest(name)), data)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
+from functools import partial
 
 from msgspec import Struct
 
@@ -285,6 +286,7 @@ class NatsJobClaimer:
         before = slots.free()
         transaction = self._transactions.begin()
         self._read(transaction, deliveries, reads_all=not is_first)
+        self._finish_handovers(transaction, deliveries)
         decisions = [self._decider.decide(transaction, worker, slots, delivery, leads) for delivery in deliveries]
         try:
             missed = self._transactions.commit_each(transaction)
@@ -319,6 +321,20 @@ class NatsJobClaimer:
         transaction.prefetch(unknown)
         jobs = (transaction.job_at(self._record_of(delivery)) for delivery in deliveries)
         self._admission.prefetch(transaction, [job for job in jobs if job is not None])
+
+    def _finish_handovers(self, transaction: Transaction, deliveries: list[Delivery]) -> None:
+        """Complete the hand-overs of ended jobs: their messages come again if a process died before it did so."""
+        for delivery in deliveries:
+            job = transaction.job_at(self._record_of(delivery))
+            if job is None and delivery.limiter:
+                self._transactions.run(partial(self._admission.finish_deleted, subject=delivery.limiter))
+                continue
+            if job is None and delivery.data:
+                job = decode_job(delivery.data)
+            elif job is None or not job.is_over:
+                continue
+            if job.needs_admission:
+                self._transactions.run(partial(self._admission.finish, job=job))
 
     def _record_of(self, delivery: Delivery) -> str:
         return subject_of(self._transactions.names, delivery)

@@ -108,7 +108,12 @@ class NatsComponents:
         self.projector = Projector(jetstream, names, streams, make_projection)
         self.reader = JobReader(transactions, self.projector, admission=admission, settings_cache=settings_cache)
         self.orphan_repair = OrphanRepair(
-            transactions, self.projector, job_queue=job_queue, rescuer=self.rescuer, workers=workers
+            transactions,
+            self.projector,
+            job_queue=job_queue,
+            admission=admission,
+            rescuer=self.rescuer,
+            workers=workers,
         )
         self.checkpoints = MigrationCheckpoints(transactions, workers)
         self.job_importer = JobImporter(transactions, self.checkpoints, job_queue=job_queue, admission=admission)

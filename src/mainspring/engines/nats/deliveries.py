@@ -23,6 +23,7 @@ IDLE_SECONDS = 30.0
 LATE_SECONDS = 5.0  # seconds that a message may take after its request has timed out
 ACK = b"+ACK"
 IN_PROGRESS = b"+WPI"
+LIMITER_HEADER = "Mainspring-Limiter"
 
 
 class Delivery(Struct, frozen=True, gc=False):
@@ -39,7 +40,9 @@ class Delivery(Struct, frozen=True, gc=False):
     """Whether the server published the message at a scheduled time."""
     deliveries: int
     received: float
-    """When the message was received, by the event loop's clock."""
+    """When it was received, by the clock of the loop."""
+    limiter: str = ""
+    """The subject of the limiter of its job, if a hand-over has stored the message."""
 
 
 class FetchRequest(Struct, frozen=True, gc=False):
@@ -69,6 +72,7 @@ def parse_delivery(message: Msg) -> Delivery:
         bool(message.headers and "Nats-Scheduler" in message.headers),
         int(tokens[4 + skip]),
         asyncio.get_running_loop().time(),
+        (message.headers or {}).get(LIMITER_HEADER, ""),
     )
 
 

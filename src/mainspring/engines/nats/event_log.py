@@ -58,7 +58,7 @@ class NatsEventLog:
     def write_event(self, transaction: Transaction, event: Event) -> None:
         """Write an event, if a client listens, after the commit of the transaction."""
         if self.has_listener(transaction):
-            transaction.batch.send(self._names.events, encode(event))
+            transaction.batch.send_event(self._names.job(event.id), self._names.events, encode(event))
 
     def has_listener(self, transaction: Transaction) -> bool:
         """Return whether a client listens at the time of the transaction."""

@@ -271,6 +271,11 @@ class JetStream(Connection):
         """Purge a subject without waiting for the reply. A lost purge does no harm."""
         self.send([self._purge(subject)])
 
+    def purge_before(self, subjects: Sequence[tuple[str, int]]) -> None:
+        """Purge subjects, each up to a revision, if this role may; a lost purge does no harm."""
+        if subjects and self.settings.may_purge:
+            self.send([self._purge(subject, before=before) for subject, before in subjects])
+
     def _purge(self, subject: str, before: int | None = None) -> tuple[str, bytes]:
         body = {"filter": subject} if before is None else {"filter": subject, "seq": before}
         return f"$JS.API.STREAM.PURGE.{self._stream}", json.dumps(body).encode()

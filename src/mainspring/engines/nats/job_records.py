@@ -36,7 +36,9 @@ class StoredJob(JobRecord, frozen=True, array_like=True):
     settled_by: str = ""
     """The nonce of the last outcome. It shows that an outcome was stored although its reply was lost."""
     is_start_unreported: bool = False
-    """Whether the `started` event of the running attempt has not been written yet."""
+    """Whether the `started` event of the running attempt was not written yet."""
+    is_counted_as_ready: bool = True
+    """Whether the limiter of its key counts it while it is ready, so that its start must write the limiter."""
 
     @property
     def needs_admission(self) -> bool:

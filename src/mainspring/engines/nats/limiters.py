@@ -23,10 +23,13 @@ from mainspring.engines.nats.settings_cache import SettingsCache
 from mainspring.engines.nats.subject_names import digest
 from mainspring.engines.nats.transaction import Transaction
 from mainspring.jobs.limits import SEPARATOR, Admission, Bucket, BucketState, Refusal, family_of
+from mainspring.jobs.records import NewJob
 from mainspring.jobs.timestamps import MICROSECONDS
 
 SEQUENCE_PREFIX = f"{SEPARATOR}sequence:"  # no family is empty, so no bucket starts with a separator
 QUEUE_PREFIX = f"{SEPARATOR}queue:"
+CURRENT = 1
+"""The version of limiter records."""
 MAX_HOLDERS = 16
 MAX_GROUPS = 512
 """Beyond that, the groups of a limiter share a few lines, so that its record stays small."""
@@ -56,7 +59,7 @@ def queue_limiter(queue: str) -> str:
     return QUEUE_PREFIX + queue
 
 
-def limiters_of(job: StoredJob) -> tuple[str, ...]:
+def limiters_of(job: StoredJob | NewJob) -> tuple[str, ...]:
     """Return the names of the limiters of a job, in the order in which it requests them."""
     first = () if job.sequence is None else (sequence_limiter(job.sequence),)
     return (*first, *dict.fromkeys(job.limits))
@@ -87,11 +90,31 @@ class JobAdmission(NamedTuple):
     """The group in whose line it waits."""
     reserved: tuple[str, ...] = ()
     """The rates that have reserved a token for it. The start of the job uses the token up."""
+    is_counted: bool = True
+    """Whether the limiter of its key counts it while it is ready."""
 
     @property
     def buckets(self) -> tuple[str, ...]:
         """The limits that have admitted the job."""
         return tuple(name for name in self.admitted_by if not name.startswith(SEQUENCE_PREFIX))
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether all limiters have admitted the job."""
+        return self.state in (READY, STARTED)
+
+    @property
+    def changed_by_start(self) -> tuple[str, ...]:
+        """The limiters of a ready job that its start changes."""
+        fair = fair_bucket(self.buckets) if self.is_counted else None
+        return tuple(dict.fromkeys(self.reserved if fair is None else (*self.reserved, fair)))
+
+    @property
+    def changed_by_next_step(self) -> tuple[str, ...]:
+        """The limiters that the next step of an admitted job changes: its start, or else its end."""
+        if not self.is_admitted:
+            return ()
+        return self.changed_by_start if self.state == READY else self.admitted_by
 
 
 def admission_of(job: StoredJob) -> JobAdmission:
@@ -103,7 +126,8 @@ def admission_of(job: StoredJob) -> JobAdmission:
         return JobAdmission(state, tuple(rest[2:]), rest[0], rest[1])
     if state == READY:
         number = 1 + int(rest[0])
-        return JobAdmission(state, tuple(rest[number:]), reserved=tuple(rest[1:number]))
+        reserved = tuple(rest[1:number])
+        return JobAdmission(state, tuple(rest[number:]), reserved=reserved, is_counted=job.is_counted_as_ready)
     return JobAdmission(state, tuple(rest))
 
 
@@ -116,7 +140,8 @@ def with_admission(job: StoredJob, admission: JobAdmission) -> StoredJob:
         more = (admission.limiter, admission.group)
     elif admission.state == READY:
         more = (str(len(admission.reserved)), *admission.reserved)
-    return replace(job, admission=(admission.state, *more, *admission.admitted_by))
+    stored = (admission.state, *more, *admission.admitted_by)
+    return replace(job, admission=stored, is_counted_as_ready=admission.is_counted)
 
 
 def is_ready(job: StoredJob) -> bool:
@@ -125,6 +150,16 @@ def is_ready(job: StoredJob) -> bool:
 
 
 # -- the state of a limiter
+
+
+class Waiter(Struct, frozen=True, array_like=True, order=True, gc=False):
+    """A job that waits in a line. Waiters are ordered by turn and place."""
+
+    turn: int
+    place: int
+    job_id: str
+    others: tuple[str, ...] = ()
+    """The other limiters of the job, which are read together with it."""
 
 
 class LimiterGroup(Struct, array_like=True):
@@ -139,6 +174,11 @@ class LimiterGroup(Struct, array_like=True):
     """`turn` and `place` of the last job in the line."""
     is_mixed: bool = False
     """Whether a job joined behind jobs with a later position, so that the line is not in order."""
+    front: list[Waiter] = field(default_factory=list)
+    """The first jobs of the line. If it is empty although jobs wait, the messages of the line must be read.
+
+    Version 0.1 does not know this field and leaves it out when it writes the record, so it is never outdated.
+    """
 
 
 class Limiter(Struct, array_like=True):
@@ -161,6 +201,13 @@ class Limiter(Struct, array_like=True):
     """In the order of their turns: the first is next."""
     wakeup: int | None = None
     """When the next wake-up of this limiter is due."""
+    version: int = 0
+    """`CURRENT` if this version has written the record: version 0.1 leaves the field out."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether `holders` has all admitted jobs."""
+        return len(self.holders) == self.admitted
 
     @property
     def has_waiting(self) -> bool:
@@ -209,10 +256,12 @@ class Limiter(Struct, array_like=True):
             self.holders.append(job.id)
 
     def release(self, job: StoredJob) -> None:
-        """Count a job as no longer admitted."""
-        self.admitted -= 1
+        """Count a job as no longer admitted; do nothing if another process has done so before."""
         if job.id in self.holders:
             self.holders.remove(job.id)
+            self.admitted -= 1
+        elif not self.is_exact:
+            self.admitted -= 1
 
 
 class Limiters:
@@ -223,6 +272,12 @@ class Limiters:
         self.now = transaction.now
         self._settings_cache = settings_cache
         self._limiters: dict[str, Limiter] = {}
+        self.exact: set[str] = set()
+        """The limiters whose records named all admitted jobs when they were read."""
+        self.saved: dict[str, Limiter] = {}
+        """The limiters that are written here, by subject."""
+        self.has_old = False
+        """Whether version 0.1 has written one of the records."""
 
     # -- records
 
@@ -243,12 +298,19 @@ class Limiters:
         limiter = self._limiters.get(name)
         if limiter is None:
             subject = self._subject(name)
-            limiter = self._limiters[name] = self.transaction.get_struct(subject, Limiter) or Limiter(name)
+            found = self.transaction.get_struct(subject, Limiter)
+            if found is not None and found.version != CURRENT:
+                self.has_old = True
+            limiter = self._limiters[name] = found or Limiter(name)
+            limiter.version = CURRENT
+            if limiter.is_exact:
+                self.exact.add(name)
         return limiter
 
     def save(self, limiter: Limiter) -> None:
         """Write a limiter. The record of an idle one is deleted, or expires when its rate has all tokens again."""
         transaction, subject = self.transaction, self._subject(limiter.name)
+        self.saved[subject] = limiter
         purges = transaction.batch.purges
         if not limiter.is_idle():
             transaction.put(subject, encode(limiter))
@@ -314,20 +376,22 @@ class Limiters:
             limiter.admit(job)
             limiter.reserved += bucket in reserved
         fair = fair_bucket(buckets)
-        if fair is not None:
+        is_counted = fair is None or not self._is_narrow(fair)
+        if fair is not None and is_counted:
             self.get(fair).count_ready(group_of(buckets))
         for bucket in buckets:
             self.save(self.get(bucket))
-        job = with_admission(job, JobAdmission(READY, (*admitted_by, *buckets), reserved=reserved))
+        admission = JobAdmission(READY, (*admitted_by, *buckets), reserved=reserved, is_counted=is_counted)
+        job = with_admission(job, admission)
         self.transaction.put_job(job)
         self.transaction.publish_ready(job)
 
     def end_ready(self, admission: JobAdmission, *, is_started: bool) -> list[str]:
         """Count a job as no longer ready; a start uses its tokens up. Return the limiters that may have room."""
-        fair = fair_bucket(admission.buckets)
-        counted = list(dict.fromkeys(admission.reserved if fair is None else (*admission.reserved, fair)))
-        if counted:
-            self.prefetch_named(counted)
+        fair = fair_bucket(admission.buckets) if admission.is_counted else None
+        changed = admission.changed_by_start
+        if changed:
+            self.prefetch_named(changed)
         for bucket in admission.reserved:
             limiter = self.get(bucket)
             limiter.reserved -= 1
@@ -341,7 +405,7 @@ class Limiters:
             group.ready -= 1
             self.get(fair).drop_if_empty(group)
             self.save(self.get(fair))
-        return counted
+        return list(changed)
 
     def use_tokens(self, bucket: Bucket, full_at: int) -> None:
         """Use up tokens of a rate, so that it has all of them again at `full_at`; do nothing without a rate."""
@@ -351,6 +415,11 @@ class Limiters:
             self._convert_tokens(limiter, interval)
             limiter.full_at = max(limiter.full_at, full_at)
             self.save(limiter)
+
+    def _is_narrow(self, bucket: Bucket) -> bool:
+        """Return whether a limit admits so few jobs of a key that the ready ones need not be counted."""
+        limit = self._settings_cache.read(self.transaction).limits.get(family_of(bucket))
+        return limit is not None and limit.per is None and limit.most <= MAX_READY
 
     def _interval(self, bucket: Bucket) -> int:
         """Return how many microseconds a token of a rate takes; 0 if there is no rate."""

@@ -168,12 +168,14 @@ class OrphanRepair:
         projector: Projector,
         *,
         job_queue: JobQueue,
+        admission: AdmissionControl,
         rescuer: NatsJobRescuer,
         workers: WorkerRegistry,
     ) -> None:
         self._transactions = transactions
         self._projector = projector
         self._job_queue = job_queue
+        self._admission = admission
         self._rescuer = rescuer
         self._workers = workers
         self._ends: dict[JobStatus | None, str | None] = {}  # by status: the end of the last page
@@ -189,7 +191,7 @@ class OrphanRepair:
         ]
         repaired = [record.id for record in self._find_orphans(records) if self._queue_again(record)]
         for job_id in repaired:
-            logger.warning("job %s had no message in the queue; it was queued again", job_id)
+            logger.warning("job %s, or the job that it waited for, had no message in the queue; repaired", job_id)
         return repaired
 
     def _next_page(self, projection: Projection, query: Query) -> list[JobRecord]:
@@ -230,7 +232,7 @@ class OrphanRepair:
         if job.owner is not None:
             self._rescuer.rescue(transaction, job)
         elif job.needs_admission and job.admission and not is_ready(job):
-            return False  # it waits for its sequence or limits, and needs no message in the queue
+            return self._admission.finish_for(transaction, job)  # it needs no message in the queue
         elif is_ready(job) and job.needs_admission:
             self._job_queue.make_ready_again(transaction, job)
         else:

@@ -12,16 +12,19 @@ from mainspring.engines.nats.deliveries import ACK, nak
 from mainspring.engines.nats.event_log import NatsEventLog
 from mainspring.engines.nats.job_records import StoredJob, change
 from mainspring.engines.nats.leases import ActiveLeases
+from mainspring.engines.nats.limiters import limiters_of
 from mainspring.engines.nats.queueing import JobQueue
 from mainspring.engines.nats.submitting import JobSubmitter
 from mainspring.engines.nats.transaction import BatchTooLarge, Transaction, TransactionManager
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
 from mainspring.jobs.events import EventKind, event_after
+from mainspring.jobs.limits import family_of
 from mainspring.jobs.records import Lease, Outcome, OutcomeKind, ProgressReport
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.transitions import RUNS_LATER
 
+ENDS = (OutcomeKind.COMPLETED, OutcomeKind.FAILED, OutcomeKind.CANCELED)
 BATCH_SIZE = 300
 MAX_TRIES = 50
 
@@ -49,47 +52,88 @@ class NatsJobSettler:
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         """End leases; False for those that were no longer valid."""
-        results: list[bool] = []
-        batch_size = BATCH_SIZE
-        while len(results) < len(outcomes):
-            part = outcomes[len(results) : len(results) + batch_size]
-            try:
-                results += self._settle_together(worker, part)
-            except BatchTooLarge:
-                if len(part) == 1:
-                    raise
-                batch_size = max(1, len(part) // 4)
-        return results
-
-    def _settle_together(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         results: dict[int, bool] = {}
-        left = dict(enumerate(outcomes))
-        nonces = {number: self._nonce_of(outcome) for number, outcome in left.items()}
-        uncertain = {number for number, (_, is_uncertain) in nonces.items() if is_uncertain}
+        nonces = {number: self._nonce_of(outcome) for number, outcome in enumerate(outcomes)}
         try:
-            for _ in range(MAX_TRIES):
-                transaction = self._transactions.begin()
-                self._read_jobs(transaction, worker, left, uncertain)
-                for number, outcome in left.items():
-                    nonce = nonces[number][0]
-                    is_stored = number in uncertain and _was_stored(transaction, outcome, nonce)
-                    results[number] = is_stored or self._settle(transaction, worker, outcome, nonce)
-                missed = self._transactions.commit_each(transaction)
-                record_of = transaction.names.job
-                uncertain = {number for number, outcome in left.items() if record_of(outcome.lease.id) in missed}
-                done = [(outcome, results[number]) for number, outcome in left.items() if number not in uncertain]
-                self._release_leases(worker, done)
-                left = {number: left[number] for number in uncertain}
-                if not left:
-                    return [results[number] for number in range(len(outcomes))]
-            raise self._transactions.jetstream.unavailable(
-                "other processes changed the same jobs at each try to store their outcomes", remedy="try again"
-            )
+            for part in _partition(outcomes):
+                results |= self._settle_part(worker, part, nonces)
         except EngineUnavailable:
             # They may have been stored: if the worker sends them again, their nonces show that.
-            for number, outcome in left.items():
+            for number, outcome in enumerate(outcomes):
                 self._uncertain[outcome.lease.id, outcome.lease.token] = nonces[number][0]
             raise
+        return [results[number] for number in range(len(outcomes))]
+
+    def _settle_part(
+        self, worker: int, outcomes: Sequence[tuple[int, Outcome]], nonces: Mapping[int, tuple[str, bool]]
+    ) -> dict[int, bool]:
+        results: dict[int, bool] = {}
+        batch_size = BATCH_SIZE
+        while len(results) < len(outcomes):
+            batch = outcomes[len(results) : len(results) + batch_size]
+            try:
+                results |= self._settle_together(worker, dict(batch), nonces)
+            except BatchTooLarge:
+                if len(batch) == 1:
+                    raise
+                batch_size = max(1, len(batch) // 4)
+        return results
+
+    def _settle_together(
+        self, worker: int, outcomes: Mapping[int, Outcome], nonces: Mapping[int, tuple[str, bool]]
+    ) -> dict[int, bool]:
+        results: dict[int, bool] = {}
+        left = dict(outcomes)
+        uncertain = {number for number in left if nonces[number][1]}
+        for _ in range(MAX_TRIES):
+            transaction = self._transactions.begin()
+            self._read_jobs(transaction, worker, left, uncertain)
+            for number, outcome in left.items():
+                nonce = nonces[number][0]
+                is_stored = number in uncertain and _was_stored(transaction, outcome, nonce)
+                results[number] = is_stored or self._settle(transaction, worker, outcome, nonce)
+                if number in uncertain:
+                    self._finish(transaction, outcome)
+            missed = self._commit(transaction)
+            uncertain = {
+                number
+                for number, outcome in left.items()
+                if not missed.isdisjoint(self._records_of(transaction, outcome))
+            }
+            done = [(outcome, results[number]) for number, outcome in left.items() if number not in uncertain]
+            self._release_leases(worker, done)
+            left = {number: left[number] for number in uncertain}
+            if not left:
+                return results
+        raise self._transactions.jetstream.unavailable(
+            "other processes changed the same jobs at each try to store their outcomes", remedy="try again"
+        )
+
+    def _commit(self, transaction: Transaction) -> set[str]:
+        """Store the outcomes; return the records that were not stored, or not all that follows from them."""
+        ordered = None
+        if not transaction.independent_writes():
+            ordered = self._admission.order_writes(transaction)
+        if ordered is None:
+            return self._transactions.commit_each(transaction)
+        return self._transactions.commit_in_order(transaction, ordered)
+
+    def _finish(self, transaction: Transaction, outcome: Outcome) -> None:
+        """Complete the hand-over of a job whose end an earlier try may have stored; it may be deleted by now."""
+        job = transaction.job(outcome.lease.id)
+        active = self._leases.get(outcome.lease.id)
+        if job is None and active is not None:
+            job = active.job
+        elif job is None or not job.is_over:
+            return
+        self._admission.finish(transaction, job)
+
+    def _records_of(self, transaction: Transaction, outcome: Outcome) -> list[str]:
+        """Return the subjects of the records of a job and its limiters."""
+        names, active = transaction.names, self._leases.get(outcome.lease.id)
+        job = transaction.job(outcome.lease.id) or (active.job if active is not None else None)
+        limiters = () if job is None else limiters_of(job)
+        return [names.job(outcome.lease.id), *(names.limiter(family_of(limiter), limiter) for limiter in limiters)]
 
     def _nonce_of(self, outcome: Outcome) -> tuple[str, bool]:
         """Return the nonce that identifies an outcome, and whether the outcome may have been stored already."""
@@ -192,6 +236,16 @@ class NatsJobSettler:
         active = self._leases.get(job.id)
         if active is not None and (active.job.place, active.job.token) == (job.place, job.token):
             active.job, active.revision = job, transaction.revisions()[transaction.names.job(job.id)]
+
+
+def _partition(outcomes: Sequence[Outcome]) -> list[list[tuple[int, Outcome]]]:
+    """Divide numbered outcomes into those that end a job and store nothing else, and the others."""
+    simple: list[tuple[int, Outcome]] = []
+    others: list[tuple[int, Outcome]] = []
+    for number, outcome in enumerate(outcomes):
+        is_simple = outcome.kind in ENDS and outcome.follow_up is None and outcome.keep_result_until is None
+        (simple if is_simple else others).append((number, outcome))
+    return [simple, others]
 
 
 def _prefetch(transaction: Transaction, reports: Sequence[ProgressReport]) -> None:

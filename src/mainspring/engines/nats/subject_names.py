@@ -133,6 +133,11 @@ class SubjectNames:
         """Return the subject of all jobs of a group that wait for a limiter, with a wildcard."""
         return f"{self.prefix}.line.{digest(limiter)}.{digest(group)}.*"
 
+    def limiter_of_line(self, subject: str) -> str | None:
+        """Return the last token of the limiter of a waiting job's subject; None for any other subject."""
+        prefix = f"{self.prefix}.line."
+        return subject.removeprefix(prefix).partition(".")[0] if subject.startswith(prefix) else None
+
     def key(self, unique_key: str) -> str:
         """Return the subject of the holders of a unique key."""
         return f"{self.prefix}.key.{digest(unique_key)}"

@@ -14,11 +14,13 @@ from msgspec import Struct
 from mainspring.engines.nats import unique_keys
 from mainspring.engines.nats.event_log import NatsEventLog
 from mainspring.engines.nats.job_records import StoredJob, change, make_job
+from mainspring.engines.nats.limiters import limiters_of
 from mainspring.engines.nats.queueing import JobQueue
 from mainspring.engines.nats.transaction import BatchTooLarge, Transaction, TransactionManager
 from mainspring.errors import ArgumentsTooLarge
 from mainspring.jobs import transitions
 from mainspring.jobs.events import EventKind
+from mainspring.jobs.limits import family_of
 from mainspring.jobs.records import Conflict, ConflictKind, NewJob
 from mainspring.jobs.status import JobStatus
 
@@ -155,4 +157,5 @@ def _prefetch(transaction: Transaction, items: Sequence[JobWithNonce]) -> None:
     names = transaction.names
     subjects = [names.job(item.job.id) for item in items]
     subjects += [names.key(item.job.unique.key) for item in items if item.job.unique is not None]
+    subjects += [names.limiter(family_of(name), name) for item in items for name in limiters_of(item.job)]
     transaction.prefetch(subjects)

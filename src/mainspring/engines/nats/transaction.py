@@ -113,6 +113,10 @@ class Transaction:
         """Return the messages of subjects with a wildcard, in the order in which they were stored."""
         return self._jetstream.scan(subject, after=after, most=most)
 
+    def scan_each(self, places: Sequence[tuple[str, int]], *, most: int) -> list[list[tuple[str, StoredMessage]]]:
+        """Scan several subjects with wildcards at once, each after its own revision."""
+        return self._jetstream.scan_each(places, most=most)
+
     # -- jobs
 
     def job(self, job_id: str) -> StoredJob | None:
@@ -193,15 +197,22 @@ class Transaction:
     def independent_writes(self) -> list[Write] | None:
         """Return the writes if they are only job records, which can be stored one by one; otherwise None."""
         batch = self.batch
-        if self._ready or batch.writes or batch.sends or batch.purges or batch.has_callbacks:
-            return None
+        has_more = batch.writes or batch.sends or batch.events or batch.purges or batch.has_callbacks
         are_jobs = all(subject.startswith(self.names.jobs) for subject in self._written)
-        if not self._written or not are_jobs:
+        if self._ready or has_more or not self._written or not are_jobs:
             return None
+        return self.conditional_writes()
+
+    def conditional_writes(self) -> list[Write]:
+        """Return the writes of records, each with the revision that it replaces."""
         return [
             Write(subject, data, self._read[subject].revision, headers)
             for subject, (data, headers) in self._written.items()
         ]
+
+    def ready_of(self, subject: str) -> str | None:
+        """Return the subject of the message that delivers a job, given that of its record; None: there is none."""
+        return self._ready.get(subject)
 
     def set_revisions(self, revisions: dict[str, int | None]) -> None:
         """Record the revisions of job records that were stored one by one."""
@@ -218,8 +229,22 @@ class Transaction:
         changes.writes.extend(self.batch.writes)
         if len(changes) > MAX_BATCH:
             raise BatchTooLarge
-        changes.sends, changes.purges = self.batch.sends, self.batch.purges
+        changes.sends = [*self.batch.sends, *((subject, data) for _, subject, data in self.batch.events)]
+        changes.purges = self.batch.purges
         return changes
+
+
+class OrderedWrites:
+    """Writes that need not be stored as one batch, if they are stored in this order."""
+
+    def __init__(self) -> None:
+        self.ended: list[Write] = []
+        """The records of jobs that have ended."""
+        self.limiters: list[Write] = []
+        self.ready: list[tuple[Write, Write]] = []
+        """The record and the message of each job that comes next."""
+        self.keys: dict[str, str] = {}
+        """By the record of a job: that of its limiter, or nothing. If one is not stored, the others must wait."""
 
 
 class TransactionManager:
@@ -268,6 +293,50 @@ class TransactionManager:
         transaction.set_revisions(dict(zip((write.subject for write in writes), revisions, strict=True)))
         self.jetstream.note_record(transaction.last_record())
         return {write.subject for write, revision in zip(writes, revisions, strict=True) if revision is None}
+
+    def commit_in_order(self, transaction: Transaction, writes: OrderedWrites) -> set[str]:
+        """Store writes step by step; return the subjects that were not stored, or not all that follows from them.
+
+        If a write is refused, or its reply is lost, the later steps of the same limiter are left out. The caller
+        reads the records again and completes them.
+        """
+        keys = writes.keys
+        revisions: dict[str, int | None] = {}
+        ended = self._store(writes.ended, revisions)
+        missed = {keys[subject] for subject in ended} - {""}
+        missed |= set(self._store([write for write in writes.limiters if write.subject not in missed], revisions))
+        ready = [pair for pair in writes.ready if keys[pair[0].subject] not in missed]
+        unready = set(self._store([write for pair in ready for write in pair], revisions))
+        missed |= {
+            keys[record.subject] for record, message in ready if {record.subject, message.subject} & unready
+        }
+        transaction.set_revisions(revisions)
+        self.jetstream.note_record(transaction.last_record())
+        events = [(subject, data) for record, subject, data in transaction.batch.events if revisions.get(record)]
+        self.jetstream.send(events)
+        self._purge_in_order(transaction, revisions, missed)
+        return missed | set(ended)
+
+    def _store(self, writes: Sequence[Write], revisions: dict[str, int | None]) -> list[str]:
+        """Store writes one by one, and note their revisions; return the subjects of those without a revision."""
+        stored = self.jetstream.store_each(writes) if writes else []
+        revisions.update(zip((write.subject for write in writes), stored, strict=True))
+        return [write.subject for write, revision in zip(writes, stored, strict=True) if revision is None]
+
+    def _purge_in_order(
+        self, transaction: Transaction, revisions: Mapping[str, int | None], missed: set[str]
+    ) -> None:
+        """Purge messages older than these writes, except those of limiters that were not written."""
+        unwritten = {subject.rpartition(".")[2] for subject in missed}
+        oldest = min((revision for revision in revisions.values() if revision), default=0)
+        purges = []
+        for subject in transaction.batch.purges:
+            own = revisions.get(subject)
+            if own is not None:
+                purges.append((subject, own + 1))  # the write has cleared the subject
+            elif oldest and subject not in missed and self.names.limiter_of_line(subject) not in unwritten:
+                purges.append((subject, oldest))
+        self.jetstream.purge_before(purges)
 
     def commit(self, transaction: Transaction) -> bool:
         """Store all writes of a transaction; store none and return False if another process changed a record."""

@@ -3,23 +3,28 @@
 A waiting job is a message. It is stored together with the records of its job and of the limiter, which counts it.
 It is deleted later. If the deletion is lost, the message is stale: the record of the job says where the job waits.
 
-The first job of a line is the one with the smallest (turn, place). In most lines that is the oldest message. If a
-job joined behind jobs with a later position, the order is exact among the first `MIXED_PAGE` messages.
+The first job of a line is the one with the smallest (turn, place). The record of the limiter has the first jobs of
+each line, its front, so that a job which ends finds the next one without reading the line. When the front is used
+up, the next `FRONT` jobs are read from the messages: in most lines these are the oldest messages. If a job joined
+behind jobs with a later position, and not in the front, the order is exact among the first `MIXED_PAGE` messages.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from bisect import insort
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from mainspring.engines.nats.job_records import StoredJob, decode, encode
-from mainspring.engines.nats.limiters import Limiter, LimiterGroup, admission_of, limiters_of
+from mainspring.engines.nats.limiters import Limiter, LimiterGroup, Waiter, admission_of, limiters_of
 from mainspring.engines.nats.subject_names import from_token
 from mainspring.engines.nats.transaction import Transaction
+from mainspring.engines.nats.write_batch import StoredMessage
 from mainspring.jobs.limits import family_of
 
-PAGE = 4
+FRONT = 32
+"""How many jobs of a line the record of its limiter has at most."""
 MIXED_PAGE = 64
 
 
@@ -32,35 +37,16 @@ class WaitingJob(Struct, frozen=True, array_like=True):
     """All limiters of the job, which are read together with it."""
 
 
-class _LineEntry(NamedTuple):
-    turn: int
-    place: int
-    job_id: str
-    limiters: tuple[str, ...]
+class _LineReader:
+    """What a transaction has read of the messages of a line, to fill its front."""
 
-
-class _Line:
-    """The part of a line that a transaction has read or added."""
-
-    def __init__(self) -> None:
-        self.read: dict[str, _LineEntry] = {}
-        self.appended: dict[str, _LineEntry] = {}
-        """The jobs that joined in this transaction."""
+    def __init__(self, subject: str, page: int) -> None:
+        self.subject = subject
+        self.page = page
         self.position = 0
         """The revision up to which the line was read."""
+        self.found: list[Waiter] = []
         self.is_at_end = False
-
-    def __len__(self) -> int:
-        return len(self.read) + len(self.appended)
-
-    def first(self) -> _LineEntry:
-        """Return the job with the smallest position among those that were read or added."""
-        return min((*self.read.values(), *self.appended.values()))
-
-    def remove(self, job_id: str) -> None:
-        """Remove a job from the line."""
-        self.read.pop(job_id, None)
-        self.appended.pop(job_id, None)
 
 
 class WaitingLines:
@@ -69,67 +55,120 @@ class WaitingLines:
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
         self._names = transaction.names
-        self._lines: dict[tuple[str, str], _Line] = {}
+        self._appended: dict[tuple[str, str], dict[str, Waiter]] = {}  # joined here, by limiter and group, and id
 
     def append(self, limiter: Limiter, group: LimiterGroup, job: StoredJob) -> None:
-        """Add a job at the end of a line. The caller writes the records of the job and the limiter."""
+        """Add a job to a line. The caller writes the records of the job and the limiter."""
         position = (job.turn, job.place)
         if group.waiting and position < (group.turn, group.place):
             group.is_mixed = True
         else:
             group.turn, group.place = position
             group.is_mixed = group.is_mixed and group.waiting > 0
-        group.waiting += 1
         limiters = limiters_of(job)
+        waiter = Waiter(*position, job.id, tuple(name for name in limiters if name != limiter.name))
+        is_complete = len(group.front) == group.waiting
+        if is_complete or (group.front and waiter < group.front[-1]):
+            insort(group.front, waiter)
+            del group.front[FRONT:]
+        group.waiting += 1
         subject = self._names.waiting_job(limiter.name, group.name, job.id)
         self._transaction.batch.put(subject, encode(WaitingJob(*position, limiters)))
-        self._line(limiter, group).appended[job.id] = _LineEntry(*position, job.id, limiters)
+        self._appended.setdefault((limiter.name, group.name), {})[job.id] = waiter
 
     def remove(self, limiter: Limiter, group: LimiterGroup, job_id: str) -> None:
         """Remove a job from a line. The caller writes the records of the job and the limiter."""
         group.waiting -= 1
-        self._line(limiter, group).remove(job_id)
-        self._transaction.batch.purge(self._names.waiting_job(limiter.name, group.name, job_id))
+        self._forget(limiter, group, job_id)
+
+    def _forget(self, limiter: Limiter, group: LimiterGroup, job_id: str) -> None:
+        group.front[:] = [waiter for waiter in group.front if waiter.job_id != job_id]
+        self._appended.get((limiter.name, group.name), {}).pop(job_id, None)
+        self.delete_message(limiter.name, group.name, job_id)
+
+    def delete_message(self, limiter: str, group: str, job_id: str) -> None:
+        """Delete the message of a job that waits no longer."""
+        self._transaction.batch.purge(self._names.waiting_job(limiter, group, job_id))
 
     def first(self, limiter: Limiter, group: LimiterGroup) -> StoredJob | None:
         """Return the next job; None: the line is empty, or a replica that lags behind does not have it yet."""
-        if not group.waiting:
-            return None
-        line = self._line(limiter, group)
-        while True:
-            while not line.read and not line.is_at_end:
-                self._read_page(limiter, group, line)
-            if not line or (group.is_mixed and line.is_at_end and len(line) < group.waiting):
+        while group.waiting:
+            if not group.front:
+                self.fill([(limiter, group)])
+            if not group.front:
                 return None
-            entry = line.first()
-            job = self._read_job(entry)
-            if job is not None and self._waits_in(job, limiter, group):
+            waiter = group.front[0]
+            self._transaction.prefetch(self._records_of(waiter))
+            job = self._transaction.job(waiter.job_id)
+            if job is not None and _waits_in(job, limiter, group):
                 return job
-            line.remove(entry.job_id)
-            self._transaction.batch.purge(self._names.waiting_job(limiter.name, group.name, entry.job_id))
+            self._forget(limiter, group, waiter.job_id)
+        return None
 
-    @staticmethod
-    def _waits_in(job: StoredJob, limiter: Limiter, group: LimiterGroup) -> bool:
-        admission = admission_of(job)
-        return (admission.limiter, admission.group) == (limiter.name, group.name)
+    def prefetch(self, heads: Iterable[tuple[Limiter, LimiterGroup, int]]) -> None:
+        """Read the first jobs of many lines, so many of each, and the other limiters of these jobs, at once."""
+        wanted = [head for head in heads if head[1].waiting]
+        self.fill([(limiter, group) for limiter, group, _ in wanted if not group.front])
+        self._transaction.prefetch(
+            subject
+            for _, group, most in wanted
+            for waiter in group.front[:most]
+            for subject in self._records_of(waiter)
+        )
 
-    def _line(self, limiter: Limiter, group: LimiterGroup) -> _Line:
-        return self._lines.setdefault((limiter.name, group.name), _Line())
-
-    def _read_job(self, entry: _LineEntry) -> StoredJob | None:
+    def _records_of(self, waiter: Waiter) -> list[str]:
         names = self._names
-        limiters = [names.limiter(family_of(limiter), limiter) for limiter in entry.limiters]
-        self._transaction.prefetch([names.job(entry.job_id), *limiters])
-        return self._transaction.job(entry.job_id)
+        return [names.job(waiter.job_id), *(names.limiter(family_of(other), other) for other in waiter.others)]
 
-    def _read_page(self, limiter: Limiter, group: LimiterGroup, line: _Line) -> None:
-        page = MIXED_PAGE if group.is_mixed else PAGE
-        subject = self._names.line(limiter.name, group.name)
-        found = self._transaction.scan(subject, after=line.position, most=page)
-        for name, message in found:
-            job_id = from_token(name.rpartition(".")[2])
-            if message.data and job_id not in line.appended:  # else the appended entry replaces this one
-                waiting = decode(message.data, WaitingJob)
-                line.read[job_id] = _LineEntry(waiting.turn, waiting.place, job_id, waiting.limiters)
-            line.position = max(line.position, message.revision)
-        line.is_at_end = len(found) < page
+    # -- reading the messages
+
+    def fill(self, lines: Sequence[tuple[Limiter, LimiterGroup]]) -> None:
+        """Fill the fronts of lines from their messages; all lines are read at once."""
+        readers = [
+            _LineReader(self._names.line(limiter.name, group.name), MIXED_PAGE if group.is_mixed else FRONT)
+            for limiter, group in lines
+        ]
+        while unread := [
+            index for index, reader in enumerate(readers) if not reader.found and not reader.is_at_end
+        ]:
+            self._read_pages([(readers[index], *lines[index]) for index in unread])
+        for reader, (limiter, group) in zip(readers, lines, strict=True):
+            appended = self._appended.get((limiter.name, group.name), {})
+            waiters = [waiter for waiter in reader.found if waiter.job_id not in appended]
+            last = max(waiters, default=None)
+            waiters += [own for own in appended.values() if reader.is_at_end or (last and own < last)]
+            if group.is_mixed and reader.is_at_end and len(waiters) < group.waiting:
+                continue  # a replica lags behind, and may lack the first job
+            group.front[:] = sorted(waiters)[:FRONT]
+
+    def _read_pages(self, readers: Sequence[tuple[_LineReader, Limiter, LimiterGroup]]) -> None:
+        """Read the next page of each line, without stale messages."""
+        transaction = self._transaction
+        page = max(reader.page for reader, _, _ in readers)
+        pages = transaction.scan_each([(reader.subject, reader.position) for reader, _, _ in readers], most=page)
+        waiters = [
+            [_decode(limiter, *entry) for entry in found if entry[1].data]
+            for found, (_, limiter, _) in zip(pages, readers, strict=True)
+        ]
+        transaction.prefetch_jobs(waiter.job_id for some in waiters for waiter in some)
+        for found, some, (reader, limiter, group) in zip(pages, waiters, readers, strict=True):
+            for waiter in some:
+                job = transaction.job(waiter.job_id)
+                if job is not None and _waits_in(job, limiter, group):
+                    reader.found.append(waiter)
+                else:
+                    self.delete_message(limiter.name, group.name, waiter.job_id)
+            reader.position = max((message.revision for _, message in found), default=reader.position)
+            reader.is_at_end = len(found) < page
+
+
+def _decode(limiter: Limiter, subject: str, message: StoredMessage) -> Waiter:
+    waiting = decode(message.data, WaitingJob)
+    others = tuple(name for name in waiting.limiters if name != limiter.name)
+    return Waiter(waiting.turn, waiting.place, from_token(subject.rpartition(".")[2]), others)
+
+
+def _waits_in(job: StoredJob, limiter: Limiter, group: LimiterGroup) -> bool:
+    """Return whether a job waits in a line. One that was admitted may not know it yet: see `handover`."""
+    admission = admission_of(job)
+    return (admission.limiter, admission.group) == (limiter.name, group.name) and job.id not in limiter.holders

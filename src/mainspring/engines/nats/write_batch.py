@@ -51,7 +51,9 @@ class WriteBatch:
         self.purges: list[str] = []
         """The subjects to purge after the commit. A lost purge does no harm."""
         self.sends: list[tuple[str, bytes]] = []
-        """Messages to send after the commit, without a reply: acknowledgements, notifications and events."""
+        """Messages to send after the commit, without an answer: acknowledgements, notifications and events."""
+        self.events: list[tuple[str, str, bytes]] = []
+        """Events to send after the commit: the subject of the job's record, and the message."""
 
     def __contains__(self, subject: str) -> bool:
         return subject in self._indexes
@@ -93,6 +95,10 @@ class WriteBatch:
     def send(self, subject: str, data: bytes = b"") -> None:
         """Send a message after the commit."""
         self.sends.append((subject, data))
+
+    def send_event(self, record: str, subject: str, data: bytes) -> None:
+        """Send an event after the commit. It is about the job with this record."""
+        self.events.append((record, subject, data))
 
     def after_commit(self, callback: Callable[[], object]) -> None:
         """Call a function after the commit."""

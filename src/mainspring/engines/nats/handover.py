@@ -1,0 +1,85 @@
+"""Hand-overs: a job that ends passes its place under a limiter to the next job, without an atomic batch.
+
+An atomic batch costs a server with one replica and file storage some milliseconds, and it is refused as a whole if
+another process has changed one of its records. A job that ends under one limiter needs none. Its writes are stored
+in this order, those of many jobs at once:
+
+1. the record of the job, with its outcome;
+2. the record of the limiter, which names the next job instead of this one;
+3. the record of the next job, which is ready now, and its message in the lane.
+
+The message of the job that has ended is acknowledged after that. If the process dies on the way, the server
+delivers that message again, and `AdmissionControl.finish` does the rest. The record of the limiter decides: it has
+the names of all jobs that it has admitted (`Limiter.is_exact`). A process that takes a job out of `holders` also
+writes the record of that job, and step 3 replaces only the record that was read, so it undoes no later decision.
+
+The message of step 3 has no data, unlike that of a batch: it may not be stored right behind the record. A header
+names the limiter, in case the record of the job is deleted before the hand-over is complete.
+
+    the limiter names       the record of that job says     then
+    a job that has ended    ended                           steps 2 and 3 are missing
+    the next job            it waits for this limiter       step 3 is missing
+    the next job            it is ready                     its message may be missing
+
+Version 0.1 does not know these states. So processes store atomic batches for `OLD_SECONDS` after they have read a
+limiter that version 0.1 has written.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from mainspring.engines.nats.deliveries import LIMITER_HEADER
+from mainspring.engines.nats.limiters import READY, JobAdmission, Limiters, admission_of, limiters_of
+from mainspring.engines.nats.transaction import OrderedWrites, Transaction
+from mainspring.engines.nats.write_batch import Write
+from mainspring.jobs.limits import family_of
+from mainspring.jobs.timestamps import MICROSECONDS
+
+OLD_SECONDS = 60
+
+
+class FleetVersion(Struct):
+    """Whether processes of version 0.1 use the same limiters."""
+
+    last_old: int | None = None
+    """When this process has last read a limiter that version 0.1 has written."""
+
+    def has_old(self, limiters: Limiters) -> bool:
+        """Return whether version 0.1 has written a limiter that was read here, or a short time ago."""
+        if limiters.has_old:
+            self.last_old = limiters.now
+        return self.last_old is not None and limiters.now - self.last_old < OLD_SECONDS * MICROSECONDS
+
+
+def order_writes(transaction: Transaction, limiters: Limiters) -> OrderedWrites | None:
+    """Return the writes of a transaction in the order of a hand-over; None if they need an atomic batch."""
+    batch, names = transaction.batch, transaction.names
+    if batch.writes or batch.sends or batch.has_callbacks:
+        return None
+    ordered = OrderedWrites()
+    for write in transaction.conditional_writes():
+        limiter = limiters.saved.get(write.subject)
+        if limiter is not None:
+            if limiter.name not in limiters.exact or not limiter.is_exact or limiter.interval or limiter.reserved:
+                return None
+            ordered.limiters.append(write)
+            continue
+        job = transaction.job_at(write.subject) if write.subject.startswith(names.jobs) else None
+        own = () if job is None else limiters_of(job)
+        if job is None or len(own) > 1:
+            return None
+        ordered.keys[write.subject] = names.limiter(family_of(own[0]), own[0]) if own else ""
+        ready = transaction.ready_of(write.subject)
+        if job.is_over and ready is None:
+            ordered.ended.append(write)
+        elif ready is not None and own and _is_simple(admission_of(job)):
+            headers = {LIMITER_HEADER: ordered.keys[write.subject]}
+            ordered.ready.append((write, Write(ready, b"", headers=headers)))
+        else:
+            return None
+    return ordered
+
+
+def _is_simple(admission: JobAdmission) -> bool:
+    return admission.state == READY and not admission.changed_by_start
