@@ -22,6 +22,7 @@ from mainspring.engines.nats.write_batch import Write
 from mainspring.engines.sqlite import SqliteProjection
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import TYPE, Bench, seconds
+from tests.nats.proxy import Proxy
 from tests.nats.servers import Servers
 from tests.support import PATIENCE
 
@@ -136,7 +137,7 @@ MakeBench: TypeAlias = Callable[..., FaultBench]
 
 
 @contextmanager
-def fault_benches(server: Servers, prefix: str, directory: Path, **settings: Any) -> Iterator[MakeBench]:
+def fault_benches(server: Servers | Proxy, prefix: str, directory: Path, **settings: Any) -> Iterator[MakeBench]:
     """Yield a factory of benches on the same store, with projections in a directory; close their engines."""
     with ExitStack() as stack:
 
