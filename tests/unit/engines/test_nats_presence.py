@@ -1,4 +1,4 @@
-"""The rule by which a worker on NATS counts as dead: how often it was absent, for how long, and who confirms it."""
+"""The rule by which a worker on NATS counts as dead: how often and how long it was absent, and who confirms it."""
 
 import pytest
 
