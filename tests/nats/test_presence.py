@@ -575,7 +575,7 @@ def test_a_claim_that_took_long_is_confirmed(
     bench.submit("job")
     during_claims(bench, lambda: declare_dead(other, worker))
     with monkeypatch.context() as patch:
-        patch.setattr("mainspring.engines.nats.workers.CONFIRMED", 0)
+        patch.setattr("mainspring.engines.nats.workers.CONFIRMED_SECONDS", 0)
         assert eventually(lambda: not bench.look(worker).is_alive)
     assert other.take_by_new_worker()[1].id == "job"
 
@@ -611,6 +611,6 @@ def test_the_start_of_a_held_job_is_refused_to_a_worker_that_was_declared_dead(
     bench.submit("job", after=far_ahead)
     worker, lease = bench.take_by_new_worker()
     declare_dead(other, worker)
-    monkeypatch.setattr("mainspring.engines.nats.workers.CONFIRMED", 0)
+    monkeypatch.setattr("mainspring.engines.nats.workers.CONFIRMED_SECONDS", 0)
     assert bench.nats.start(worker, [lease]) == [False]
     assert bench.record().status is JobStatus.PENDING

@@ -16,8 +16,7 @@ from mainspring.engines.nats.presence import (
     choose_watched,
     is_closed,
 )
-from mainspring.engines.nats.workers import CONFIRMED
-from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.engines.nats.workers import CONFIRMED_SECONDS
 
 PRESENCE = Presence("token", "ID-A", 17)
 
@@ -81,7 +80,7 @@ def test_workers_are_counted_apart_and_those_that_are_not_watched_are_forgotten(
 
 
 def test_a_worker_that_is_cut_off_stops_starting_jobs_before_it_can_be_declared_dead() -> None:
-    assert CONFIRMED / MICROSECONDS <= ABSENCE_SECONDS / 2
+    assert CONFIRMED_SECONDS <= ABSENCE_SECONDS / 2
 
 
 # -- confirming

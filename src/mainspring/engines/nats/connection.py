@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -216,6 +217,12 @@ class Connection:
             return None
         server = client.server
         return ConnectionId(str(server.get("server_id", "")), int(server.get("client_id", 0)))
+
+    @property
+    def unconfirmed_seconds(self) -> float:
+        """For how long the connection may have been closed already: the age of the last request with a reply."""
+        loop = self._loop
+        return math.inf if loop is None else loop.time() - self._inbox.confirmed
 
     @property
     def client(self) -> BatchingClient | None:

@@ -289,13 +289,13 @@ class NatsEngine:
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         self.components.rescuer.take_over()
-        call = self._workers.begin_call()
+        connection = self._jetstream.connection_id
         self.components.streams.measure_time_if_old()
         next_firing = self.components.schedules.next_firing()  # a step that may fail comes before the claims
         taken = self.components.fetcher.fetch(worker, demands, lead, start_lead)
         if not self._workers.has_lease(worker):
             return self._hand_back_all(worker, taken)
-        if taken.leases and not self._workers.may_start(worker, call):
+        if taken.leases and not self._workers.may_start(worker, connection):
             self._hand_back(worker, taken.leases)
             taken = replace(taken, leases=[], is_more=True, is_alive=self._workers.is_enrolled(worker))
         return replace(taken, next_firing=next_firing)
@@ -307,9 +307,9 @@ class NatsEngine:
         return Taken([], None, is_more=False, stops=[], is_alive=False)
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        call = self._workers.begin_call()
+        connection = self._jetstream.connection_id
         results = self.components.start_writer.start(worker, leases) if leases else []
-        if any(results) and not self._workers.may_start(worker, call):
+        if any(results) and not self._workers.may_start(worker, connection):
             started = [lease for lease, is_started in zip(leases, results, strict=True) if is_started]
             self._hand_back(worker, [replace(lease, is_started=True) for lease in started])
             return [False] * len(leases)

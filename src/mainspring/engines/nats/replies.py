@@ -45,9 +45,10 @@ _decoder = msgspec.json.Decoder(_PubAck)
 class PubAcks:
     """Collects the acknowledgements of a number of published messages. Used on the event loop only."""
 
-    __slots__ = ("_left", "done", "revisions")
+    __slots__ = ("_left", "done", "revisions", "sent")
 
     def __init__(self, number: int) -> None:
+        self.sent = asyncio.get_running_loop().time()
         self.revisions: list[int | None] = [None] * number
         """The revision of each message; None: the server refused it, or sent no reply."""
         self._left = number
@@ -71,6 +72,7 @@ class PubAcks:
 class _PendingRequest(msgspec.Struct, frozen=True, gc=False):
     subjects: tuple[str, ...]
     future: asyncio.Future[Msg]
+    sent: float
 
     def fail_if_sent_to(self, subject: str, make_error: Callable[[str], EngineUnavailable]) -> bool:
         """Fail the request if it was sent to this subject, given in lower case; return whether it was."""
@@ -95,6 +97,8 @@ class ReplyInbox:
         self._count = 0
         self._is_denied = False
         self.subject = ""
+        self.confirmed = 0.0
+        """When the last request with a reply was sent, by the clock of the loop: the connection was open then."""
 
     async def open(self, client: Client) -> None:
         """Subscribe to the subjects that receive replies."""
@@ -106,12 +110,14 @@ class ReplyInbox:
     async def _receive(self, message: Msg) -> None:
         request = self._requests.pop(message.subject, None)
         if request is not None and not request.future.done():
+            self.confirmed = max(self.confirmed, request.sent)
             request.future.set_result(message)
 
     async def _receive_ack(self, message: Msg) -> None:
         inbox, _, index = message.subject.rpartition(".")
         acks = self._acks.get(inbox)
         if acks is not None:
+            self.confirmed = max(self.confirmed, acks.sent)
             acks.add(int(index), message)
 
     def _next_subject(self) -> str:
@@ -123,8 +129,9 @@ class ReplyInbox:
     def register(self, *subjects: str) -> tuple[str, asyncio.Future[Msg]]:
         """Register a request to these subjects; return its reply subject and the future of its reply."""
         inbox = self._next_subject()
-        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        self._requests[inbox] = _PendingRequest(subjects, future)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Msg] = loop.create_future()
+        self._requests[inbox] = _PendingRequest(subjects, future, loop.time())
         return inbox, future
 
     async def wait(self, inbox: str, future: asyncio.Future[Msg], seconds: float) -> Msg | None:
@@ -151,6 +158,7 @@ class ReplyInbox:
     def fail_all(self) -> None:
         """End all waits: the connection is lost. The next connection may have other permissions."""
         self._is_denied = False
+        self.confirmed = 0.0
         for request in list(self._requests.values()):
             request.fail(TimeoutError())
         self._end_ack_waits()

@@ -29,8 +29,9 @@ from mainspring.jobs.records import WorkerInfo, WorkerRecord
 from mainspring.jobs.timestamps import MICROSECONDS
 
 BEATS_PER_LEASE = 4
-CONFIRMED = MICROSECONDS
-"""How long a worker may rely on an answer of the server: less than `presence.ABSENCE_SECONDS`, with a margin."""
+CONFIRMED_SECONDS = 1.0
+"""How long a worker may rely on a reply of the server: less than `presence.ABSENCE_SECONDS`, with a margin."""
+MAX_CONFIRMATIONS = 3  # heartbeats in a row that are confirmed too late, because the machine is overloaded
 
 logger = logging.getLogger("mainspring.nats")
 
@@ -102,13 +103,6 @@ class HeartbeatEntry(NamedTuple):
 
     record: HeartbeatRecord
     revision: int
-
-
-class CallStart(NamedTuple):
-    """When a call of the engine began, and over which connection."""
-
-    monotonic: int
-    connection: ConnectionId | None
 
 
 class WorkerRegistry:
@@ -213,29 +207,28 @@ class WorkerRegistry:
         # The monotonic clock stops while the machine sleeps, and the wall clock may be set: use the longer time.
         return max(self._jetstream.monotonic() - monotonic, self._jetstream.local_time() - wall) < self._lease
 
-    def begin_call(self) -> CallStart:
-        """Return what `may_start` needs to know about a call that begins now."""
-        return CallStart(self._jetstream.monotonic(), self._jetstream.connection_id)
+    def may_start(self, worker: int, connection: ConnectionId | None) -> bool:
+        """Return whether a worker may start the jobs that it has claimed, in a call that began on a connection.
 
-    def may_start(self, worker: int, call: CallStart) -> bool:
-        """Return whether a worker may start the jobs that it has claimed in this call.
-
-        Two seconds after the connection of a worker was closed, others may claim its jobs. In a short call over
-        one connection, the reply to the claim has proved that it was open. Else a heartbeat must prove it.
+        Two seconds after the connection of a worker was closed, others may claim its jobs. A recent reply over the
+        same connection proves that it was not closed. Else a heartbeat must prove that the worker counts as alive.
         """
         if not self.has_lease(worker):
             return False
-        connection = self._jetstream.connection_id
-        if connection is None:
-            return False
-        if connection == call.connection and self._jetstream.monotonic() - call.monotonic < CONFIRMED:
-            return True
-        try:
-            if not self.renew(worker):
+        if connection == self._jetstream.connection_id and self._is_confirmed():
+            return connection is not None
+        for _ in range(MAX_CONFIRMATIONS):
+            try:
+                if not self._jetstream.is_connected or not self.renew(worker):
+                    return False
+            except EngineUnavailable:
                 return False
-        except EngineUnavailable:
-            return False
-        return self._jetstream.monotonic() - self._sent[worker][0] < CONFIRMED
+            if self._is_confirmed():
+                return True
+        return False
+
+    def _is_confirmed(self) -> bool:
+        return self._jetstream.unconfirmed_seconds < CONFIRMED_SECONDS
 
     def declare_dead(self, worker: int, revision: int, left_behind: tuple[str, ...]) -> bool:
         """Store that a worker has died, with the ids of its jobs; False if it sent another heartbeat, or left."""
