@@ -159,6 +159,7 @@ class Connection:
 
     async def _disconnect(self) -> None:
         client, self._client = self._client, None
+        self._inbox.fail_all()
         if client is not None:
             try:
                 await asyncio.wait_for(client.flush(), 1)
@@ -330,6 +331,11 @@ class Connection:
         """Return how many seconds to wait for a reply before the request is sent again."""
         return TRY_SECONDS if deadline is None else min(TRY_SECONDS, deadline - loop_time())
 
+    def _seconds_left(self) -> float:
+        """Return how many seconds a thread waits for a reply before its request is sent again."""
+        shared = _shared_deadline.get()
+        return TRY_SECONDS if shared is None else min(TRY_SECONDS, shared - self.monotonic() / 1e6)
+
     def _deadline(self) -> float | None:
         timeout = self.settings.timeout
         if timeout is None:
@@ -341,11 +347,11 @@ class Connection:
     def shared_deadline(self) -> Iterator[None]:
         """Apply one timeout to all requests in the block together, instead of one to each."""
         timeout = self.settings.timeout
-        before = _shared_deadline.set(None if timeout is None else self.monotonic() / 1e6 + timeout)
-        try:
+        try:  # before the change: a KeyboardInterrupt may come right behind it
+            _shared_deadline.set(None if timeout is None else self.monotonic() / 1e6 + timeout)
             yield
         finally:
-            _shared_deadline.reset(before)
+            _shared_deadline.set(None)
 
     def _connected(self) -> BatchingClient:
         if self._client is None:

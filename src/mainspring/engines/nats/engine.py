@@ -57,7 +57,7 @@ CLUSTER_START_LEAD = 250_000
 class NatsEngine:
     """Stores jobs on NATS servers, for any number of processes on any number of machines."""
 
-    capabilities = frozenset({Capability.SHARED})
+    capabilities = frozenset({Capability.SHARED, Capability.ANY_THREAD})
 
     def __init__(
         self,
