@@ -1,4 +1,7 @@
-"""A worker is killed with a job in flight: how long until another one, which is idle, starts it again."""
+"""A worker is killed with a job in flight: how long until another one, which is idle, starts it again.
+
+The lease of the dead worker lasts much longer: the other worker finds out that its connection has ended.
+"""
 
 from pathlib import Path
 from time import time_ns
@@ -10,7 +13,7 @@ from benchmarks.nats.brokers import nats_server
 from benchmarks.nats.systems.every import OURS
 from mainspring.engines.nats.settings import DEFAULT_LEASE
 
-GRACE = 1.0
+LIMIT = 4.0
 SECONDS = 30.0
 HELD = 10**9  # the value of the job in flight, apart from all others
 LOOK_SECONDS = 0.2
@@ -59,20 +62,19 @@ def again_ns(worker: WorkerProcess) -> int:
     return next((start.at_ns for start in worker.wait_started(0, 0) if start.value == HELD), 0)
 
 
-def run(rounds: int = 3) -> Section:
+def run(rounds: int = 5) -> Section:
     found = []
     for _ in range(rounds):
         with fresh_store() as store, nats_server(store):
             found.append(seconds(store))
-    limit = DEFAULT_LEASE + GRACE
     return Section(
         title=f"NATS: take-over after `kill -9` of a worker, longest of {rounds} rounds",
         lines=[
             Line(
                 what="until the job in flight starts again",
                 ours=f"{max(found):.1f} s",
-                bound=f"≤ {limit:g} s (lease + {GRACE:g} s)",
-                is_met=max(found) <= limit,
+                bound=f"≤ {LIMIT:g} s (lease {DEFAULT_LEASE:g} s)",
+                is_met=max(found) <= LIMIT,
             ),
         ],
         text=f"Another worker was there and idle. All rounds: {', '.join(f'{took:.1f} s' for took in found)}. "

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from mainspring import JobInfo
+from mainspring.engines.nats.presence import ABSENCE_SECONDS
 from tests.nats.chaos_workers import KILLED, STOPPED, Fault
 from tests.processes.run_history import Run, by_job, find_lost
 
@@ -93,7 +94,7 @@ class RunAnalysis:
     @property
     def _shortest(self) -> float:
         """Seconds without an answer after which a worker is declared dead, at least."""
-        return self.lease * (1 - 2 / BEATS_PER_LEASE)
+        return min(ABSENCE_SECONDS, self.lease * (1 - 2 / BEATS_PER_LEASE))
 
     def _explain(self, before: Run, after: Run) -> str | None:
         """Return why a job started again after a run; None if there was no reason."""

@@ -22,6 +22,7 @@ from mainspring.engines.nats.write_batch import Write
 from mainspring.engines.sqlite import SqliteProjection
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import TYPE, Bench, seconds
+from tests.nats.proxy import Proxy
 from tests.nats.servers import Servers
 from tests.support import PATIENCE
 
@@ -38,11 +39,11 @@ class FaultBench(Bench):
         self._losses: list[Callable[[str], bool]] = []
         self.lost: list[str] = []
         """The first subject of each change whose reply was lost."""
-        self._store, self._store_each = self.jetstream._commit, self.jetstream._store_each
+        self._store, self._store_each = self.jetstream._commit, self.jetstream.store_each
         self._is_silent = False
         self._pass_on = self.jetstream.send
         vars(self.jetstream).update(
-            _commit=self._commit_and_lose, _store_each=self._store_each_and_lose, send=self._send
+            _commit=self._commit_and_lose, store_each=self._store_each_and_lose, send=self._send
         )
 
     # -- faults
@@ -56,8 +57,8 @@ class FaultBench(Bench):
         first = await self._store(writes)
         return None if first is not None and self._is_lost(writes) else first
 
-    async def _store_each_and_lose(self, writes: Sequence[Write]) -> list[int | None]:
-        revisions = await self._store_each(writes)
+    def _store_each_and_lose(self, writes: Sequence[Write]) -> list[int | None]:
+        revisions = self._store_each(writes)
         return [None] * len(writes) if None not in revisions and self._is_lost(writes) else revisions
 
     def _is_lost(self, writes: Sequence[Write]) -> bool:
@@ -136,7 +137,7 @@ MakeBench: TypeAlias = Callable[..., FaultBench]
 
 
 @contextmanager
-def fault_benches(server: Servers, prefix: str, directory: Path, **settings: Any) -> Iterator[MakeBench]:
+def fault_benches(server: Servers | Proxy, prefix: str, directory: Path, **settings: Any) -> Iterator[MakeBench]:
     """Yield a factory of benches on the same store, with projections in a directory; close their engines."""
     with ExitStack() as stack:
 

@@ -17,7 +17,7 @@ LEASE_SECONDS = 3.0
 
 
 class TestNatsEngine(EngineConformance):
-    lacks = frozenset(Capability) - {Capability.SHARED}
+    lacks = frozenset(Capability) - {Capability.SHARED, Capability.ANY_THREAD}
 
     @pytest.fixture
     def make_engine(self, nats_server: Servers, nats_prefix: str, tmp_path: Path) -> MakeEngine:

@@ -106,7 +106,8 @@ class JobManager:
         self._last_stop: StopReport | None = None
         self._is_closed = False
         self.on_turn: Callable[[WorkerHealth], None] = lambda _health: None
-        """Called about once a second with the health of the worker, on the control layer. It must not block."""
+        """Called with the health of the worker about once a second, in the control sequence. It must not block."""
+        self._wake_worker = self._io.off_callers(self._wake_host)
         engine.open(self._wake)
 
     def _open_engine(self) -> Engine:
@@ -359,6 +360,11 @@ class JobManager:
                 return deleted
 
     def _wake(self) -> None:
+        """Wake the worker of this process, if there is one. The engine calls this on any thread."""
+        if self._host is not None:
+            self._wake_worker()
+
+    def _wake_host(self) -> None:
         if self._host is not None:
             self._host.wake()
 

@@ -46,7 +46,9 @@ def test_a_worker_that_is_given_up_during_a_heartbeat_stays_given_up(
     give_up: Callable[[WorkerRegistry, int], None],
 ) -> None:
     jetstream = StubJetStream()
-    workers = WorkerRegistry(cast("JetStream", jetstream), SubjectNames("shop"), NatsSettings())
+    workers = WorkerRegistry(
+        cast("JetStream", jetstream), SubjectNames("shop"), NatsSettings(), declare_presence=lambda: None
+    )
     number = workers.enroll(WorkerInfo("tester", 1, ("ping",)))
     assert workers.renew(number) is True
     jetstream.during_commit = lambda: give_up(workers, number)

@@ -15,17 +15,18 @@ from mainspring.engines.nats.fetching import JobFetcher, LaneFetcher
 from mainspring.engines.nats.jetstream import JetStream
 from mainspring.engines.nats.leases import ActiveLeases, StopRequests
 from mainspring.engines.nats.migration import JobImporter, MigrationCheckpoints, SettingsImporter
+from mainspring.engines.nats.presence import OwnPresence, PresenceMonitor
 from mainspring.engines.nats.projector import Projector
 from mainspring.engines.nats.queueing import JobQueue, NatsLanes
 from mainspring.engines.nats.reading import BacklogReader, JobReader, WaitingJobFinder
 from mainspring.engines.nats.reminders import ReminderHandler
-from mainspring.engines.nats.repair import DeliveryRepair, NatsJobRescuer, OrphanRepair
+from mainspring.engines.nats.repair import DeliveryRepair, InFlightJobs, NatsJobRescuer, OrphanRepair
 from mainspring.engines.nats.scheduling import NatsSchedules
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.settings_cache import SettingsCache
 from mainspring.engines.nats.settling import NatsJobSettler
 from mainspring.engines.nats.streams import Streams
-from mainspring.engines.nats.subject_names import SubjectNames
+from mainspring.engines.nats.subject_names import CONNECTIONS, SubjectNames
 from mainspring.engines.nats.submitting import JobSubmitter
 from mainspring.engines.nats.transaction import TransactionManager
 from mainspring.engines.nats.workers import WorkerRegistry
@@ -54,7 +55,11 @@ class NatsComponents:
         self.settings_cache = settings_cache = SettingsCache(transactions)
         self.admission = admission = AdmissionControl(settings_cache)
         job_queue = JobQueue(admission, lanes)
-        self.workers = workers = WorkerRegistry(jetstream, names, settings)
+        own_presence = OwnPresence(jetstream, names)
+        jetstream.optional_subjects = (names.presence.lower(), CONNECTIONS.lower())
+        self.monitor = monitor = PresenceMonitor(jetstream, names, own_presence)
+        monitor.on_death = wake
+        self.workers = workers = WorkerRegistry(jetstream, names, settings, own_presence.declare)
         self.delivery_buffer = delivery_buffer = DeliveryBuffer(jetstream, names, wake, streams.forget_consumers)
         self.submitter = submitter = JobSubmitter(transactions, job_queue, event_log)
         self.commands = NatsCommands(job_queue=job_queue, submitter=submitter, event_log=event_log)
@@ -68,7 +73,13 @@ class NatsComponents:
             event_log=event_log,
         )
         self.rescuer = NatsJobRescuer(
-            transactions, workers, job_queue=job_queue, admission=admission, event_log=event_log
+            transactions,
+            workers,
+            job_queue=job_queue,
+            admission=admission,
+            event_log=event_log,
+            monitor=monitor,
+            in_flight=InFlightJobs(transactions, streams, lanes),
         )
         self.reminders = ReminderHandler(
             transactions,

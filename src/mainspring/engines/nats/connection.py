@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -21,7 +22,7 @@ from nats.aio.msg import Msg
 from mainspring.clock import Clock
 from mainspring.engines.nats.client import NO_TLS, BatchingClient, encode_message
 from mainspring.engines.nats.deliveries import PullRequests, status_of
-from mainspring.engines.nats.replies import ReplyInbox, parse_denied_subject
+from mainspring.engines.nats.replies import DeniedSubject, ReplyInbox, parse_denied_subject
 from mainspring.engines.nats.settings import NatsSettings, without_secrets
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.timestamps import to_instant
@@ -31,8 +32,8 @@ T = TypeVar("T")
 # Tasks on the loop get a copy of the caller's context.
 _shared_deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
-TRY_SECONDS = 2.0  # an unanswered request is sent again after this many seconds
-NO_LEADER = 503
+TRY_SECONDS = 2.0  # an unanswered request is sent again after this time
+NO_RESPONDERS = NO_LEADER = 503  # no connection listens; for the API of a stream: it has no leader
 PENDING_BYTES = 64 * 1024 * 1024
 CREDENTIALS_REMEDY = "check user and password, token, nkey or credentials, and that the server knows them"
 TLS_REMEDY = (
@@ -42,6 +43,14 @@ NO_REPLY = "it does not reply"
 QUIET_SECONDS = 2.0  # a first connection that takes longer than this is logged
 
 logger = logging.getLogger("mainspring.nats")
+
+
+class ConnectionId(NamedTuple):
+    """The identity of a connection: no other connection to any server has it."""
+
+    server: str
+    """The id of the server, which changes when the server restarts."""
+    number: int
 
 
 class Connection:
@@ -66,7 +75,9 @@ class Connection:
         self._last_error: str | None = None  # the last error that the client reported
         self._refusal: str | None = None  # the reason that a server gave for closing the connection
         self.denied: str | None = None
-        """The last permission error that the server reported; None if there was none."""
+        """The last permission error of the server."""
+        self.optional_subjects: tuple[str, ...] = ()
+        """Prefixes of subjects, in lower case, that this process can do without: a denial is no error."""
 
     # -- opening and closing
 
@@ -152,6 +163,7 @@ class Connection:
 
     async def _disconnect(self) -> None:
         client, self._client = self._client, None
+        self._inbox.fail_all()
         if client is not None:
             try:
                 await asyncio.wait_for(client.flush(), 1)
@@ -172,15 +184,16 @@ class Connection:
             self._refusal = self._refusal or text
         level = logging.DEBUG
         if "ermissions" in text:
-            self.denied = text
-            level = logging.DEBUG if self._fail_denied_requests(text) else logging.ERROR
+            denied = parse_denied_subject(text)
+            is_optional = denied is not None and denied.subject.startswith(self.optional_subjects)
+            if not is_optional:
+                self.denied = text
+            is_reported = denied is not None and self._fail_denied_requests(denied)
+            level = logging.DEBUG if is_reported or is_optional else logging.ERROR
         logger.log(level, "%s: %s", self.address, text)
 
-    def _fail_denied_requests(self, text: str) -> bool:
-        """Fail the requests to a denied subject; return False if none waits: the error must be logged."""
-        denied = parse_denied_subject(text)
-        if denied is None:
-            return False
+    def _fail_denied_requests(self, denied: DeniedSubject) -> bool:
+        """Fail the requests to a denied subject; return False if none waits, so that the error must be logged."""
         is_reported = self._inbox.fail_denied(denied)
         return self.pulls.fail_denied(denied.subject, self.permission_error) or is_reported
 
@@ -200,6 +213,26 @@ class Connection:
     def is_connected(self) -> bool:
         """Whether the connection to a server is up right now."""
         return self._client is not None and self._client.is_connected
+
+    @property
+    def connection_id(self) -> ConnectionId | None:
+        """The identity of the connection; None while there is none."""
+        client = self._client
+        if client is None or not client.is_connected:
+            return None
+        server = client.server
+        return ConnectionId(str(server.get("server_id", "")), int(server.get("client_id", 0)))
+
+    @property
+    def unconfirmed_seconds(self) -> float:
+        """For how long the connection may have been closed already: the age of the last request with a reply."""
+        loop = self._loop
+        return math.inf if loop is None else loop.time() - self._inbox.confirmed
+
+    @property
+    def client(self) -> BatchingClient | None:
+        """The client, for use on the loop; None if it is closed."""
+        return self._client
 
     @property
     def version(self) -> str:
@@ -305,6 +338,11 @@ class Connection:
         """Return how many seconds to wait for a reply before sending the request again."""
         return TRY_SECONDS if deadline is None else min(TRY_SECONDS, deadline - loop_time())
 
+    def _seconds_left(self) -> float:
+        """Return how many seconds a thread waits for a reply before its request is sent again."""
+        shared = _shared_deadline.get()
+        return TRY_SECONDS if shared is None else min(TRY_SECONDS, shared - self.monotonic() / 1e6)
+
     def _deadline(self) -> float | None:
         timeout = self.settings.timeout
         if timeout is None:
@@ -316,11 +354,11 @@ class Connection:
     def shared_deadline(self) -> Iterator[None]:
         """Apply one timeout to all requests in the block together, instead of one to each request."""
         timeout = self.settings.timeout
-        before = _shared_deadline.set(None if timeout is None else self.monotonic() / 1e6 + timeout)
-        try:
+        try:  # before the change: a KeyboardInterrupt may come right behind it
+            _shared_deadline.set(None if timeout is None else self.monotonic() / 1e6 + timeout)
             yield
         finally:
-            _shared_deadline.reset(before)
+            _shared_deadline.set(None)
 
     def _connected(self) -> BatchingClient:
         if self._client is None:
@@ -345,6 +383,19 @@ class Connection:
             else:
                 await asyncio.sleep(0.05)
         raise self.unavailable(f"the request {subject} had no reply within {self.settings.timeout:g} s")
+
+    async def is_absent(self, subject: str, seconds: float) -> bool:
+        """Send a message; return whether the server reports in time that no connection listens to its subject."""
+        client = self._client
+        if client is None or not client.is_connected:
+            return False
+        try:
+            inbox, future = self._inbox.register(subject)
+            await client.write([encode_message(subject, b"", inbox)])
+            reply = await self._inbox.wait(inbox, future, seconds)
+        except (EngineUnavailable, nats.errors.Error):  # denied, or the connection is lost
+            return False
+        return reply is not None and status_of(reply) == NO_RESPONDERS
 
     # -- messages without a reply
 

@@ -215,14 +215,15 @@ class PullRequests:
             del self._unfinished[done]
             if done.done() and not done.exception() and not done.result() and most is not None:
                 loop = asyncio.get_running_loop()
-                loop.call_later(LATE_SECONDS, lambda: asyncio.ensure_future(_unsubscribe(subscription)))
+                loop.call_later(LATE_SECONDS, lambda: asyncio.ensure_future(unsubscribe(subscription)))
             else:
-                await _unsubscribe(subscription)
+                await unsubscribe(subscription)
         # Fetched messages are delivered to this process, even if the reply is incomplete.
         return found if is_complete or most is not None else None
 
 
-async def _unsubscribe(subscription: Subscription) -> None:
+async def unsubscribe(subscription: Subscription) -> None:
+    """End a subscription, also without a connection."""
     try:
         await subscription.unsubscribe()
     except nats.errors.Error:  # the connection is lost, and the subscription with it

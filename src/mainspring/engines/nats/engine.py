@@ -57,7 +57,7 @@ CLUSTER_START_LEAD = 250_000
 class NatsEngine:
     """Stores jobs on NATS servers, for any number of processes on any number of machines."""
 
-    capabilities = frozenset({Capability.SHARED})
+    capabilities = frozenset({Capability.SHARED, Capability.ANY_THREAD})
 
     def __init__(
         self,
@@ -124,6 +124,7 @@ class NatsEngine:
 
     def close(self) -> None:
         self._heartbeat.stop()
+        self.components.monitor.stop()
         self.components.delivery_buffer.return_all()
         self._workers.drop_all()
         self.projector.close()
@@ -137,7 +138,10 @@ class NatsEngine:
         self._wake()
 
     def _on_connection(self, is_connected: bool) -> None:  # noqa: FBT001 - a callback
-        if is_connected:
+        if not is_connected:
+            self.components.monitor.reset()
+        else:
+            self._heartbeat.call_now()  # the last heartbeat declares the connection that was lost
             self.components.streams.forget_consumers()
             self.components.streams.must_measure = True
             self.components.lanes.must_read = True
@@ -188,8 +192,9 @@ class NatsEngine:
                 *((reply, IN_PROGRESS) for reply in self.components.reminders.kept_replies()),
             ]
         )
-        for worker in self._workers.numbers:
-            self._workers.renew(worker)
+        are_alive = [self._workers.renew(worker) for worker in self._workers.numbers]
+        if not all(are_alive):
+            self._wake()  # the next fetch tells the worker that it was declared dead
 
     # -- submitters
 
@@ -279,15 +284,21 @@ class NatsEngine:
             self.components.leases.drop(active.job.id)
         self._jetstream.send([(active.reply, nak(0)) for active in left])
         if not self._workers.numbers:
+            self.components.monitor.stop()
             self.components.delivery_buffer.return_all()
             self._jetstream.send([(reply, nak(0)) for reply in self.components.reminders.drop_kept()])
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
+        self.components.rescuer.take_over()
+        connection = self._jetstream.connection_id
         self.components.streams.measure_time_if_old()
         next_firing = self.components.schedules.next_firing()  # this step may fail, so it comes before the claims
         taken = self.components.fetcher.fetch(worker, demands, lead, start_lead)
         if not self._workers.has_lease(worker):
             return self._hand_back_all(worker, taken)
+        if taken.leases and not self._workers.may_start(worker, connection):
+            self._hand_back(worker, taken.leases)
+            taken = replace(taken, leases=[], is_more=True, is_alive=self._workers.is_enrolled(worker))
         return replace(taken, next_firing=next_firing)
 
     def _hand_back_all(self, worker: int, taken: Taken) -> Taken:
@@ -300,8 +311,9 @@ class NatsEngine:
         return Taken([], None, is_more=False, stops=[], is_alive=False)
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
+        connection = self._jetstream.connection_id
         results = self.components.start_writer.start(worker, leases) if leases else []
-        if not self._workers.has_lease(worker):
+        if any(results) and not self._workers.may_start(worker, connection):
             started = [lease for lease, is_started in zip(leases, results, strict=True) if is_started]
             self._hand_back(worker, [replace(lease, is_started=True) for lease in started])
             return [False] * len(leases)

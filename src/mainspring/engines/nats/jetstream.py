@@ -10,6 +10,7 @@ import asyncio
 import json
 from base64 import b64decode
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from mainspring.clock import Clock
 from mainspring.engines.nats.client import BatchingClient, encode_message
 from mainspring.engines.nats.connection import NO_LEADER, TRY_SECONDS, Connection, loop_time
 from mainspring.engines.nats.deliveries import Delivery, FetchRequest, status_of
+from mainspring.engines.nats.replies import PubAcks
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.write_batch import MAX_BATCH, NO_MESSAGE, StoredMessage, Write, WriteBatch
 from mainspring.errors import LimitExceeded
@@ -237,20 +239,26 @@ class JetStream(Connection):
     def store_each(self, writes: Sequence[Write]) -> list[int | None]:
         """Store messages one by one; return the revision of each, or None if it may not have been stored."""
         self._require_size(writes)
-        return self.run_on_loop(self._store_each(writes))
+        loop = self._loop
+        if loop is None:
+            raise self.unavailable("it is closed", remedy="open the engine first")
+        with self._inbox.collect_acks(len(writes), loop.time()) as (inbox, acks):
+            data = b"".join(
+                [
+                    encode_message(write.subject, write.data, f"{inbox}.{index}", _headers_of(write))
+                    for index, write in enumerate(writes)
+                ]
+            )
+            self.call_soon(partial(self._write_now, data, acks))
+            acks.wait(self._seconds_left())
+        return acks.revisions
 
-    async def _store_each(self, writes: Sequence[Write]) -> list[int | None]:
-        client = self._connected()
-        if not client.is_connected:
-            return [None] * len(writes)
-        inbox, acks = self._inbox.register_many(len(writes))
-        await client.write(
-            [
-                encode_message(write.subject, write.data, f"{inbox}.{index}", _headers_of(write))
-                for index, write in enumerate(writes)
-            ]
-        )
-        return await self._inbox.wait_for_acks(inbox, acks, self._try_seconds(self._deadline()))
+    def _write_now(self, data: bytes, acks: PubAcks) -> None:
+        client = self._client
+        if client is None or not client.is_connected:
+            acks.end()
+        else:
+            client.write_now(data)
 
     async def _publish(self, client: BatchingClient, writes: Sequence[Write], inbox: str) -> None:
         last = len(writes)

@@ -149,7 +149,7 @@ class MigrationCheckpoints:
 
     def find_workers(self) -> list[str]:
         """Return the names of the live workers of this store."""
-        return [sign.name for sign in self._workers.read_all().values() if not sign.has_left]
+        return [record.name for record, _ in self._workers.read_all().values() if not record.has_left]
 
     def find_open(self, source: str | None = None) -> list[MigrationCheckpoint]:
         """Return the checkpoints of migrations that are not complete, from all sources or from one."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from mainspring.engines.nats.settings import Role, inbox_of
-from mainspring.engines.nats.subject_names import SubjectNames
+from mainspring.engines.nats.subject_names import CONNECTIONS, SubjectNames
 
 API = "$JS.API"
 
@@ -44,9 +44,10 @@ def permissions_of(prefix: str, role: Role) -> Permissions:
             for verb in ("CREATE", "UPDATE")
             for stream in (names.stream, names.events_stream)
         ]
-    return Permissions(
-        publish=tuple(publish), subscribe=(f"{inbox_of(prefix, role)}.>", f"{names.notifications}*")
-    )
+    subscribe = [f"{inbox_of(prefix, role)}.>", f"{names.notifications}*"]
+    if role == "worker":
+        subscribe.append(f"{names.presence}*")
+    return Permissions(publish=tuple(publish), subscribe=tuple(subscribe))
 
 
 def _to_write(names: SubjectNames, role: Role) -> list[str]:
@@ -73,5 +74,8 @@ def _to_work(names: SubjectNames) -> list[str]:
         *(f"{API}.CONSUMER.CREATE.{stream}.*.{delivered}>" for delivered in (names.ready, names.reminders)),
         f"{API}.CONSUMER.MSG.NEXT.{stream}.*",
         f"$JS.ACK.{stream}.>",
-        f"$JS.ACK.*.*.{stream}.>",  # the form that newer servers use, with domain and account
+        f"$JS.ACK.*.*.{stream}.>",  # the form of newer servers, with domain and account
+        # To find out that another worker has died: its subject, and the question to its server.
+        f"{names.presence}*",
+        CONNECTIONS,
     ]

@@ -20,12 +20,13 @@ from mainspring.engines.nats.admission import AdmissionControl
 from mainspring.engines.nats.event_log import NatsEventLog
 from mainspring.engines.nats.job_records import StoredJob
 from mainspring.engines.nats.limiters import is_ready
+from mainspring.engines.nats.presence import PresenceMonitor
 from mainspring.engines.nats.projector import Projector
 from mainspring.engines.nats.queueing import JobQueue, NatsLane, NatsLanes
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.subject_names import from_token
 from mainspring.engines.nats.transaction import Transaction, TransactionManager
-from mainspring.engines.nats.workers import HeartbeatRecord, WorkerRegistry
+from mainspring.engines.nats.workers import WorkerRegistry
 from mainspring.jobs import transitions
 from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.events import EventKind
@@ -34,7 +35,45 @@ from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 
+SCAN_PAGE = 200
+
+logger = logging.getLogger("mainspring.nats")
+
 EVENTS = {JobStatus.PENDING: EventKind.RESCUED, JobStatus.CANCELED: EventKind.CANCELED}
+
+
+class InFlightJobs:
+    """Finds the jobs of a worker: each has a message that was delivered and is not acknowledged."""
+
+    def __init__(self, transactions: TransactionManager, streams: Streams, lanes: NatsLanes) -> None:
+        self._transactions = transactions
+        self._streams = streams
+        self._lanes = lanes
+
+    def of(self, worker: int) -> tuple[str, ...]:
+        """Return the ids of the jobs that a worker runs or holds."""
+        self._lanes.read_new(self._transactions.begin())
+        infos = self._streams.consumer_infos(self._lanes.all.values())
+        found: list[str] = []
+        for subject, info in infos.items():
+            if info["num_ack_pending"]:
+                floor, last = info["ack_floor"]["stream_seq"], info["delivered"]["stream_seq"]
+                found += self._of_lane(worker, subject, floor, last)
+        return tuple(found)
+
+    def _of_lane(self, worker: int, subject: str, floor: int, last: int) -> list[str]:
+        found: list[str] = []
+        while floor < last:
+            page = self._transactions.jetstream.scan(subject, after=floor, most=SCAN_PAGE)
+            ids = [from_token(name.rpartition(".")[2]) for name, entry in page if entry.revision <= last]
+            transaction = self._transactions.begin()
+            transaction.prefetch_jobs(ids)
+            jobs = map(transaction.job, ids)
+            found += [job.id for job in jobs if job is not None and job.owner == worker and not job.is_over]
+            if len(page) < SCAN_PAGE:
+                break
+            floor = page[-1][1].revision
+        return found
 
 
 class NatsJobRescuer:
@@ -48,6 +87,8 @@ class NatsJobRescuer:
         job_queue: JobQueue,
         admission: AdmissionControl,
         event_log: NatsEventLog,
+        monitor: PresenceMonitor,
+        in_flight: InFlightJobs,
         max_crashes: int = MAX_CRASHES,
     ) -> None:
         self._transactions = transactions
@@ -55,6 +96,8 @@ class NatsJobRescuer:
         self._job_queue = job_queue
         self._admission = admission
         self._event_log = event_log
+        self._monitor = monitor
+        self._in_flight = in_flight
         self._max_crashes = max_crashes
         self._rescued: list[str] = []
         self._quarantined: list[str] = []
@@ -84,27 +127,36 @@ class NatsJobRescuer:
 
     def sweep(self) -> tuple[list[str], list[str]]:
         """Rescue jobs that workers left behind; return those rescued, and quarantined, since the last sweep."""
-        for number, record in self._workers.read_all().items():
+        self.take_over()
+        entries = self._workers.read_all()
+        for number, (record, _) in entries.items():
             if record.has_left:
-                self._rescue_all(number, record)
+                self._rescue_all(number, record.left_behind)
+        self._monitor.watch(self._workers.signs(entries), min(self._workers.numbers, default=0))
         rescued, self._rescued = self._rescued, []
         quarantined, self._quarantined = self._quarantined, []
         return rescued, quarantined
 
-    def _rescue_all(self, number: int, record: HeartbeatRecord) -> None:
+    def take_over(self) -> None:
+        """Rescue the jobs of workers that the monitor has found dead since the last call."""
+        for number, revision in self._monitor.take_dead().items():
+            left_behind = self._in_flight.of(number)
+            if self._workers.declare_dead(number, revision, left_behind):
+                logger.warning("worker %d has died; %d of its jobs are rescued", number, len(left_behind))
+                self._rescue_all(number, left_behind)
+
+    def _rescue_all(self, number: int, left_behind: Sequence[str]) -> None:
         def rescue_left(transaction: Transaction, job_id: str) -> None:
             job = transaction.job(job_id)
             if job is not None and job.owner == number and not job.is_over:
                 self.rescue(transaction, job)
 
-        self._transactions.run_many(record.left_behind, rescue_left, batch_size=20)
+        self._transactions.run_many(left_behind, rescue_left, batch_size=20)
         self._workers.delete(number)
 
 
 STUCK = 5 * MICROSECONDS  # a due job that waits longer may have been skipped
 LANE_PAGE = 50
-
-logger = logging.getLogger("mainspring.nats")
 
 
 class DeliveryRepair:

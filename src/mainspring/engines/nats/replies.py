@@ -1,5 +1,8 @@
 """The reply inbox: passes each reply of the server to the request that waits for it.
 
+Most requests are coroutines on the event loop. The acknowledgements of messages that are stored one by one wake
+the thread of their caller itself, without a coroutine in between: this is the way of a submit.
+
 No request waits for a reply that cannot come: the wait ends at once when the connection is lost, or when the
 server denies permission for the subject.
 """
@@ -8,12 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from threading import Lock
 
 import msgspec
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from mainspring.engines.nats.client import BatchingClient
 from mainspring.errors import EngineUnavailable
 
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
@@ -43,15 +49,17 @@ _decoder = msgspec.json.Decoder(_PubAck)
 
 
 class PubAcks:
-    """Collects the acknowledgements of published messages. Only the event loop uses it."""
+    """Collects the acknowledgements of a number of published messages, for a thread that waits for them."""
 
-    __slots__ = ("_left", "done", "revisions")
+    __slots__ = ("_done", "_left", "revisions", "sent")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, sent: float) -> None:
+        self.sent = sent
         self.revisions: list[int | None] = [None] * number
         """The revision of each message; None if the server refused the message or did not reply."""
         self._left = number
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._done = Lock()  # released at the end of the wait
+        self._done.acquire()
 
     def add(self, index: int, message: Msg) -> None:
         """Record the server's acknowledgement of one message."""
@@ -63,14 +71,19 @@ class PubAcks:
             self.end()
 
     def end(self) -> None:
-        """End the wait for acknowledgements."""
-        if not self.done.done():
-            self.done.set_result(None)
+        """End the wait. On the loop."""
+        if self._done.locked():
+            self._done.release()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the end, on the thread of the caller."""
+        self._done.acquire(timeout=max(0.001, seconds))
 
 
 class _PendingRequest(msgspec.Struct, frozen=True, gc=False):
     subjects: tuple[str, ...]
     future: asyncio.Future[Msg]
+    sent: float
 
     def fail_if_sent_to(self, subject: str, make_error: Callable[[str], EngineUnavailable]) -> bool:
         """Fail the request if it was sent to this subject (in lower case); return whether it was."""
@@ -86,45 +99,49 @@ class _PendingRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReplyInbox:
-    """Receives replies and passes them to the waiting requests. Only the event loop uses it."""
+    """Receives replies and passes them to the requests. On the event loop, except where it says otherwise."""
 
     def __init__(self, make_error: Callable[[str], EngineUnavailable]) -> None:
         self._make_error = make_error  # called with the denied subject
         self._requests: dict[str, _PendingRequest] = {}
         self._acks: dict[str, PubAcks] = {}
-        self._count = 0
+        self._numbers = count(1)
         self._is_denied = False
         self.subject = ""
+        self.confirmed = 0.0
+        """When the last request with a reply was sent, by the clock of the loop: the connection was open then."""
 
-    async def open(self, client: Client) -> None:
+    async def open(self, client: BatchingClient) -> None:
         """Subscribe to the subjects that receive replies."""
         self.subject = client.new_inbox()
         self._is_denied = False
-        await client.subscribe(f"{self.subject}.*", cb=self._receive)
-        await client.subscribe(f"{self.subject}.*.*", cb=self._receive_ack)
+        await client.subscribe_directly(f"{self.subject}.*", self._receive)
+        await client.subscribe_directly(f"{self.subject}.*.*", self._receive_ack)
 
-    async def _receive(self, message: Msg) -> None:
+    def _receive(self, message: Msg) -> None:
         request = self._requests.pop(message.subject, None)
         if request is not None and not request.future.done():
+            self.confirmed = max(self.confirmed, request.sent)
             request.future.set_result(message)
 
-    async def _receive_ack(self, message: Msg) -> None:
+    def _receive_ack(self, message: Msg) -> None:
         inbox, _, index = message.subject.rpartition(".")
         acks = self._acks.get(inbox)
         if acks is not None:
+            self.confirmed = max(self.confirmed, acks.sent)
             acks.add(int(index), message)
 
     def _next_subject(self) -> str:
         if self._is_denied:
             raise self._make_error(self.subject)
-        self._count += 1
-        return f"{self.subject}.{self._count}"
+        return f"{self.subject}.{next(self._numbers)}"
 
     def register(self, *subjects: str) -> tuple[str, asyncio.Future[Msg]]:
         """Register a request to these subjects; return its reply subject and a future for the reply."""
         inbox = self._next_subject()
-        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        self._requests[inbox] = _PendingRequest(subjects, future)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Msg] = loop.create_future()
+        self._requests[inbox] = _PendingRequest(subjects, future, loop.time())
         return inbox, future
 
     async def wait(self, inbox: str, future: asyncio.Future[Msg], seconds: float) -> Msg | None:
@@ -136,21 +153,21 @@ class ReplyInbox:
         finally:
             self._requests.pop(inbox, None)
 
-    def register_many(self, number: int) -> tuple[str, PubAcks]:
-        """Register several messages; return their reply subject, to which each message appends its index."""
+    @contextmanager
+    def collect_acks(self, number: int, sent: float) -> Iterator[tuple[str, PubAcks]]:
+        """Yield the reply subject of a number of messages, to which each appends its index. On any thread."""
         inbox = self._next_subject()
-        acks = self._acks[inbox] = PubAcks(number)
-        return inbox, acks
-
-    async def wait_for_acks(self, inbox: str, acks: PubAcks, seconds: float) -> list[int | None]:
-        """Return the revision of each message; None for a message without an acknowledgement in time."""
-        await asyncio.wait([acks.done], timeout=max(0.001, seconds))
-        del self._acks[inbox]
-        return acks.revisions
+        acks = PubAcks(number, sent)
+        try:
+            self._acks[inbox] = acks
+            yield inbox, acks
+        finally:
+            self._acks.pop(inbox, None)
 
     def fail_all(self) -> None:
         """End all waits, because the connection is lost. The next connection may have other permissions."""
         self._is_denied = False
+        self.confirmed = 0.0
         for request in list(self._requests.values()):
             request.fail(TimeoutError())
         self._end_ack_waits()

@@ -242,14 +242,18 @@ class Streams:
         return self._find(f"CONSUMER.INFO.{self._names.stream}.{digest(subject)}")
 
     def known_consumer_infos(self, subjects: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return the server's descriptions of the consumers of these subjects that this process uses."""
-        ours = [subject for subject in subjects if digest(subject) in self._consumers]
-        verbs = [f"CONSUMER.INFO.{self._names.stream}.{digest(subject)}" for subject in ours]
+        """Return the server's descriptions of those consumers of subjects that this process uses."""
+        return self.consumer_infos(subject for subject in subjects if digest(subject) in self._consumers)
+
+    def consumer_infos(self, subjects: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return the server's descriptions of the consumers of subjects, without those that do not exist."""
+        wanted = list(subjects)
+        verbs = [f"CONSUMER.INFO.{self._names.stream}.{digest(subject)}" for subject in wanted]
         try:
             infos = self._jetstream.find_each(verbs)
         except ServerError as error:
             raise self._refused("CONSUMER.INFO", error) from error
-        return {subject: info for subject, info in zip(ours, infos, strict=True) if info is not None}
+        return {subject: info for subject, info in zip(wanted, infos, strict=True) if info is not None}
 
     def is_idle(self, subject: str) -> bool:
         """Return whether the consumer of a subject has nothing to deliver, and nothing unacknowledged."""

@@ -26,6 +26,8 @@ from hashlib import blake2b
 
 from mainspring.errors import EngineUnavailable
 
+CONNECTIONS = "$SYS.REQ.ACCOUNT.PING.CONNZ"
+"""All servers answer here which connections of this account they have."""
 DEFAULT_PREFIX = "mainspring"
 LONG_TOKEN = 300
 """Longer tokens are encoded as base64, so that no subject exceeds the limit of the server."""
@@ -86,7 +88,9 @@ class SubjectNames:
         self.listeners = f"{prefix}.listeners"
         self.events = f"{prefix}.event"
         self.notifications = f"{prefix}.note."
-        """The prefix of notifications. They go to the connected processes and are not stored."""
+        """Not stored: notifications to the processes that are connected."""
+        self.presence = f"{prefix}.presence."
+        """Not stored: each process with workers listens on a subject of its own, see `presence.py`."""
 
     @property
     def stored_subjects(self) -> list[str]:

@@ -2,8 +2,8 @@
 
 The number of a worker is a revision of the stream, so it is never used again. A worker whose record has expired
 counts as dead: other workers may have claimed its jobs. A worker that leaves jobs behind stores their ids, and
-other workers rescue the jobs at once. A thread renews the record several times in each lease, and tells the server
-which messages are still in progress.
+other workers rescue the jobs at once. They store the same for a worker whose process has died (`presence.py`). A
+thread renews the record several times in each lease, and tells the server which messages are still in progress.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import logging
 from collections.abc import Callable
 from math import ceil
 from threading import Event, Lock, Thread
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mainspring.engines.nats.connection import ConnectionId
 from mainspring.engines.nats.jetstream import JetStream
 from mainspring.engines.nats.job_records import decode, encode
+from mainspring.engines.nats.presence import Presence, Sign
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.subject_names import SubjectNames
 from mainspring.engines.nats.write_batch import WriteBatch
@@ -26,6 +29,9 @@ from mainspring.jobs.records import WorkerInfo, WorkerRecord
 from mainspring.jobs.timestamps import MICROSECONDS
 
 BEATS_PER_LEASE = 4
+CONFIRMED_SECONDS = 1.0
+"""How long a worker may rely on a reply of the server: less than `presence.ABSENCE_SECONDS`, with a margin."""
+MAX_CONFIRMATIONS = 3  # heartbeats in a row that are confirmed too late, because the machine is overloaded
 
 logger = logging.getLogger("mainspring.nats")
 
@@ -36,18 +42,24 @@ class HeartbeatThread:
     def __init__(self, lease: float, beat: Callable[[], None]) -> None:
         self._seconds = lease / BEATS_PER_LEASE
         self._beat = beat
-        self._stopped = Event()
+        self._stopped = False
+        self._woken = Event()
         self._thread: Thread | None = None
 
     def start(self) -> None:
         """Start the thread, if it does not run already."""
         if self._thread is None:
-            self._stopped.clear()
+            self._stopped = False
+            self._woken.clear()
             self._thread = Thread(target=self._run, name="mainspring-heartbeat", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._seconds):
+        while True:
+            self._woken.wait(self._seconds)
+            self._woken.clear()
+            if self._stopped:
+                return
             try:
                 self._beat()
             except EngineUnavailable as error:
@@ -55,9 +67,14 @@ class HeartbeatThread:
             except Exception:  # the next heartbeats must be sent
                 logger.exception("a heartbeat failed")
 
+    def call_now(self) -> None:
+        """Call the function at once, if the thread runs. From any thread."""
+        self._woken.set()
+
     def stop(self) -> None:
         """Stop; a last call may still be in progress."""
-        self._stopped.set()
+        self._stopped = True
+        self._woken.set()
 
     def join(self) -> None:
         """Wait for the last call, which ends when the connection is closed at the latest."""
@@ -75,16 +92,32 @@ class HeartbeatRecord(Struct, frozen=True, array_like=True):
     beat: int
     """When it was sent."""
     left_behind: tuple[str, ...] = ()
-    """Jobs of a worker that has left without settling them."""
+    """Jobs of a worker that has left without settling them, or has died."""
     has_left: bool = False
+    presence: Presence | None = None
+    """Where other workers find out whether its process is connected. Version 0.1 does not declare it."""
+
+
+class HeartbeatEntry(NamedTuple):
+    """A heartbeat with its revision."""
+
+    record: HeartbeatRecord
+    revision: int
 
 
 class WorkerRegistry:
     """The workers of this process, and the heartbeats of all workers."""
 
-    def __init__(self, jetstream: JetStream, names: SubjectNames, settings: NatsSettings) -> None:
+    def __init__(
+        self,
+        jetstream: JetStream,
+        names: SubjectNames,
+        settings: NatsSettings,
+        declare_presence: Callable[[], Presence | None],
+    ) -> None:
         self._jetstream = jetstream
         self._names = names
+        self._declare_presence = declare_presence
         self._lock = Lock()  # held while a heartbeat is sent: one at a time
         self._lease = round(settings.lease * MICROSECONDS)
         self._ttl = {"Nats-TTL": f"{ceil(settings.lease)}s"}
@@ -115,9 +148,10 @@ class WorkerRegistry:
         return number
 
     def _send_heartbeat(self, number: int, info: WorkerInfo, expected: int) -> int | None:
+        presence = self._declare_presence()
         sent = (self._jetstream.monotonic(), self._jetstream.local_time())
         batch = WriteBatch()
-        record = HeartbeatRecord(info.name, info.process, info.types, self._jetstream.now())
+        record = HeartbeatRecord(info.name, info.process, info.types, self._jetstream.now(), presence=presence)
         batch.put(self._names.worker(number), encode(record), expected, self._ttl)
         revision = self._jetstream.commit(batch)
         if revision is not None:
@@ -125,15 +159,15 @@ class WorkerRegistry:
         return revision
 
     def renew(self, worker: int) -> bool:
-        """Store a heartbeat; False if the last one has expired."""
+        """Store a heartbeat; False if the last one has expired, or other workers have declared this one dead."""
         with self._lock:
             if worker not in self._ours:
                 return False
             info, revision = self._ours[worker]
             renewed = self._send_heartbeat(worker, info, revision)
-            while renewed is None:  # the last one may have been stored, so any record there is this worker's
+            while renewed is None:  # the last one may have been stored, and its reply was lost
                 entry = self._jetstream.read_one(self._names.worker(worker))
-                if not entry.data:
+                if not entry.data or decode(entry.data, HeartbeatRecord).has_left:
                     self.drop(worker)
                     return False
                 renewed = self._send_heartbeat(worker, info, entry.revision)
@@ -173,6 +207,40 @@ class WorkerRegistry:
         # The monotonic clock stops while the machine sleeps, and the wall clock may be set: use the longer time.
         return max(self._jetstream.monotonic() - monotonic, self._jetstream.local_time() - wall) < self._lease
 
+    def may_start(self, worker: int, connection: ConnectionId | None) -> bool:
+        """Return whether a worker may start the jobs that it has claimed, in a call that began on a connection.
+
+        Two seconds after the connection of a worker was closed, others may claim its jobs. A recent reply over the
+        same connection proves that it was not closed. Else a heartbeat must prove that the worker counts as alive.
+        """
+        if not self.has_lease(worker):
+            return False
+        if connection == self._jetstream.connection_id and self._is_confirmed():
+            return connection is not None
+        for _ in range(MAX_CONFIRMATIONS):
+            try:
+                if not self._jetstream.is_connected or not self.renew(worker):
+                    return False
+            except EngineUnavailable:
+                return False
+            if self._is_confirmed():
+                return True
+        return False
+
+    def _is_confirmed(self) -> bool:
+        return self._jetstream.unconfirmed_seconds < CONFIRMED_SECONDS
+
+    def declare_dead(self, worker: int, revision: int, left_behind: tuple[str, ...]) -> bool:
+        """Store that a worker has died, with the ids of its jobs; False if it sent another heartbeat, or left."""
+        subject = self._names.worker(worker)
+        entry = self._jetstream.read_one(subject)
+        if entry.revision != revision or not entry.data:
+            return False
+        record = decode(entry.data, HeartbeatRecord)
+        batch = WriteBatch()
+        batch.put(subject, encode(replace(record, beat=0, left_behind=left_behind, has_left=True)), revision)
+        return self._jetstream.commit(batch) is not None
+
     def drop(self, worker: int) -> None:
         """Stop the heartbeats of a worker that was disconnected for longer than its lease."""
         with self._changing:
@@ -187,12 +255,14 @@ class WorkerRegistry:
         """Delete the record of a worker whose jobs were rescued."""
         self._jetstream.purge(self._names.worker(worker))
 
-    def read_all(self) -> dict[int, HeartbeatRecord]:
+    def read_all(self) -> dict[int, HeartbeatEntry]:
         """Return the heartbeats of all workers, by number."""
         found = self._jetstream.scan(f"{self._names.workers}*")
-        records = ((subject.rpartition(".")[2], entry.data) for subject, entry in found)
+        entries = ((subject.rpartition(".")[2], entry) for subject, entry in found)
         return {
-            int(number): decode(data, HeartbeatRecord) for number, data in records if number.isdigit() and data
+            int(number): HeartbeatEntry(decode(entry.data, HeartbeatRecord), entry.revision)
+            for number, entry in entries
+            if number.isdigit() and entry.data
         }
 
     def states(self) -> list[WorkerRecord]:
@@ -201,7 +271,15 @@ class WorkerRegistry:
             WorkerRecord(
                 number, WorkerInfo(record.name, record.process, record.types), record.beat, is_gone=record.has_left
             )
-            for number, record in sorted(self.read_all().items())
+            for number, (record, _) in sorted(self.read_all().items())
+        ]
+
+    def signs(self, entries: dict[int, HeartbeatEntry]) -> list[Sign]:
+        """Return the heartbeats that declare where the presence of a worker can be probed."""
+        return [
+            Sign(number, revision, record.presence)
+            for number, (record, revision) in entries.items()
+            if record.presence is not None and not record.has_left
         ]
 
     def lease_left(self, worker: int, now: int) -> int:

@@ -1,0 +1,111 @@
+"""Submits on the thread of their caller: they go straight to the server, and an interrupted one leaves nothing."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from threading import get_ident, main_thread
+from typing import Any
+
+import pytest
+
+from mainspring import EngineUnavailable, JobHandle, JobStatus, Mainspring, NatsSettings
+from mainspring.engines.nats import connection
+from mainspring.engines.nats.engine import NatsEngine
+from tests.nats.chaos_workers import projection_in
+from tests.nats.proxy import Proxy
+from tests.nats.servers import Servers
+from tests.support import PATIENCE, Background, eventually
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture
+def proxy(nats_server: Servers) -> Proxy:
+    return nats_server.proxy()
+
+
+@pytest.fixture
+def app(proxy: Proxy, nats_prefix: str, tmp_path: Path) -> Iterator[Mainspring]:
+    settings = NatsSettings(prefix=nats_prefix, timeout=20 * PATIENCE)
+    with Mainspring(f"{proxy.url}?{projection_in(tmp_path)}", nats=settings, threads=2) as app:
+        submit(app, 0)  # the lane is known from now on
+        yield app
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def submit(app: Mainspring, number: int) -> JobHandle[int]:
+    return app.job(name="double")(double).submit(number)
+
+
+def engine_of(app: Mainspring) -> NatsEngine:
+    engine = app.manager().engine
+    assert isinstance(engine, NatsEngine)
+    return engine
+
+
+def waits_for_server(app: Mainspring) -> bool:
+    """Return whether a submit waits for the acknowledgements of its messages."""
+    return bool(engine_of(app).components.jetstream._inbox._acks)
+
+
+def test_a_submit_calls_the_engine_on_the_thread_of_its_caller(app: Mainspring) -> None:
+    engine = engine_of(app)
+    submit_jobs, threads = engine.submit, []
+
+    def note_thread(jobs: Any) -> Any:
+        threads.append(get_ident())
+        return submit_jobs(jobs)
+
+    vars(engine)["submit"] = note_thread
+    handle = submit(app, 4)
+    assert threads == [get_ident()]
+    with app.running():
+        assert handle.result(PATIENCE) == 8
+
+
+def test_a_submit_waits_while_its_connection_is_lost_and_is_stored_once(app: Mainspring, proxy: Proxy) -> None:
+    proxy.freeze()
+    caller = Background(lambda: submit(app, 5).id)
+    assert eventually(lambda: waits_for_server(app))
+    proxy.cut()
+    proxy.heal()
+    job_id = caller.result()
+    assert app.get(job_id).status is JobStatus.PENDING
+    assert app.counts()["PENDING"] == 2
+
+
+def test_a_submit_ends_with_an_error_when_its_application_is_closed(app: Mainspring, proxy: Proxy) -> None:
+    engine = engine_of(app)
+    proxy.freeze()
+    caller = Background(lambda: submit(app, 5))
+    assert eventually(lambda: waits_for_server(app))
+    engine.close()
+    with pytest.raises(EngineUnavailable, match="closed"):
+        caller.result()
+    proxy.heal()
+
+
+def test_an_interrupted_submit_leaves_nothing_behind(app: Mainspring, proxy: Proxy) -> None:
+    assert get_ident() == main_thread().ident, "a signal interrupts the main thread"
+
+    def interrupt() -> None:
+        assert eventually(lambda: waits_for_server(app))
+        signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
+
+    proxy.freeze()
+    interrupter = Background(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        submit(app, 6)
+    interrupter.result()
+    assert not waits_for_server(app)
+    assert connection._shared_deadline.get() is None
+    proxy.heal()
+    handle = submit(app, 7)
+    with app.running():
+        assert handle.result(PATIENCE) == 14
+    assert app.counts()["COMPLETED"] in {2, 3}, "the interrupted submit may have been stored"
