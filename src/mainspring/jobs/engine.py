@@ -74,6 +74,10 @@ class Capability(StrEnum):
     EXACT_ORDER = "exact_order"
     """`take` leases jobs exactly in the order of due time, priority and submission. Without it, `take` leases jobs
     roughly in the order in which they became due; it prefers high priorities, but bounds the wait of low ones."""
+    ANY_THREAD = "any_thread"
+    """Calls of `submit`, `change`, `arrange` and `fire` may come from any thread, one at a time, and not only from
+    the io thread. A `KeyboardInterrupt` may end such a call at any point: the next call then finds no remains of
+    it. `wake` may be called on the same thread. Without it, the io thread makes every call that writes."""
     FORESIGHT = "foresight"
     """`take` returns when the worker should fetch again. Without it, the engine wakes its workers then."""
 

@@ -1,5 +1,7 @@
 """The io layer: commits all queued operations in one transaction, so that all callers share one fsync.
 
+A caller that finds the queue empty and the engine free makes its call on its own thread: see `engine_turn.py`.
+
 Operations of the same kind become one call of the engine. If the transaction fails because of one operation, the
 io layer commits each operation alone, so that no caller fails for the mistake of another. If the engine is
 unavailable, all of them fail. For an engine without transactions each call is a transaction of its own; it checks
@@ -18,6 +20,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from mainspring.errors import EngineUnavailable, RunnerClosed
 from mainspring.jobs.commands import Arrangement, Changed, Command
 from mainspring.jobs.engine import Capability, Engine
+from mainspring.jobs.engine_turn import EngineTurn, OffCallers, MustQueue
 from mainspring.jobs.records import Conflict, Lease, NewJob, Outcome, ProgressReport
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.runners.func_queue import FuncQueue
@@ -149,15 +152,15 @@ AnyOperation: TypeAlias = Operation[Any, Any] | SingleOperation[Any]
 
 
 class IoLayer:
-    """Commits operations in batches, on a thread of `runner`."""
+    """Commits operations in batches on a thread of `runner`, or a single one on the thread of its caller."""
 
     def __init__(self, engine: Engine, runner: TaskRunner) -> None:
         self._engine = engine
         self._runner = runner
         self._is_atomic = Capability.ATOMIC_UNIT in engine.capabilities
+        self._allows_callers = Capability.ANY_THREAD in engine.capabilities
         self._queue: FuncQueue[AnyOperation] = FuncQueue(self._handle, runner, batch=True, name="io")
-        self._is_closed = False
-        self._handling = Lock()  # held while the engine carries out a batch
+        self._turn = EngineTurn(runner, is_queue_idle=self._queue.is_idle, description=engine.description)
 
     def dispatch(self, operation: AnyOperation) -> None:
         """Queue an operation; its reply comes on the io thread."""
@@ -166,7 +169,7 @@ class IoLayer:
         except RunnerClosed:
             operation.reply.fail(closed_error(self._engine))
         else:
-            if self._is_closed:  # checked after queueing: `close` sets it first, then withdraws queued operations
+            if self._turn.is_closed:  # checked after queueing: `close` sets it first, then withdraws operations
                 self._refuse(self._queue.withdraw_all())
 
     def close(self, seconds: float) -> None:
@@ -174,10 +177,9 @@ class IoLayer:
 
         Waits up to `seconds` for operations that the engine carries out now.
         """
-        self._is_closed = True
+        self._turn.close(0)
         self._refuse(self._queue.withdraw_all())
-        if self._handling.acquire(timeout=seconds):
-            self._handling.release()
+        self._turn.close(seconds)
 
     def _refuse(self, operations: list[AnyOperation]) -> None:
         for operation in operations:
@@ -192,22 +194,32 @@ class IoLayer:
         size: int = 0,
         seconds: float | None = None,
     ) -> list[Result]:
-        """Queue a batch and wait for its results; `TimeoutError` after `seconds` of real time.
+        """Carry out a batch, on this thread or queued, and return its results.
 
-        An operation that timed out stays queued: the engine may still carry it out.
+        Raises `TimeoutError` after `seconds` of real time. An operation that timed out stays queued: the engine
+        may still carry it out.
         """
-        answer: BlockingReply[list[Result]] = BlockingReply(self._runner)
+        if self._allows_callers and seconds is None:  # a call on this thread could not be given up in time
+            results = self._turn.call(call.run, self._engine, worker, items)
+            if not isinstance(results, MustQueue):
+                return results
+        answer: BlockingReply[list[Result]] = self.make_reply()
         self.dispatch(Operation(call, items, answer, worker=worker, size=size))
         return answer.get(seconds)
 
     def run(self, call: Callable[[Engine], Result]) -> Result:
         """Queue a single call of the engine and wait for its result."""
-        answer: BlockingReply[Result] = BlockingReply(self._runner)
+        answer: BlockingReply[Result] = self.make_reply()
         self.dispatch(SingleOperation(call, answer))
         return answer.get()
 
+    def off_callers(self, function: Callable[[], object]) -> Callable[[], None]:
+        """Return a function that calls `function`, but never on the thread of a caller that calls the engine."""
+        return OffCallers(function, self._turn, self._runner)
+
     def make_reply(self) -> BlockingReply[Any]:
-        """Make a reply for a thread that waits."""
+        """Make a reply for a thread that waits; raise if its answer could never come."""
+        self._turn.require_waiting_allowed()
         return BlockingReply(self._runner)
 
     async def call_async(
@@ -219,8 +231,8 @@ class IoLayer:
         return await answer.future
 
     def _handle(self, operations: list[AnyOperation]) -> None:
-        with self._handling:
-            if self._is_closed:
+        with self._turn.held_by_io_thread():
+            if self._turn.is_closed:
                 self._refuse(operations)
             else:
                 self._commit_all(operations)

@@ -104,6 +104,7 @@ class JobManager:
         self._is_closed = False
         self.on_turn: Callable[[WorkerHealth], None] = lambda _health: None
         """Called with the health of the worker about once a second, in the control sequence. It must not block."""
+        self._wake_worker = self._io.off_callers(self._wake_host)
         engine.open(self._wake)
 
     def _open_engine(self) -> Engine:
@@ -351,6 +352,11 @@ class JobManager:
                 return deleted
 
     def _wake(self) -> None:
+        """Wake the worker of this process, if there is one. The engine calls this on any thread."""
+        if self._host is not None:
+            self._wake_worker()
+
+    def _wake_host(self) -> None:
         if self._host is not None:
             self._host.wake()
 

@@ -158,10 +158,11 @@ class FuncQueue(Generic[T]):
         if worker is not None and worker.task is not None and worker.task.function == self._drain:
             raise WouldDeadlock(runner=self._pool.name, task=f"wait_idle() of queue {self.name}")
         deadline = deadline_after(self._pool.services.clock, timeout)
-        if not self._idle_condition.wait(self._is_idle, deadline):
+        if not self._idle_condition.wait(self.is_idle, deadline):
             raise TimeoutError(f"queue {self.name!r} still holds {len(self)} items after {timeout}")
 
-    def _is_idle(self) -> bool:
+    def is_idle(self) -> bool:
+        """Return whether every dispatched item has been handled."""
         return not len(self._cells) and len(self._tokens) == self._concurrency
 
     def _wake(self) -> None:

@@ -1,0 +1,141 @@
+"""The turn to call the engine: one thread has it at a time, the io thread for a batch or a caller for its own call.
+
+A caller that finds no operation queued and the turn free makes its call on its own thread. This saves two changes
+of threads, which take longer than a commit without an fsync. In every other case the caller queues its operation,
+and the io thread commits it together with the others.
+
+Invariants
+- A caller never makes the calls of others, and never runs code of the control layer: see `OffCallers`.
+- An operation that is queued goes before callers that come later. `is_queue_idle` is False until it is answered.
+- A `KeyboardInterrupt` may end a caller at any instruction. So the lock is only acquired by `with`, and nothing
+  that an interrupt could skip separates the acquisition from the `with` block.
+- A call inside of another call on the same thread is refused: a signal handler, a finalizer or a callback of the
+  engine that submits would wait for the interrupted call below it. The lock is re-entrant, and `_holder` is set
+  after it is acquired and cleared before it is released. So a handler that runs between these steps does not
+  wait; its call is complete before the interrupted call begins, or begins after that call is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import RLock, get_ident
+from typing import Any, Final, TypeVar
+
+from mainspring.errors import EngineUnavailable, RunnerClosed
+from mainspring.runners.runner import TaskRunner
+
+Result = TypeVar("Result")
+
+
+class MustQueue:
+    """The type of `MUST_QUEUE`."""
+
+
+MUST_QUEUE: Final = MustQueue()
+"""Returned instead of a result if the caller must queue its operation."""
+
+
+class EngineTurn:
+    """Lets one thread at a time call the engine."""
+
+    def __init__(self, runner: TaskRunner, *, is_queue_idle: Callable[[], bool], description: str) -> None:
+        self._runner = runner
+        self._is_queue_idle = is_queue_idle
+        self._description = description  # of the engine, for errors
+        self._lock = RLock()
+        self._holder = 0  # the thread that calls the engine now
+        self._caller = 0  # the same, unless it is the io thread
+        self._is_closed = False
+
+    def call(self, function: Callable[..., Result], *arguments: Any) -> Result | MustQueue:
+        """Call the engine on this thread, or return `MUST_QUEUE`."""
+        me = get_ident()
+        if self._holder == me:
+            raise nested_error(self._description)
+        if self._holder or not self._is_queue_idle() or self._runner.is_closed:
+            return MUST_QUEUE
+        with self._lock:
+            self._holder = self._caller = me
+            try:
+                # Both may have changed while this thread waited for the lock.
+                if self._is_closed or not self._is_queue_idle():
+                    return MUST_QUEUE
+                return function(*arguments)
+            finally:
+                self._holder = self._caller = 0
+
+    def require_waiting_allowed(self) -> None:
+        """Raise if the caller interrupts a call of the engine on its own thread, which its answer would wait for."""
+        if self._holder == get_ident():
+            raise nested_error(self._description)
+
+    @contextmanager
+    def held_by_io_thread(self) -> Iterator[None]:
+        """Hold the turn for a batch, on the io thread."""
+        me = get_ident()
+        with self._lock:
+            self._holder = me
+            try:
+                yield
+            finally:
+                self._holder = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    def close(self, seconds: float) -> None:
+        """Let no caller call the engine from now on, and wait up to `seconds` for the thread that does."""
+        self._is_closed = True
+        if seconds and self._lock.acquire(timeout=seconds):
+            self._lock.release()
+
+    @property
+    def is_held_by_this_caller(self) -> bool:
+        """Whether this thread is a caller that calls the engine now, and not the io thread."""
+        return self._caller == get_ident()
+
+
+class OffCallers:
+    """Calls a function that must not run on the threads of callers: in a task of the io runner then.
+
+    Several requests before that task begins become one call.
+    """
+
+    def __init__(self, function: Callable[[], object], turn: EngineTurn, runner: TaskRunner) -> None:
+        self._function = function
+        self._turn = turn
+        self._runner = runner
+        self._tokens = [None]  # taken from the request of the task until the task begins
+
+    def __call__(self) -> None:
+        """Call the function, now or in a task."""
+        if not self._turn.is_held_by_this_caller:
+            self._function()
+            return
+        try:
+            self._tokens.pop()
+        except IndexError:
+            return  # the task has not begun, so it comes after this request
+        try:
+            self._runner.post(self._run)
+        except BaseException as error:
+            self._tokens.append(None)
+            if not isinstance(error, RunnerClosed):  # nothing runs after the end of the runner
+                raise
+
+    def _run(self) -> None:
+        self._tokens.append(None)  # first: a request from now on needs another call
+        self._function()
+
+
+def nested_error(description: str) -> EngineUnavailable:
+    """Make the error of a call that interrupts another call of the engine on the same thread."""
+    return EngineUnavailable(
+        engine=description,
+        reason="this thread is in the middle of another call, which a signal handler, a finalizer or a callback "
+        "has interrupted; nothing of the second call was stored",
+        remedy="let the signal handler or finalizer only set a flag or start a thread, and make the call there",
+    )
