@@ -1,4 +1,4 @@
-"""The turn to call the engine: one thread has it at a time, the io thread for a batch or a caller for its own call.
+"""The turn to call the engine: the io thread has it for a batch of calls, or a caller has it for its own call.
 
 A caller that finds no operation queued and the turn free makes its call on its own thread. This saves two changes
 of threads, which take longer than a commit without an fsync. In every other case the caller queues its operation,
@@ -66,7 +66,7 @@ class EngineTurn:
                 self._holder = self._caller = 0
 
     def require_waiting_allowed(self) -> None:
-        """Raise if the caller interrupts a call of the engine on its own thread, which its answer would wait for."""
+        """Raise if this thread is inside of a call of the engine, which the answer would wait for."""
         if self._holder == get_ident():
             raise nested_error(self._description)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,10 @@ class GatedEngine(SqliteEngine):
 
     gate: Gate | None = None
     _is_inside = False  # a transaction has begun: calls inside of it hold the connection, and must not wait
+
+    def in_unit(self, function: Callable[..., Any], *arguments: Any, durable: bool = True) -> Any:
+        with self.unit(durable=durable):
+            return function(*arguments)
 
     @contextmanager
     def unit(self, *, durable: bool) -> Iterator[None]:

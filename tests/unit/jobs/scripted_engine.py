@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
@@ -43,6 +43,10 @@ class ScriptedEngine(MemoryEngine):
         while len(given) < count:
             given += self.wait_for(verb)
         return given
+
+    def in_unit(self, function: Callable[..., Any], *arguments: Any, durable: bool = True) -> Any:
+        with self.unit(durable=durable):
+            return function(*arguments)
 
     @contextmanager
     def unit(self, *, durable: bool) -> Iterator[None]:

@@ -6,8 +6,12 @@ that it needs. A separate thread copies the write-ahead log into the file (a che
 wait for it.
 
 Invariants
-- One thread at a time uses a connection, and shares the fork lock meanwhile. A fork blocks further threads and
-  waits until no thread uses a connection.
+- One thread at a time uses a connection. It holds the lock `writing` meanwhile, or shares the fork lock. A fork
+  blocks further threads and waits until no other thread uses a connection.
+- A fork by a signal handler or finalizer may interrupt a thread that uses a connection itself. Its connection is
+  closed, too: its transaction is rolled back and its next statement fails, in the parent and in the child. So
+  Python code never runs inside of a call of SQLite: there are no hooks.
+- Locks are acquired in this order: `writing`, the fork lock.
 - Statements that are executed repeatedly stay prepared.
 
 Errors of SQLite become errors of Mainspring that name the file, the reason and the remedy.
@@ -19,7 +23,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from threading import Condition, Thread, local
+from threading import Condition, RLock, Thread, get_ident, local
 from typing import Protocol
 from weakref import WeakSet
 
@@ -64,6 +68,12 @@ def translate(error: apsw.Error, path: str) -> MainspringError:
             reason=f"it cannot be written ({error})",
             remedy=f"give user {os.geteuid()} write access to the file and to its directory",
         )
+    if isinstance(error, apsw.ConnectionClosedError):
+        return EngineUnavailable(
+            engine=engine,
+            reason="the process forked, or closed the store, in the middle of this call on the same thread",
+            remedy="make the call again; let signal handlers and finalizers not fork",
+        )
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return EngineUnavailable(
             engine=engine,
@@ -84,6 +94,12 @@ STATEMENT_CACHE_SIZE = 200
 
 class ConnectionPool(Protocol):
     """Opens and lends the connections to one database."""
+
+    writing: RLock
+    """A re-entrant lock, for the thread that uses the writing connection. A fork holds it."""
+
+    def open_writer(self) -> apsw.Connection:
+        """Return the writing connection, to a thread that holds `writing`."""
 
     def writer(self) -> AbstractContextManager[apsw.Connection]:
         """Lend the writing connection."""
@@ -116,9 +132,11 @@ class FileConnectionPool:
         self._busy_timeout_ms = busy_timeout_ms
         self._prepare_writer = prepare_writer
         self._on_close = on_close
+        self.writing = RLock()
         self._fork_lock = _ForkLock()
         self._writer: apsw.Connection | None = None
         self._readers: deque[apsw.Connection] = deque()
+        self._lent: dict[int, apsw.Connection] = {}  # readers in use, by their `id`
         self._dedicated: dict[str, apsw.Connection] = {}  # each for one purpose and one thread
         suspend_for_forks(self)
 
@@ -132,13 +150,17 @@ class FileConnectionPool:
 
     @contextmanager
     def writer(self) -> Iterator[apsw.Connection]:
-        """Lend the writing connection; callers must hold a lock of their own, so one uses it at a time."""
-        with self._fork_lock:
-            if self._writer is None:
-                self._writer = self._open_writer()
-            yield self._writer
+        """Lend the writing connection."""
+        with self.writing:
+            yield self.open_writer()
 
-    def _open_writer(self) -> apsw.Connection:
+    def open_writer(self) -> apsw.Connection:
+        """Return the writing connection, to a thread that holds `writing`."""
+        if self._writer is None:
+            self._writer = self._make_writer()
+        return self._writer
+
+    def _make_writer(self) -> apsw.Connection:
         connection = self.connect()
         try:
             self._prepare_writer(connection)
@@ -156,12 +178,15 @@ class FileConnectionPool:
             except IndexError:
                 connection = self.connect()
                 connection.pragma("query_only", 1)
+            self._lent[id(connection)] = connection
             try:
                 yield connection
             except BaseException:
+                self._lent.pop(id(connection), None)
                 connection.close()
                 raise
-            self._readers.append(connection)
+            if self._lent.pop(id(connection), None) is not None:  # no fork has closed it
+                self._readers.append(connection)
 
     @contextmanager
     def dedicated(self, purpose: str) -> Iterator[apsw.Connection]:
@@ -191,43 +216,47 @@ class FileConnectionPool:
 
     def suspend(self) -> None:
         """Block further threads, wait until no thread uses a connection, and close all connections."""
+        self.writing.acquire()
         self._fork_lock.acquire_exclusive()
-        for connection in (self._writer, *self._readers, *self._dedicated.values()):
+        for connection in (self._writer, *self._readers, *self._lent.values(), *self._dedicated.values()):
             if connection is not None:
                 connection.close()
         self._writer = None
         self._readers.clear()
+        self._lent.clear()
         self._dedicated.clear()
         self._on_close()
 
     def resume(self) -> None:
         """Undo one `suspend`: lend connections again."""
         self._fork_lock.release_exclusive()
+        self.writing.release()
 
     def resume_in_child(self) -> None:
-        """Do nothing: the child opens connections of its own with another pool."""
+        """Release `writing`. The child opens connections of its own with another pool."""
+        self.writing.release()
 
 
 class _ForkLock:
     """A shared-exclusive lock: threads that use a connection share it, a fork acquires it exclusively.
 
-    Several exclusive holders do not exclude each other: forks and `close` may overlap.
+    Several exclusive holders do not exclude each other. A thread that shares the lock does not wait for itself.
     """
 
     def __init__(self) -> None:
         self._changed = Condition()  # guards everything below
-        self._shared = 0  # threads that use a connection
+        self._shared: list[int] = []  # threads that use a connection
         self._exclusive = 0  # callers of `acquire_exclusive`
 
     def __enter__(self) -> None:
         with self._changed:
             while self._exclusive:
                 self._changed.wait()
-            self._shared += 1
+            self._shared.append(get_ident())
 
     def __exit__(self, *_error: object) -> None:
         with self._changed:
-            self._shared -= 1
+            self._shared.remove(get_ident())
             if self._exclusive:  # otherwise no thread waits
                 self._changed.notify_all()
 
@@ -235,7 +264,8 @@ class _ForkLock:
         """Block further threads, and wait until none shares the lock."""
         with self._changed:
             self._exclusive += 1
-            while self._shared:
+            me = get_ident()
+            while any(thread != me for thread in self._shared):
                 self._changed.wait()
 
     def release_exclusive(self) -> None:
@@ -310,8 +340,9 @@ class Checkpointer:
         self._is_closed = False
         self._requested_at = 0
 
-    def after_write(self, connection: apsw.Connection, _schema: str, pages: int) -> int:
-        """Request a checkpoint if the log is long. SQLite calls this after each commit, with the log's length."""
+    def after_write(self, connection: apsw.Connection) -> None:
+        """Request a checkpoint if the log is long; the writer calls this after each commit."""
+        pages, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)  # takes half a microsecond
         if pages < self._requested_at:  # SQLite has restarted the log
             self._requested_at = 0
         if pages >= OVERDUE_PAGES:
@@ -320,7 +351,6 @@ class Checkpointer:
         elif pages - self._requested_at >= CHECKPOINT_PAGES:
             self._requested_at = pages
             self._request()
-        return apsw.SQLITE_OK
 
     def _request(self) -> None:
         with self._changed:
