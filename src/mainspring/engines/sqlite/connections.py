@@ -1,9 +1,8 @@
-"""Opens the connections of this process to one file, closes them before a fork, and runs checkpoints.
+"""Opens the connections of this process to one file, lends them to threads, and closes them before a fork.
 
 SQLite's locks belong to a process, and SQLite counts them in memory: a forked child with an inherited connection
 would count locks that it does not hold. So all connections are closed before a fork, and the parent reopens those
-that it needs. A separate thread copies the write-ahead log into the file (a checkpoint), so that commits do not
-wait for it.
+that it needs.
 
 Invariants
 - One thread at a time uses a connection. It holds the lock `writing` meanwhile, or shares the fork lock. A fork
@@ -23,7 +22,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from threading import Condition, RLock, Thread, get_ident, local
+from threading import Condition, RLock, get_ident, local
 from typing import Protocol
 from weakref import WeakSet
 
@@ -321,64 +320,3 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
     )
-
-
-CHECKPOINT_PAGES = 1_000  # of the log since the last request
-# SQLite cannot restart a log that is written without a pause. When it is this long, the writing thread runs the
-# checkpoint itself; the checkpoint thread has left it little to copy.
-OVERDUE_PAGES = 4_000
-
-
-class Checkpointer:
-    """Runs checkpoints in a thread of its own when the write-ahead log has grown."""
-
-    def __init__(self, connections: ConnectionPool) -> None:
-        self._connections = connections
-        self._changed = Condition()  # guards everything below
-        self._thread: Thread | None = None
-        self._is_requested = False
-        self._is_closed = False
-        self._requested_at = 0
-
-    def after_write(self, connection: apsw.Connection) -> None:
-        """Request a checkpoint if the log is long; the writer calls this after each commit."""
-        pages, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)  # takes half a microsecond
-        if pages < self._requested_at:  # SQLite has restarted the log
-            self._requested_at = 0
-        if pages >= OVERDUE_PAGES:
-            with suppress(apsw.Error):  # a reader or another checkpoint blocks it; the next commit retries
-                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        elif pages - self._requested_at >= CHECKPOINT_PAGES:
-            self._requested_at = pages
-            self._request()
-
-    def _request(self) -> None:
-        with self._changed:
-            if self._is_closed:
-                return
-            self._is_requested = True
-            if self._thread is None:
-                self._thread = Thread(target=self._run, name="mainspring-checkpoint", daemon=True)
-                self._thread.start()
-            self._changed.notify()
-
-    def close(self) -> None:
-        """End the thread and wait for it."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify()
-            thread = self._thread
-        if thread is not None:
-            thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not (self._is_requested or self._is_closed):
-                    self._changed.wait()
-                self._is_requested = False
-                if self._is_closed:
-                    return
-            # If another process runs a checkpoint or the disk is full, the log only stays longer.
-            with suppress(apsw.Error), self._connections.dedicated("checkpoint") as connection:
-                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)

@@ -30,13 +30,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import apsw
 
-from mainspring.engines.sqlite.connections import (
-    Checkpointer,
-    ConnectionPool,
-    FileConnectionPool,
-    translate,
-    translated,
-)
+from mainspring.engines.sqlite.connections import ConnectionPool, FileConnectionPool, translate, translated
+from mainspring.engines.sqlite.log_file import Checkpointer, LogGrower
 from mainspring.engines.sqlite.provider import require_accessible
 from mainspring.engines.sqlite.schema import MOVED, check, is_moved, migrate, moved_error, require_version
 from mainspring.errors import EngineUnavailable
@@ -81,6 +76,7 @@ class Database:
             path, busy_timeout_ms=milliseconds, prepare_writer=self._prepare, on_close=self._write_lock.close
         )
         self._checkpointer: Checkpointer | None = None
+        self._log_grower: LogGrower | None = None
         self._is_open = False
         self._writing = self._connections.writing  # held by a unit; guards what follows
         self._unit_thread = 0
@@ -127,6 +123,7 @@ class Database:
         connection.pragma("synchronous", "FULL" if self._is_synchronous else "NORMAL")
         connection.pragma("cache_size", -CACHE_KIB)
         connection.pragma("wal_autocheckpoint", 0)  # `Checkpointer` does it
+        self._log_grower = LogGrower(connection) if self._durability == "full" else None
 
     def _prepare_file(self, connection: apsw.Connection) -> None:
         is_marked = self._is_export and is_moved(connection)
@@ -215,6 +212,8 @@ class Database:
         if writer.data_version() != self._committed:  # another process wrote, perhaps a new schema
             self._require_usable(writer)
             self.version += 1
+        if self._log_grower is not None and self._log_grower.is_nearly_full:
+            self._log_grower.grow()
 
     def _commit(self) -> None:
         while self._before_commit:
@@ -226,10 +225,17 @@ class Database:
         try:
             self._committed = self._writer.data_version()
             if self._checkpointer is not None:
-                self._checkpointer.after_write(self._writer)
+                self._after_write(self._writer, self._checkpointer)
         except apsw.Error:  # a fork on this thread has closed the connection; the commit succeeded nevertheless
             self._committed = None
         self._end_unit()
+
+    def _after_write(self, writer: apsw.Connection, checkpointer: Checkpointer) -> None:
+        # The length of the log, in pages. A hook would be called inside of SQLite; this takes half a microsecond.
+        pages, _ = writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        checkpointer.after_write(writer, pages)
+        if self._log_grower is not None:
+            self._log_grower.after_write(pages)
 
     def _end_unit(self) -> None:
         """End a unit: after its commit, or after an error or interrupt at any point. Calling it twice is harmless.
