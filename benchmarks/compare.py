@@ -1,4 +1,4 @@
-"""Compares two versions of Mainspring: python -m benchmarks.compare OLD NEW [--pairs 9]
+"""Compares two versions of Mainspring: python -m benchmarks.compare OLD NEW [--pairs 9] [--only submit]
 
 OLD and NEW are wheels, or revisions of this repository, from which wheels are built. Each is installed into an
 environment of its own, and both are measured in turn. The table has the medians of both, and the median of the
@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("old", help="a wheel or a revision")
     parser.add_argument("new", help="a wheel or a revision")
     parser.add_argument("--pairs", type=int, default=9, help="how often each is measured (default: 9)")
+    parser.add_argument("--only", default="", help="a regular expression that the names of rows contain")
     options = parser.parse_args()
     with TemporaryDirectory(prefix="mainspring-compare-") as folder, nats_server(Path(folder) / "nats") as url:
         pythons = [
@@ -42,7 +43,7 @@ def main() -> int:
         for number in range(options.pairs):
             print(f"pair {number + 1} of {options.pairs}", file=sys.stderr, flush=True)
             turn = pythons if number % 2 == 0 else pythons[::-1]
-            figures = {python: measure(python, url) for python in turn}
+            figures = {python: measure(python, url, options.only) for python in turn}
             pairs.append((figures[pythons[0]], figures[pythons[1]]))
     return show(pairs)
 
@@ -92,9 +93,9 @@ def install(wheel: Path, folder: Path) -> Path:
     return python
 
 
-def measure(python: Path, nats_url: str) -> dict[str, float]:
+def measure(python: Path, nats_url: str, only: str) -> dict[str, float]:
     """Return the figures of one version; -P, because this folder has a package `nats`, too."""
-    done = subprocess.run([python, "-P", ROWS, nats_url], check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([python, "-P", ROWS, nats_url, only], check=True, stdout=subprocess.PIPE, text=True)
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
 
