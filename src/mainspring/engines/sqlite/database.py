@@ -6,8 +6,8 @@ that wanted the lock every 10 ms waited half a second for it, and less than a mi
 SQLite's lock still protects the file; the file lock only orders the writers.
 
 A unit may run on the thread of a caller, where a `KeyboardInterrupt` or an exception of a signal handler can end
-it at any instruction. `run` therefore has the lock in its own frame: `with` releases it whatever happens. The next
-unit removes what an interrupt left behind, an open transaction for instance.
+it at any instruction. `run` therefore acquires the lock with `call_with`, which releases it whatever happens. The
+next unit removes what an interrupt left behind, an open transaction for instance.
 
 Invariants
 - One thread writes at a time, in units that are committed or rolled back as a whole.
@@ -35,6 +35,7 @@ from mainspring.engines.sqlite.log_file import Checkpointer, LogGrower
 from mainspring.engines.sqlite.provider import require_accessible
 from mainspring.engines.sqlite.schema import MOVED, check, is_moved, migrate, moved_error, require_version
 from mainspring.errors import EngineUnavailable
+from mainspring.jobs.interruptible_lock import call_with
 
 fcntl: ModuleType | None
 try:
@@ -154,19 +155,28 @@ class Database:
         me = get_ident()
         if self._unit_thread == me:
             return function(*arguments)
-        with self._writing:
-            self._unit_thread = me
-            try:
-                self._begin(durable=durable)
-                result = function(*arguments)
-                self._commit()
-            except BaseException as error:
-                self._end_unit()
-                if isinstance(error, apsw.Error):
-                    raise translate(error, self.path) from error
-                raise
-            finally:
-                self._unit_thread = 0
+        run: Callable[..., Result] = self._run_as
+        return call_with(self._writing, run, me, durable, function, arguments)
+
+    def _run_as(
+        self,
+        me: int,
+        durable: bool,  # noqa: FBT001
+        function: Callable[..., Result],
+        arguments: tuple[Any, ...],
+    ) -> Result:
+        self._unit_thread = me
+        try:
+            self._begin(durable=durable)
+            result = function(*arguments)
+            self._commit()
+        except BaseException as error:
+            self._end_unit()
+            if isinstance(error, apsw.Error):
+                raise translate(error, self.path) from error
+            raise
+        finally:
+            self._unit_thread = 0
         return result
 
     @contextmanager
