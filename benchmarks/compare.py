@@ -1,4 +1,4 @@
-"""Compares two versions of Mainspring: python -m benchmarks.compare OLD NEW [--pairs 9] [--keyed]
+"""Compares two versions of Mainspring: python -m benchmarks.compare OLD NEW [--pairs 9] [--only submit] [--keyed]
 
 OLD and NEW are wheels, or revisions of this repository, from which wheels are built. Each is installed into an
 environment of its own, and both are measured in turn. The table has the medians of both, and the median of the
@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("new", help="a wheel or a revision")
     parser.add_argument("--pairs", type=int, default=9, help="how often each is measured (default: 9)")
     parser.add_argument("--keyed", action="store_true", help="measure sequences and limits on NATS")
+    parser.add_argument("--only", default="", help="a regular expression that the names of rows contain")
     options = parser.parse_args()
     rows = KEYED_ROWS if options.keyed else ROWS
     with TemporaryDirectory(prefix="mainspring-compare-") as folder, nats_server(Path(folder) / "nats") as url:
@@ -46,7 +47,7 @@ def main() -> int:
         for number in range(options.pairs):
             print(f"pair {number + 1} of {options.pairs}", file=sys.stderr, flush=True)
             turn = pythons if number % 2 == 0 else pythons[::-1]
-            figures = {python: measure(python, rows, url) for python in turn}
+            figures = {python: measure(python, rows, url, options.only) for python in turn}
             pairs.append((figures[pythons[0]], figures[pythons[1]]))
     return show(pairs)
 
@@ -96,9 +97,9 @@ def install(wheel: Path, folder: Path) -> Path:
     return python
 
 
-def measure(python: Path, rows: Path, nats_url: str) -> dict[str, float]:
+def measure(python: Path, rows: Path, nats_url: str, only: str) -> dict[str, float]:
     """Return the figures of one version; -P, because this folder has a package `nats`, too."""
-    done = subprocess.run([python, "-P", rows, nats_url], check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([python, "-P", rows, nats_url, only], check=True, stdout=subprocess.PIPE, text=True)
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
 

@@ -1,12 +1,13 @@
 """Measures one installed version of Mainspring, through public names only, and prints the figures as JSON.
 
-`benchmarks.compare` runs this file, `python compare_rows.py [NATS_URL]`, with the interpreters of two environments
-in turn.
+`benchmarks.compare` runs this file, `python compare_rows.py NATS_URL ONLY`, with the interpreters of two
+environments in turn. ONLY is a regular expression: rows whose names do not contain it are left out.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import sys
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Event, Lock
+from threading import Event, Lock, Thread
 from typing import Any
 from uuid import uuid4
 
@@ -23,6 +24,7 @@ from mainspring import Mainspring, ThreadPool
 PATIENCE = 120.0
 POSTS = 50_000
 SINGLE_FULL, SINGLE_NORMAL, BULK, DRAIN, PICKUPS, DELAYED = 300, 1_000, 20_000, 10_000, 200, 500
+SINGLE_MEMORY, BY_THREADS = 3_000, 3_200
 NATS_DRAIN = 3_000
 
 
@@ -75,13 +77,25 @@ def app_in(folder: str, **options: Any) -> Mainspring:
     return Mainspring(f"sqlite:///{Path(folder) / f'{uuid4().hex}.db'}", threads=8, **options)
 
 
-def submit(folder: str, durability: str, count: int) -> float:
-    """Submit jobs one by one on one thread, a second."""
-    with app_in(folder, durability=durability) as app:
-        job = app.job(name="later")(_nothing)
-        later = job.after(3_600)
+def submit(app: Mainspring, count: int, threads: int = 1) -> float:
+    """Submit jobs one by one, a second; the threads share the jobs evenly."""
+    with app:
+        later = app.job(name="later")(_nothing).after(3_600)
         later.submit()
-        return count / seconds_of(lambda: [later.submit() for _ in range(count)])
+
+        def submit_share() -> None:
+            for _ in range(count // threads):
+                later.submit()
+
+        def submit_all() -> None:
+            others = [Thread(target=submit_share) for _ in range(threads - 1)]
+            for thread in others:
+                thread.start()
+            submit_share()
+            for thread in others:
+                thread.join()
+
+        return count / seconds_of(submit_all)
 
 
 def bulk(folder: str) -> float:
@@ -106,7 +120,7 @@ def drain(app: Mainspring, count: int) -> float:
         return count / seconds_of(work)
 
 
-def pickup(folder: str) -> float:
+def pickup(app: Mainspring) -> float:
     """Return the milliseconds from a submit to the start of its handler, the median."""
     ran = Event()
     started = [0.0]
@@ -116,7 +130,7 @@ def pickup(folder: str) -> float:
         started[0] = time.perf_counter()
         ran.set()
 
-    with app_in(folder, durability="normal") as app:
+    with app:
         job = app.job(name="note")(note)
         with app.running():
             for _ in range(PICKUPS):
@@ -149,24 +163,37 @@ def lateness(folder: str) -> float:
     return 1_000 * statistics.quantiles(late, n=100)[98]
 
 
-def main(nats_url: str | None) -> None:
-    """Measure everything."""
+def main(nats_url: str, only: str) -> None:
+    """Measure the chosen rows."""
     with TemporaryDirectory(prefix="mainspring-compare-") as folder:
-        rows = {
-            "post": post(),
-            "single submit, FULL": submit(folder, "full", SINGLE_FULL),
-            "single submit, NORMAL": submit(folder, "normal", SINGLE_NORMAL),
-            "bulk submit": bulk(folder),
-            "drain": drain(app_in(folder, durability="normal"), DRAIN),
-            "pickup p50 (ms)": pickup(folder),
-            "lateness p99 (ms)": lateness(folder),
-        }
-        if nats_url is not None:
-            rows["drain on NATS"] = drain(
+
+        def full() -> Mainspring:
+            return app_in(folder)
+
+        def normal() -> Mainspring:
+            return app_in(folder, durability="normal")
+
+        rows: dict[str, Callable[[], float]] = {
+            "post": post,
+            "single submit, FULL": lambda: submit(full(), SINGLE_FULL),
+            "single submit, NORMAL": lambda: submit(normal(), SINGLE_NORMAL),
+            "single submit, memory": lambda: submit(Mainspring("memory://"), SINGLE_MEMORY),
+            "8 threads submit, FULL": lambda: submit(full(), BY_THREADS, 8),
+            "8 threads submit, NORMAL": lambda: submit(normal(), BY_THREADS, 8),
+            "32 threads submit, FULL": lambda: submit(full(), BY_THREADS, 32),
+            "32 threads submit, NORMAL": lambda: submit(normal(), BY_THREADS, 32),
+            "bulk submit": lambda: bulk(folder),
+            "drain": lambda: drain(normal(), DRAIN),
+            "pickup FULL p50 (ms)": lambda: pickup(full()),
+            "pickup NORMAL p50 (ms)": lambda: pickup(normal()),
+            "lateness p99 (ms)": lambda: lateness(folder),
+            "drain on NATS": lambda: drain(
                 Mainspring(f"{nats_url}?prefix=compare-{uuid4().hex[:8]}", threads=8), NATS_DRAIN
-            )
-    print(json.dumps(rows))
+            ),
+        }
+        figures = {name: measure() for name, measure in rows.items() if re.search(only, name)}
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else None)
+    main(*sys.argv[1:])

@@ -67,6 +67,19 @@ def insert_rate(store: Path, count: int) -> float:
         return count / (perf_counter() - began)
 
 
+def commit_rate(store: Path, count: int, synchronous: str) -> float:
+    """Insert one by one on one thread, each in a transaction of its own."""
+    with table(store) as connection:
+        connection.pragma("synchronous", synchronous)
+        ready = rows(count)
+        began = perf_counter()
+        for row in ready:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(INSERT, row)
+            connection.execute("COMMIT")
+        return count / (perf_counter() - began)
+
+
 def group_commit_rate(store: Path, threads: int, each: int) -> float:
     """Insert one by one from many threads; one thread commits all that has queued up, each waits for its own."""
     with table(store) as connection:

@@ -15,6 +15,7 @@ from benchmarks.measure import Section, faster
 THREADS = 32
 EACH = 300
 LOOP = "bare group-commit loop, FULL"
+BARE_FULL, BARE_NORMAL = "bare commit, FULL", "bare commit, NORMAL"
 
 
 def one_thread(system: System, store: Path) -> float:
@@ -50,8 +51,9 @@ def run(rounds: int = 5, peer_rounds: int = 2) -> Section:
         {
             f"FULL {one}": lambda store: one_thread(FULL, store),
             f"FULL {many}": lambda store: many_threads(FULL, store),
-            f"loop {one}": lambda store: bare.group_commit_rate(store, 1, FULL.submits),
+            BARE_FULL: lambda store: bare.commit_rate(store, FULL.submits, "FULL"),
             f"loop {many}": lambda store: bare.group_commit_rate(store, THREADS, EACH),
+            BARE_NORMAL: lambda store: bare.commit_rate(store, NORMAL.submits, "NORMAL"),
             f"NORMAL {one}": lambda store: one_thread(NORMAL, store),
             f"NORMAL {many}": lambda store: many_threads(NORMAL, store),
         },
@@ -63,7 +65,8 @@ def run(rounds: int = 5, peer_rounds: int = 2) -> Section:
         faster(f"{many}, FULL", full_many, full_one, peer_name="ours from one thread", at_least=3.5),
         faster(f"{many}, FULL", full_many, best[f"loop {many}"], peer_name=LOOP, at_least=0.7),
         faster(f"{many}, NORMAL", best[f"NORMAL {many}"], best[f"NORMAL {one}"], peer_name="ours from one thread"),
-        faster(f"{one}, FULL", full_one, best[f"loop {one}"], peer_name=LOOP),
+        faster(f"{one}, FULL", full_one, best[BARE_FULL], peer_name=BARE_FULL, at_least=0.8),
+        faster(f"{one}, NORMAL", best[f"NORMAL {one}"], best[BARE_NORMAL], peer_name=BARE_NORMAL, at_least=0.45),
         *against(f"{one}, FULL", full_one, peers),
         *against(f"{one}, NORMAL", best[f"NORMAL {one}"], peers),
     ]

@@ -1,4 +1,4 @@
-"""The turn to call the engine: one thread has it at a time, the io thread for a batch or a caller for its own call.
+"""The turn to call the engine: the io thread has it for a batch of calls, or a caller has it for its own call.
 
 A caller that finds no operation queued and the turn free makes its call on its own thread. This saves two changes
 of threads, which take longer than a commit without an fsync. In every other case the caller queues its operation,
@@ -7,8 +7,8 @@ and the io thread commits it together with the others.
 Invariants
 - A caller never makes the calls of others, and never runs code of the control layer: see `OffCallers`.
 - An operation that is queued goes before callers that come later. `is_queue_idle` is False until it is answered.
-- A `KeyboardInterrupt` may end a caller at any instruction. So the lock is only acquired by `with`, and nothing
-  that an interrupt could skip separates the acquisition from the `with` block.
+- A `KeyboardInterrupt` may end a caller at any instruction. So callers acquire the lock with `call_with` only, and
+  `_holder` is cleared by an assignment without a call, where no interrupt comes.
 - A call inside of another call on the same thread is refused: a signal handler, a finalizer or a callback of the
   engine that submits would wait for the interrupted call below it. The lock is re-entrant, and `_holder` is set
   after it is acquired and cleared before it is released. So a handler that runs between these steps does not
@@ -23,6 +23,7 @@ from threading import RLock, get_ident
 from typing import Any, Final, TypeVar
 
 from mainspring.errors import EngineUnavailable, RunnerClosed
+from mainspring.jobs.interruptible_lock import call_with
 from mainspring.runners.runner import TaskRunner
 
 Result = TypeVar("Result")
@@ -55,18 +56,20 @@ class EngineTurn:
             raise nested_error(self._description)
         if self._holder or not self._is_queue_idle() or self._runner.is_closed:
             return MUST_QUEUE
-        with self._lock:
-            self._holder = self._caller = me
-            try:
-                # Both may have changed while this thread waited for the lock.
-                if self._is_closed or not self._is_queue_idle():
-                    return MUST_QUEUE
-                return function(*arguments)
-            finally:
-                self._holder = self._caller = 0
+        return call_with(self._lock, self._call_as, me, function, arguments)
+
+    def _call_as(self, me: int, function: Callable[..., Result], arguments: tuple[Any, ...]) -> Result | MustQueue:
+        self._holder = self._caller = me
+        try:
+            # Both may have changed while this thread waited for the lock.
+            if self._is_closed or not self._is_queue_idle():
+                return MUST_QUEUE
+            return function(*arguments)
+        finally:
+            self._holder = self._caller = 0
 
     def require_waiting_allowed(self) -> None:
-        """Raise if the caller interrupts a call of the engine on its own thread, which its answer would wait for."""
+        """Raise if this thread is inside of a call of the engine, which the answer would wait for."""
         if self._holder == get_ident():
             raise nested_error(self._description)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from threading import Lock
+from threading import RLock
 
 from mainspring.errors import LimitExceeded
 
@@ -23,7 +23,7 @@ class JobIds:
     """Makes ids of jobs. Many threads and forked children may use it."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = RLock()  # re-entrant: a signal handler or finalizer may submit, too
         self._process = 0
         self._millisecond = -1
         self._low = 0

@@ -20,7 +20,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from mainspring.errors import EngineUnavailable, RunnerClosed
 from mainspring.jobs.commands import Arrangement, Changed, Command
 from mainspring.jobs.engine import Capability, Engine
-from mainspring.jobs.engine_turn import EngineTurn, OffCallers, MustQueue
+from mainspring.jobs.engine_turn import EngineTurn, MustQueue, OffCallers
 from mainspring.jobs.records import Conflict, Lease, NewJob, Outcome, ProgressReport
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.runners.func_queue import FuncQueue

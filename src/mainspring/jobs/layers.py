@@ -1,6 +1,7 @@
 """The three layers of a job manager (control, io, execution), and the implementation of control.
 
-Control changes state in memory and never waits. Io (`io_layer.py`) makes every call of the engine that writes.
+Control changes state in memory and never waits. Io (`io_layer.py`) makes every call of the engine that writes, on
+its own thread or on that of the caller.
 Execution runs handlers and nothing else.
 
 Invariants of the control layer

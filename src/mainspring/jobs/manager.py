@@ -143,7 +143,7 @@ class JobManager:
     ) -> str:
         """Store a job for a registered handler, and return its id. The job is durable when this call returns."""
         self._open_engine()
-        handler = self._control.run(self.registry.get, name)
+        handler = self.registry.get(name)
         chosen = SubmitOptions().changed(delay=delay, at=at, id=id, **options)
         if isinstance(arguments, Mapping):
             return self.submission.submit(handler, chosen, (), arguments)

@@ -7,6 +7,7 @@ import gc
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import Thread, current_thread, main_thread
 from typing import Any, cast
 
@@ -93,8 +94,8 @@ def test_a_call_is_made_on_the_thread_of_its_caller(io: IoLayer, engine: NumberE
 
 def test_each_thread_makes_its_own_call(io: IoLayer, engine: NumberEngine) -> None:
     io.call(NUMBERS, (1,))
-    other = Background(lambda: (io.call(NUMBERS, (2,)), current_thread())[1])
-    assert [thread for _, thread in engine.calls] == [current_thread(), other.result()]
+    Background(partial(io.call, NUMBERS, (2,))).result()
+    assert [thread.name for _, thread in engine.calls] == [current_thread().name, "background"]
 
 
 def test_an_engine_that_does_not_allow_it_is_called_on_the_io_thread(
@@ -131,7 +132,7 @@ def test_a_caller_queues_while_another_calls_and_does_not_make_the_calls_of_othe
     gate = engine.inside = Gate()
     first = Background(lambda: io.call(NUMBERS, (1,)))
     gate.wait_until_entered()
-    others = [Background(lambda number=number: io.call(NUMBERS, (number,))) for number in (2, 3, 4)]
+    others = [Background(partial(io.call, NUMBERS, (number,))) for number in (2, 3, 4)]
     eventually(lambda: not io._queue.is_idle())
     gate.open()
     assert first.result() == [10]
@@ -183,7 +184,7 @@ def test_many_threads_store_everything_once(io: IoLayer, engine: NumberEngine) -
         for number in range(first, first + 200):
             assert io.call(NUMBERS, (number,)) == [number * 10]
 
-    for thread in [Background(lambda first=first: submit(first)) for first in range(0, 1_600, 200)]:
+    for thread in [Background(partial(submit, first)) for first in range(0, 1_600, 200)]:
         thread.result()
     assert sorted(engine.stored) == list(range(1_600))
 
@@ -195,7 +196,12 @@ def test_close_waits_for_the_caller_that_calls_the_engine(io: IoLayer, engine: N
     gate = engine.inside = Gate()
     caller = Background(lambda: io.call(NUMBERS, (1,)))
     gate.wait_until_entered()
-    closing = Background(lambda: (io.close(PATIENCE), list(engine.stored))[1])
+
+    def close() -> list[int]:
+        io.close(PATIENCE)
+        return engine.stored
+
+    closing = Background(close)
     eventually(lambda: io._turn.is_closed)
     gate.open()
     assert closing.result() == [1], "close() returned before the call had ended"
@@ -211,26 +217,31 @@ def test_a_caller_that_comes_after_close_is_refused(io: IoLayer, engine: NumberE
 
 def test_close_beside_callers_either_stores_or_refuses(engine: NumberEngine, pool: ThreadPool) -> None:
     for _ in range(30):
-        io = IoLayer(cast(Engine, engine), pool)
         engine.calls.clear()
-        done: list[int] = []
+        _close_beside_callers(IoLayer(cast(Engine, engine), pool), engine)
 
-        def submit(first: int, io: IoLayer = io, done: list[int] = done) -> None:
-            try:
-                for number in range(first, first + 10_000):
-                    io.call(NUMBERS, (number,))
-                    done.append(number)
-            except EngineUnavailable as error:
-                assert error.reason == "the job manager is closed"
 
-        callers = [Background(lambda first=first: submit(first)) for first in (0, 10_000, 20_000)]
-        eventually(lambda: len(done) > 20)
-        io.close(PATIENCE)
-        stored = sorted(engine.stored)
-        for caller in callers:
-            caller.result()
-        assert sorted(engine.stored) == stored, "a call was made after close()"
-        assert set(done) <= set(stored)
+def _close_beside_callers(io: IoLayer, engine: NumberEngine) -> None:
+    done: list[int] = []
+    reasons: list[str] = []
+
+    def submit(first: int) -> None:
+        try:
+            for number in range(first, first + 100_000):
+                io.call(NUMBERS, (number,))
+                done.append(number)
+        except EngineUnavailable as error:
+            reasons.append(error.reason)
+
+    callers = [Background(partial(submit, first)) for first in (0, 100_000, 200_000)]
+    eventually(lambda: len(done) > 20)
+    io.close(PATIENCE)
+    stored = sorted(engine.stored)
+    for caller in callers:
+        caller.result()
+    assert reasons == ["the job manager is closed"] * 3
+    assert sorted(engine.stored) == stored, "a call was made after close()"
+    assert set(done) <= set(stored)
 
 
 # -- a call inside of a call
@@ -295,7 +306,7 @@ def test_a_reply_of_the_io_thread_that_submits_is_refused(io: IoLayer) -> None:
             answers.fail(cast(Exception, error))
             raise
 
-    io.dispatch(Operation(NUMBERS, (1,), CallbackReply(on_answer, lambda error: answers.fail(error))))
+    io.dispatch(Operation(NUMBERS, (1,), CallbackReply(on_answer, answers.fail)))
     assert within(answers.get) == "refused"
 
 
@@ -315,7 +326,7 @@ def test_a_wake_of_a_caller_runs_on_the_io_thread(io: IoLayer, engine: NumberEng
     woken: list[Thread] = []
     engine.wake = io.off_callers(lambda: woken.append(current_thread()))
     io.call(NUMBERS, (1,))
-    eventually(lambda: woken)
+    eventually(lambda: len(woken) == 1)
     within(queue(io, 2).get)
     assert len(woken) == 2
     assert main_thread() not in woken

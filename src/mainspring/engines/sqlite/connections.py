@@ -1,13 +1,16 @@
-"""Opens the connections of this process to one file, closes them before a fork, and runs checkpoints.
+"""Opens the connections of this process to one file, lends them to threads, and closes them before a fork.
 
 SQLite's locks belong to a process, and SQLite counts them in memory: a forked child with an inherited connection
 would count locks that it does not hold. So all connections are closed before a fork, and the parent reopens those
-that it needs. A separate thread copies the write-ahead log into the file (a checkpoint), so that commits do not
-wait for it.
+that it needs.
 
 Invariants
-- One thread at a time uses a connection, and shares the fork lock meanwhile. A fork blocks further threads and
-  waits until no thread uses a connection.
+- One thread at a time uses a connection. It holds the lock `writing` meanwhile, or shares the fork lock. A fork
+  blocks further threads and waits until no other thread uses a connection.
+- A fork by a signal handler or finalizer may interrupt a thread that uses a connection itself. Its connection is
+  closed, too: its transaction is rolled back and its next statement fails, in the parent and in the child. So
+  Python code never runs inside of a call of SQLite: there are no hooks.
+- Locks are acquired in this order: `writing`, the fork lock.
 - Statements that are executed repeatedly stay prepared.
 
 Errors of SQLite become errors of Mainspring that name the file, the reason and the remedy.
@@ -19,7 +22,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from threading import Condition, Thread, local
+from threading import Condition, RLock, get_ident, local
 from typing import Protocol
 from weakref import WeakSet
 
@@ -64,6 +67,12 @@ def translate(error: apsw.Error, path: str) -> MainspringError:
             reason=f"it cannot be written ({error})",
             remedy=f"give user {os.geteuid()} write access to the file and to its directory",
         )
+    if isinstance(error, apsw.ConnectionClosedError):
+        return EngineUnavailable(
+            engine=engine,
+            reason="the process forked, or closed the store, in the middle of this call on the same thread",
+            remedy="make the call again; let signal handlers and finalizers not fork",
+        )
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return EngineUnavailable(
             engine=engine,
@@ -84,6 +93,12 @@ STATEMENT_CACHE_SIZE = 200
 
 class ConnectionPool(Protocol):
     """Opens the connections to one database, and lends them to threads."""
+
+    writing: RLock
+    """A re-entrant lock, for the thread that uses the writing connection. A fork holds it."""
+
+    def open_writer(self) -> apsw.Connection:
+        """Return the writing connection, to a thread that holds `writing`."""
 
     def writer(self) -> AbstractContextManager[apsw.Connection]:
         """Lend the connection for writing to this thread."""
@@ -116,9 +131,11 @@ class FileConnectionPool:
         self._busy_timeout_ms = busy_timeout_ms
         self._prepare_writer = prepare_writer
         self._on_close = on_close
+        self.writing = RLock()
         self._fork_lock = _ForkLock()
         self._writer: apsw.Connection | None = None
         self._readers: deque[apsw.Connection] = deque()
+        self._lent: dict[int, apsw.Connection] = {}  # readers in use, by their `id`
         self._dedicated: dict[str, apsw.Connection] = {}  # each for one purpose and one thread
         suspend_for_forks(self)
 
@@ -132,13 +149,17 @@ class FileConnectionPool:
 
     @contextmanager
     def writer(self) -> Iterator[apsw.Connection]:
-        """Lend the connection for writing. The caller must hold a lock, so that one thread uses it at a time."""
-        with self._fork_lock:
-            if self._writer is None:
-                self._writer = self._open_writer()
-            yield self._writer
+        """Lend the writing connection."""
+        with self.writing:
+            yield self.open_writer()
 
-    def _open_writer(self) -> apsw.Connection:
+    def open_writer(self) -> apsw.Connection:
+        """Return the writing connection, to a thread that holds `writing`."""
+        if self._writer is None:
+            self._writer = self._make_writer()
+        return self._writer
+
+    def _make_writer(self) -> apsw.Connection:
         connection = self.connect()
         try:
             self._prepare_writer(connection)
@@ -156,12 +177,15 @@ class FileConnectionPool:
             except IndexError:
                 connection = self.connect()
                 connection.pragma("query_only", 1)
+            self._lent[id(connection)] = connection
             try:
                 yield connection
             except BaseException:
+                self._lent.pop(id(connection), None)
                 connection.close()
                 raise
-            self._readers.append(connection)
+            if self._lent.pop(id(connection), None) is not None:  # no fork has closed it
+                self._readers.append(connection)
 
     @contextmanager
     def dedicated(self, purpose: str) -> Iterator[apsw.Connection]:
@@ -190,44 +214,48 @@ class FileConnectionPool:
     # -- forks
 
     def suspend(self) -> None:
-        """Let no other thread use a connection, wait until none does, and close all connections."""
+        """Block further threads, wait until no thread uses a connection, and close all connections."""
+        self.writing.acquire()
         self._fork_lock.acquire_exclusive()
-        for connection in (self._writer, *self._readers, *self._dedicated.values()):
+        for connection in (self._writer, *self._readers, *self._lent.values(), *self._dedicated.values()):
             if connection is not None:
                 connection.close()
         self._writer = None
         self._readers.clear()
+        self._lent.clear()
         self._dedicated.clear()
         self._on_close()
 
     def resume(self) -> None:
         """Undo one `suspend`: lend connections again."""
         self._fork_lock.release_exclusive()
+        self.writing.release()
 
     def resume_in_child(self) -> None:
-        """Do nothing: a forked child opens its own connections with another pool."""
+        """Release `writing`. The child opens connections of its own with another pool."""
+        self.writing.release()
 
 
 class _ForkLock:
     """A shared-exclusive lock: threads that use a connection share it, a fork acquires it exclusively.
 
-    Several exclusive holders do not exclude each other, because forks and `close` may overlap.
+    Several exclusive holders do not exclude each other. A thread that shares the lock does not wait for itself.
     """
 
     def __init__(self) -> None:
-        self._changed = Condition()  # guards the following attributes
-        self._shared = 0  # how many threads use a connection
-        self._exclusive = 0  # how many callers of `acquire_exclusive` have not released the lock
+        self._changed = Condition()  # guards everything below
+        self._shared: list[int] = []  # threads that use a connection
+        self._exclusive = 0  # callers of `acquire_exclusive`
 
     def __enter__(self) -> None:
         with self._changed:
             while self._exclusive:
                 self._changed.wait()
-            self._shared += 1
+            self._shared.append(get_ident())
 
     def __exit__(self, *_error: object) -> None:
         with self._changed:
-            self._shared -= 1
+            self._shared.remove(get_ident())
             if self._exclusive:  # otherwise no thread waits
                 self._changed.notify_all()
 
@@ -235,7 +263,8 @@ class _ForkLock:
         """Let no other thread share the lock, and wait until none does."""
         with self._changed:
             self._exclusive += 1
-            while self._shared:
+            me = get_ident()
+            while any(thread != me for thread in self._shared):
                 self._changed.wait()
 
     def release_exclusive(self) -> None:
@@ -291,68 +320,3 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
     )
-
-
-CHECKPOINT_PAGES = 1_000  # how many pages the log may grow until the next request
-# SQLite cannot restart a log that is written without a pause. When it is this long, the writing thread runs the
-# checkpoint itself; the checkpoint thread has left it little to copy.
-OVERDUE_PAGES = 4_000
-
-
-class Checkpointer:
-    """Runs checkpoints in a separate thread when the write-ahead log has grown."""
-
-    def __init__(self, connections: ConnectionPool) -> None:
-        self._connections = connections
-        self._changed = Condition()  # guards the following attributes
-        self._thread: Thread | None = None
-        self._is_requested = False
-        self._is_closed = False
-        self._requested_at = 0
-
-    def after_write(self, connection: apsw.Connection, _schema: str, pages: int) -> int:
-        """Request a checkpoint if the log is long.
-
-        SQLite calls this after each commit, with the length of the log.
-        """
-        if pages < self._requested_at:  # SQLite has restarted the log
-            self._requested_at = 0
-        if pages >= OVERDUE_PAGES:
-            # a reader or another checkpoint blocks this one; the next commit tries again
-            with suppress(apsw.Error):
-                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        elif pages - self._requested_at >= CHECKPOINT_PAGES:
-            self._requested_at = pages
-            self._request()
-        return apsw.SQLITE_OK
-
-    def _request(self) -> None:
-        with self._changed:
-            if self._is_closed:
-                return
-            self._is_requested = True
-            if self._thread is None:
-                self._thread = Thread(target=self._run, name="mainspring-checkpoint", daemon=True)
-                self._thread.start()
-            self._changed.notify()
-
-    def close(self) -> None:
-        """End the checkpoint thread and wait for it."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify()
-            thread = self._thread
-        if thread is not None:
-            thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not (self._is_requested or self._is_closed):
-                    self._changed.wait()
-                self._is_requested = False
-                if self._is_closed:
-                    return
-            # If another process runs a checkpoint or the disk is full, the log only stays longer.
-            with suppress(apsw.Error), self._connections.dedicated("checkpoint") as connection:
-                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)

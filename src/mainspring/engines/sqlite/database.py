@@ -5,8 +5,15 @@ itself waits by retrying after a pause, so a process that commits without a brea
 that wanted the lock every 10 ms waited half a second for it, and less than a millisecond with the file lock.
 SQLite's lock still protects the file; the file lock only orders the writers.
 
+A unit may run on the thread of a caller, where a `KeyboardInterrupt` or an exception of a signal handler can end
+it at any instruction. `run` therefore acquires the lock with `call_with`, which releases it whatever happens. The
+next unit removes what an interrupt left behind, an open transaction for instance.
+
 Invariants
 - One thread writes at a time, in units that are committed or rolled back as a whole.
+- `_unit_thread` is the thread whose unit runs now. It is set and cleared by assignments without a call, where no
+  interrupt comes, so an interrupted unit never leaves it behind: a thread that finds itself there is inside of its
+  own unit.
 - Errors of the driver leave this module as errors of Mainspring that name a remedy: see `translate`.
 """
 
@@ -17,22 +24,26 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from threading import Event, RLock, Thread
+from threading import Event, Thread, get_ident
 from types import ModuleType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import apsw
 
-from mainspring.engines.sqlite.connections import Checkpointer, ConnectionPool, FileConnectionPool, translated
+from mainspring.engines.sqlite.connections import ConnectionPool, FileConnectionPool, translate, translated
+from mainspring.engines.sqlite.log_file import Checkpointer, LogGrower
 from mainspring.engines.sqlite.provider import require_accessible
 from mainspring.engines.sqlite.schema import MOVED, check, is_moved, migrate, moved_error, require_version
 from mainspring.errors import EngineUnavailable
+from mainspring.jobs.interruptible_lock import call_with
 
 fcntl: ModuleType | None
 try:
     import fcntl
 except ImportError:  # Windows: writers wait by SQLite's retries
     fcntl = None
+
+Result = TypeVar("Result")
 
 Durability: TypeAlias = Literal["full", "normal"]
 Probe: TypeAlias = Callable[[str, str], None]
@@ -66,8 +77,12 @@ class Database:
             path, busy_timeout_ms=milliseconds, prepare_writer=self._prepare, on_close=self._write_lock.close
         )
         self._checkpointer: Checkpointer | None = None
+        self._log_grower: LogGrower | None = None
         self._is_open = False
-        self._writing = RLock()  # held by a unit; guards what follows
+        self._writing = self._connections.writing  # held by a unit; guards what follows
+        self._unit_thread = 0
+        self._is_begun = False  # from the begin of a unit until its commit or rollback is complete
+        self._is_committed = False  # the commit is done, and `after_commit` is not
         self._writer: apsw.Connection | None = None
         self._is_synchronous = True
         self._committed: int | None = None  # data version after the last unit, for which the schema was checked
@@ -79,7 +94,7 @@ class Database:
 
     def open(self) -> None:
         """Open the file, create it if it does not exist, and migrate its schema."""
-        with self._writing, translated(self.path):
+        with self._writing, translated(self.path):  # no unit runs
             if self._is_open:
                 return
             found = require_accessible(Path(self.path))
@@ -97,8 +112,8 @@ class Database:
                     remedy="create it, or name another file",
                 )
             self._checkpointer = Checkpointer(self._connections)
-            with self._connections.writer():
-                self._is_open = True
+            self._connections.open_writer()
+            self._is_open = True
 
     def _prepare(self, connection: apsw.Connection) -> None:
         # If two processes switch a new file to write-ahead logging at once, SQLite refuses one without waiting.
@@ -108,8 +123,8 @@ class Database:
         self._is_synchronous = self._durability == "full"
         connection.pragma("synchronous", "FULL" if self._is_synchronous else "NORMAL")
         connection.pragma("cache_size", -CACHE_KIB)
-        if self._checkpointer is not None:
-            connection.set_wal_hook(self._checkpointer.after_write)
+        connection.pragma("wal_autocheckpoint", 0)  # `Checkpointer` does it
+        self._log_grower = LogGrower(connection) if self._durability == "full" else None
 
     def _prepare_file(self, connection: apsw.Connection) -> None:
         is_marked = self._is_export and is_moved(connection)
@@ -135,37 +150,119 @@ class Database:
 
     # -- writing
 
+    def run(self, function: Callable[..., Result], *arguments: Any, durable: bool) -> Result:
+        """Call a function in one transaction, and return its result; inside of a unit it joins that one."""
+        me = get_ident()
+        if self._unit_thread == me:
+            return function(*arguments)
+        run: Callable[..., Result] = self._run_as
+        return call_with(self._writing, run, me, durable, function, arguments)
+
+    def _run_as(
+        self,
+        me: int,
+        durable: bool,  # noqa: FBT001
+        function: Callable[..., Result],
+        arguments: tuple[Any, ...],
+    ) -> Result:
+        self._unit_thread = me
+        try:
+            self._begin(durable=durable)
+            result = function(*arguments)
+            self._commit()
+        except BaseException as error:
+            self._end_unit()
+            if isinstance(error, apsw.Error):
+                raise translate(error, self.path) from error
+            raise
+        finally:
+            self._unit_thread = 0
+        return result
+
     @contextmanager
     def unit(self, *, durable: bool) -> Iterator[None]:
-        """Run the block as one transaction, which commits or rolls back; a nested unit joins the outer one."""
+        """Run the block as one transaction, which commits or rolls back; a nested unit joins the outer one.
+
+        For threads that no signal interrupts. Others call `run`.
+        """
+        me = get_ident()
+        if self._unit_thread == me:
+            yield
+            return
         with self._writing:
-            if self._writer is not None:
+            self._unit_thread = me
+            try:
+                self._begin(durable=durable)
                 yield
-                return
-            if not self._is_open:
-                raise EngineUnavailable(
-                    engine=f"SQLite file {self.path}", reason="it is not open", remedy="open() the engine first"
-                )
-            write_lock = self._write_lock.held() if self._is_shared else nullcontext()
-            with translated(self.path), self._connections.writer() as writer, write_lock:
-                self._writer = writer
-                try:
-                    self._set_synchronous(durable=durable)
-                    self.write("BEGIN IMMEDIATE")
-                    if writer.data_version() != self._committed:  # another process wrote, perhaps a new schema
-                        self._require_usable(writer)
-                        self.version += 1
-                    yield
-                    while self._before_commit:
-                        self._before_commit.pop()()
-                    self.write("COMMIT")
-                    self._committed = writer.data_version()
-                except BaseException:
-                    self._roll_back()
-                    raise
-                finally:
-                    self._writer = None
-        self.after_commit()
+                self._commit()
+            except BaseException as error:
+                self._end_unit()
+                if isinstance(error, apsw.Error):
+                    raise translate(error, self.path) from error
+                raise
+            finally:
+                self._unit_thread = 0
+
+    def _begin(self, *, durable: bool) -> None:
+        if self._is_begun:  # an interrupt ended the last unit, and its end, too
+            self._end_unit()
+        if not self._is_open:
+            raise EngineUnavailable(
+                engine=f"SQLite file {self.path}", reason="it is not open", remedy="open() the engine first"
+            )
+        self._is_begun = True
+        self._writer = writer = self._connections.open_writer()
+        if self._is_shared:
+            self._write_lock.acquire()
+        wanted = durable and self._durability == "full"
+        if wanted != self._is_synchronous:
+            self._writer.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
+            self._is_synchronous = wanted
+        self.write("BEGIN IMMEDIATE")
+        if writer.data_version() != self._committed:  # another process wrote, perhaps a new schema
+            self._require_usable(writer)
+            self.version += 1
+        if self._log_grower is not None and self._log_grower.is_nearly_full:
+            self._log_grower.grow()
+
+    def _commit(self) -> None:
+        while self._before_commit:
+            self._before_commit.pop()()
+        assert self._writer is not None
+        self._committed = None
+        self.write("COMMIT")
+        self._is_committed = True
+        try:
+            self._committed = self._writer.data_version()
+            if self._checkpointer is not None:
+                self._after_write(self._writer, self._checkpointer)
+        except apsw.Error:  # a fork on this thread has closed the connection; the commit succeeded nevertheless
+            self._committed = None
+        self._end_unit()
+
+    def _after_write(self, writer: apsw.Connection, checkpointer: Checkpointer) -> None:
+        # The length of the log, in pages. A hook would be called inside of SQLite; this takes half a microsecond.
+        pages, _ = writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        checkpointer.after_write(writer, pages)
+        if self._log_grower is not None:
+            self._log_grower.after_write(pages)
+
+    def _end_unit(self) -> None:
+        """End a unit: after its commit, or after an error or interrupt at any point. Calling it twice is harmless.
+
+        An interrupt right after the commit may come before `_is_committed` is set. The unit then ends as if it
+        was rolled back: the caches are read again, and workers are woken in either case.
+        """
+        if not self._is_begun:
+            return
+        if not self._is_committed:
+            self._roll_back()
+        self._writer = None
+        if self._is_shared:
+            self._write_lock.release()
+        if self._is_committed:
+            self.after_commit()
+        self._is_committed = self._is_begun = False
 
     def _require_usable(self, connection: apsw.Connection) -> None:
         if not (self._is_export and is_moved(connection)):
@@ -186,21 +283,14 @@ class Database:
         assert self._writer is not None, "outside of a unit"
         return self._writer.changes()
 
-    def _set_synchronous(self, *, durable: bool) -> None:
-        assert self._writer is not None
-        wanted = durable and self._durability == "full"
-        if wanted != self._is_synchronous:
-            self._writer.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
-            self._is_synchronous = wanted
-
     def before_commit(self, call: Callable[[], None]) -> None:
         """Register a call for the moment before the current unit commits; a rollback drops it."""
         self._before_commit.append(call)
 
     def _roll_back(self) -> None:
         self._before_commit.clear()
-        if self._writer is not None and self._writer.in_transaction:
-            with suppress(apsw.Error):  # SQLite may have rolled back already; the caller gets the first error
+        with suppress(apsw.Error):  # SQLite may have rolled back already; the caller gets the first error
+            if self._writer is not None and self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
         self.after_rollback()
 
@@ -258,12 +348,21 @@ class WriteLock:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold the file lock during the block; if it is not granted in time, run the block without it."""
-        is_acquired = fcntl is not None and self._has_file() and self._acquire()
         try:
+            self.acquire()
             yield
         finally:
-            if is_acquired and fcntl is not None and self._descriptor is not None:
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self.release()
+
+    def acquire(self) -> None:
+        """Wait for the file lock, until a timeout."""
+        if fcntl is not None and self._has_file():
+            self._acquire()
+
+    def release(self) -> None:
+        """Release the file lock, if this process has it."""
+        if fcntl is not None and self._descriptor is not None:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def _has_file(self) -> bool:
         if self._descriptor is None:
@@ -271,19 +370,25 @@ class WriteLock:
                 self._descriptor = os.open(f"{self._path}-turn", os.O_CREAT | os.O_RDONLY, 0o666)
         return self._descriptor is not None
 
-    def _acquire(self) -> bool:
+    def _acquire(self) -> None:
         """Wait for the file lock. `flock` has no timeout, so a helper thread waits if the lock is not free."""
         assert fcntl is not None
         assert self._descriptor is not None
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
         except BlockingIOError:
-            pass
-        if _LockWaiter(self._descriptor).wait_acquired(self._timeout):
-            return True
-        self._descriptor = None  # the helper thread keeps waiting on it, and then frees the lock
-        return False
+            self._wait(self._descriptor)
+
+    def _wait(self, descriptor: int) -> None:
+        self._descriptor = None  # until the lock is granted: the helper thread closes it if this thread gives up
+        waiter = _LockWaiter(descriptor)
+        try:
+            if waiter.wait_acquired(self._timeout):
+                self._descriptor = descriptor
+        except BaseException:  # an interrupt
+            self._descriptor = None
+            waiter.give_up()
+            raise
 
     def close(self) -> None:
         """Close the lock file."""
@@ -300,10 +405,10 @@ class _LockWaiter:
         self._descriptor = descriptor
         self._acquired = Event()
         self._claim = [None]  # the first to pop it decides: the helper gets the lock, or the caller gives up
-        Thread(target=self._wait, name="mainspring-write-lock", daemon=True).start()
 
     def wait_acquired(self, timeout: float) -> bool:
         """Wait for the lock. Return False after a timeout; the helper then frees it as soon as it gets it."""
+        Thread(target=self._wait, name="mainspring-write-lock", daemon=True).start()
         if self._acquired.wait(timeout):
             return True
         try:
@@ -312,6 +417,14 @@ class _LockWaiter:
             self._acquired.wait()
             return True
         return False
+
+    def give_up(self) -> None:
+        """Free the lock, now or as soon as the helper gets it."""
+        try:
+            self._claim.pop()
+        except IndexError:
+            with suppress(OSError):  # the caller had given up already, and the helper has closed it
+                os.close(self._descriptor)
 
     def _wait(self) -> None:
         assert fcntl is not None

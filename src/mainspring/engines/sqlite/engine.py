@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import apsw
 
@@ -66,6 +67,8 @@ from mainspring.jobs.timestamps import instants_of
 BUSY_TIMEOUT_SECONDS = 30.0
 WAKE_HORIZON = 2_500_000  # microseconds: jobs due within it wake other processes; these poll once a second anyway
 
+
+Result = TypeVar("Result")
 
 logger = logging.getLogger("mainspring.sqlite")
 
@@ -142,32 +145,42 @@ class SqliteEngine:
     def unit(self, *, durable: bool) -> AbstractContextManager[None]:
         return self._database.unit(durable=durable)
 
+    def in_unit(self, function: Callable[..., Result], *arguments: Any, durable: bool = True) -> Result:
+        """Call a function in one transaction, on a thread that a signal may interrupt."""
+        return self._database.run(function, *arguments, durable=durable)
+
     def _wake_up(self) -> None:
         self._wake()
 
     def _after_commit(self) -> None:
-        must_wake, self._must_wake = self._must_wake, False
-        must_wake_others, self._must_wake_others = self._must_wake_others, False
-        dead_workers, self._dead_workers = self._dead_workers, []
         self._enrolled.clear()
         try:
-            for worker in dead_workers:
-                self._worker_files.remove(worker)
-            if must_wake:
+            while self._dead_workers:
+                self._worker_files.remove(self._dead_workers[-1])
+                self._dead_workers.pop()
+            # The flags are cleared afterwards: if an interrupt comes first, the database calls this again.
+            if self._must_wake:
                 self._wake()
-            if must_wake_others and self._is_shared:
-                self._worker_files.wake_others()
+                self._must_wake = False
+            if self._must_wake_others:
+                if self._is_shared:
+                    self._worker_files.wake_others(self._database.version)
+                self._must_wake_others = False
         except Exception:  # the commit succeeded: the caller must not take this for a failed commit
             logger.exception("%s: workers could not be woken; they poll the store once a second", self.description)
+            self._must_wake = self._must_wake_others = False
 
     def _wake_all(self) -> None:
         """Wake this process and all others after the current unit commits."""
         self._must_wake = self._must_wake_others = True
 
     def _after_rollback(self) -> None:
+        must_wake = self._must_wake
         self._must_wake = self._must_wake_others = False
         self._dead_workers.clear()
         self._store.forget()
+        if must_wake:
+            self._wake()  # an interrupt may have come right after the commit
         for worker in self._enrolled:
             self._remove_worker_files(worker)
         self._enrolled.clear()
@@ -175,32 +188,35 @@ class SqliteEngine:
     # -- submitters
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
-        if not jobs:
-            return []
-        with self.unit(durable=True):
-            answers = self._inserter.submit(jobs)
-            self._wake_for(jobs)
-            return answers
+        return self.in_unit(self._submit, jobs) if jobs else []
+
+    def _submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
+        answers = self._inserter.submit(jobs)
+        self._wake_for(jobs)
+        return answers
 
     def _wake_for(self, jobs: Sequence[NewJob]) -> None:
         """After the commit, wake this process, and the other processes if one of these jobs is due soon."""
         self._must_wake = True
-        self._must_wake_others |= min(job.due for job in jobs) <= self.now() + WAKE_HORIZON
+        first = jobs[0].due if len(jobs) == 1 else min(job.due for job in jobs)
+        self._must_wake_others |= first <= self.now() + WAKE_HORIZON
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
-        if not commands:
-            return []
-        with self.unit(durable=True):
-            answers = self._commands.execute(commands)
-            self._wake_all()  # a job may be due now, or must be stopped
-            return answers
+        return self.in_unit(self._change, commands) if commands else []
+
+    def _change(self, commands: Sequence[Command]) -> list[Changed]:
+        answers = self._commands.execute(commands)
+        self._wake_all()  # a job may be due now, or must be stopped
+        return answers
 
     def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
-        with self.unit(durable=True):
-            answers = [self._arrange(arrangement) for arrangement in arrangements]
-            if any(answers):
-                self._wake_all()
-            return answers
+        return self.in_unit(self._arrange_all, arrangements)
+
+    def _arrange_all(self, arrangements: Sequence[Arrangement]) -> list[bool]:
+        answers = [self._arrange(arrangement) for arrangement in arrangements]
+        if any(answers):
+            self._wake_all()
+        return answers
 
     def _arrange(self, arrangement: Arrangement) -> bool:
         match arrangement:
@@ -288,11 +304,13 @@ class SqliteEngine:
             return self._settler.report(worker, reports)
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
-        with self.unit(durable=True):
-            answers = self._schedules.fire(firings)
-            if any(answer.is_done for answer in answers):
-                self._wake_all()
-            return answers
+        return self.in_unit(self._fire, firings)
+
+    def _fire(self, firings: Sequence[Firing]) -> list[Fired]:
+        answers = self._schedules.fire(firings)
+        if any(answer.is_done for answer in answers):
+            self._wake_all()
+        return answers
 
     def prune(self, retention: Retention) -> Pruned:
         with self.unit(durable=False):
@@ -358,8 +376,7 @@ class SqliteEngine:
             return read_backlog(connection, self.now())
 
     def listen(self, until: int) -> str:
-        with self.unit(durable=False):
-            return self._store.events.listen(until)
+        return self.in_unit(self._store.events.listen, until, durable=False)
 
     def events(self, after: str, limit: int) -> EventPage:
         with self._database.reader() as connection:

@@ -15,7 +15,7 @@ from mainspring.jobs.status import JobStatus
 
 MAX_EVENTS = 100_000  # older events are deleted, even if a slow listener has not read them
 
-HAS_LISTENER = "SELECT listening > ?1 FROM settings"
+LISTENING = "SELECT listening FROM settings"
 # ?1 until, ?2 now; a stored time more than a day ahead comes from a clock that was ahead, and is replaced
 LISTEN = "UPDATE settings SET listening = iif(listening > ?2 + 86400000000, ?1, max(listening, ?1))"
 LAST_POSITION = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)"
@@ -76,12 +76,22 @@ class EventWriter:
         self._database = database
         self._now = now
         self.is_followed = False
-        """Whether a client listened at the last call of `has_listener`. Any thread may read it."""
+        """The last result of `has_listener`; any thread may read it."""
+        self._listening = 0  # until when there is a listener
+        self._version: int | None = None  # of the store when this was read
 
     def has_listener(self) -> bool:
-        """Return whether a client listens for events."""
-        self.is_followed = bool(self._database.write(HAS_LISTENER, (self._now(),)))
+        """Return whether there is a listener. Only reads the store if another process has written to it."""
+        version = self._database.version
+        if version != self._version:
+            self._listening = self._database.write(LISTENING)
+            self._version = version
+        self.is_followed = self._listening > self._now()
         return self.is_followed
+
+    def forget(self) -> None:
+        """Drop the cache: what was read may have been rolled back."""
+        self._version = None
 
     def defer_started(self, ids: list[str]) -> None:
         """Store the `started` events of committed starts. Readers see them after `write_started`."""
@@ -143,7 +153,8 @@ class EventWriter:
         self._database.write(DELETE_OLD, (MAX_EVENTS,))
 
     def listen(self, until: int) -> str:
-        """Record that a client listens until a time; return the position after which its events begin."""
+        """Record a listener until a time; return the position after which its events begin."""
+        self.forget()
         self._database.write(LISTEN, (until, self._now()))
         self._database.write(DELETE_OLD, (MAX_EVENTS,))
         return str(self._database.write(LAST_POSITION))

@@ -43,6 +43,8 @@ class LaneCache:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._numbers: dict[Lane, int] = {}
+        self.plain: dict[tuple[str, str, int], int] = {}
+        """Numbers of lanes of plain jobs, by queue, type and priority. The inserter fills it."""
         self._lanes: dict[int, Lane] = {}
         self._batches: dict[tuple[tuple[str, ...], tuple[str, ...] | None], tuple[str, str]] = {}
         self._version: str | None = None
@@ -98,6 +100,7 @@ class LaneCache:
     def forget(self) -> None:
         """Clear the cache, because a rollback may have removed lanes."""
         self._numbers.clear()
+        self.plain.clear()
         self._lanes.clear()
         self._batches.clear()
         self._version = None

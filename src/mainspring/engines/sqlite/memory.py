@@ -77,17 +77,21 @@ class MemoryConnectionPool:
     """
 
     def __init__(self) -> None:
-        self._lock = RLock()  # held while a thread has the connection, and during a fork
+        self.writing = RLock()  # held while the connection is lent, and during a fork
         self._connection: apsw.Connection | None = None
         suspend_for_forks(self)
 
     @contextmanager
     def _lend(self) -> Iterator[apsw.Connection]:
-        """Lend the connection to this thread. A thread that has it already gets it again."""
-        with self._lock:
-            if self._connection is None:
-                self._connection = _open_copy()
-            yield self._connection
+        """Lend the connection. A thread that has it already gets it again."""
+        with self.writing:
+            yield self.open_writer()
+
+    def open_writer(self) -> apsw.Connection:
+        """Return the connection, to a thread that holds `writing`."""
+        if self._connection is None:
+            self._connection = _open_copy()
+        return self._connection
 
     def writer(self) -> AbstractContextManager[apsw.Connection]:
         """Lend the connection to a thread that writes."""
@@ -109,16 +113,16 @@ class MemoryConnectionPool:
         """Do nothing: the content must outlive the engine's `close`."""
 
     def suspend(self) -> None:
-        """Wait until no thread has the connection, and lend it to no other."""
-        self._lock.acquire()
+        """Wait until no thread has the connection, and lend it to none."""
+        self.writing.acquire()
 
     def resume(self) -> None:
         """Undo one `suspend`: lend the connection again."""
-        self._lock.release()
+        self.writing.release()
 
     def resume_in_child(self) -> None:
         """Undo one `suspend` in a forked child."""
-        self._lock.release()
+        self.writing.release()
 
 
 def _open_copy() -> apsw.Connection:

@@ -35,7 +35,7 @@ KIND_OF = """
 SELECT l.queue, l.type, l.priority, j.sequence FROM jobs AS j JOIN lanes AS l ON l.id = j.lane WHERE j.id = ?1
 """
 # ?1 now: the last seq, and whether there is a listener for events
-BEFORE_SUBMIT = "SELECT (SELECT coalesce(max(seq), 0) FROM jobs), listening > ?1 FROM settings"
+LAST_JOB = "SELECT coalesce(max(seq), 0) FROM jobs"
 
 # The `wait` of a new job: 1 for its sequence, 2 for its group, 0 for neither. `waiting_groups` then sets it to 0
 # for the heads.

@@ -36,6 +36,7 @@ class Store:
     def forget(self) -> None:
         """Drop cached state, which may have been rolled back; the next use reads it again."""
         self.lanes.forget()
+        self.events.forget()
         self._limits.forget()
         self.bucket_counts.forget()
 

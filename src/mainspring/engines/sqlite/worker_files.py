@@ -13,7 +13,7 @@ import select
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock, Thread
+from threading import RLock, Thread
 from types import ModuleType
 from typing import Protocol
 from weakref import WeakSet
@@ -33,9 +33,10 @@ class WorkerFiles:
     def __init__(self, path: str) -> None:
         self._folder = Path(f"{path}-workers")
         self._locks: dict[int, int] = {}  # descriptors, by worker
-        self._lock = Lock()  # guards the following attributes
+        self._lock = RLock()  # guards what follows; re-entrant, for a signal handler that closes the store
         self._pipes: dict[str, int] = {}  # descriptors, by file name
-        self._listed_at: int | None = None  # modification time of the folder when its pipes were last listed
+        self._listed_at: int | None = None  # modification time of the folder when its pipes were listed
+        self._version: int | None = None  # of the store when the folder was examined last
         _all.add(self)
 
     # -- locks
@@ -108,10 +109,16 @@ class WorkerFiles:
         except (OSError, AttributeError):
             return None
 
-    def wake_others(self) -> None:
-        """Wake the workers of other processes by writing a byte into each of their pipes."""
+    def wake_others(self, version: int) -> None:
+        """Wake the workers of other processes: write a byte into each of their pipes.
+
+        `version` is the version of the store in the unit that woke them. A worker that enrolls or leaves writes to
+        the store. So the folder has the same pipes as long as no other process has written.
+        """
         with self._lock:
-            self._open_new_pipes()
+            if version != self._version:
+                self._open_new_pipes()
+                self._version = version
             for name, descriptor in list(self._pipes.items()):
                 try:
                     os.write(descriptor, b"!")
@@ -148,7 +155,7 @@ class WorkerFiles:
         with self._lock:
             for name in list(self._pipes):
                 self._close_pipe(name)
-            self._listed_at = None
+            self._listed_at = self._version = None
         while self._locks:  # one by one: `release` may run at the same time. A later sweep removes the files.
             os.close(self._locks.popitem()[1])
 
