@@ -26,6 +26,10 @@ class GatedEngine(SqliteEngine):
     gate: Gate | None = None
     _is_inside = False  # a transaction has begun: calls inside of it hold the connection, and must not wait
 
+    def in_unit(self, function: Callable[..., Any], *arguments: Any, durable: bool = True) -> Any:
+        with self.unit(durable=durable):
+            return function(*arguments)
+
     @contextmanager
     def unit(self, *, durable: bool) -> Iterator[None]:
         if self._is_inside:
