@@ -22,7 +22,8 @@ NEAR_MOMENTS = st.datetimes(datetime(1960, 1, 1), datetime(2110, 1, 1)).map(to_s
 
 def forget() -> None:
     """Empty the caches of the module."""
-    wall_times._time_mask.cache_clear()
+    wall_times._items.cache_clear()
+    wall_times._mask.cache_clear()
     wall_times._day_pattern.cache_clear()
 
 
@@ -100,22 +101,22 @@ def test_remembered_answers_are_the_ones_of_a_process_that_remembers_nothing(ask
         assert [remembered[question] for question in asked] == fresh
 
 
-def test_a_pattern_asks_once_for_each_kind_of_month(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
-    match_day = CronSim.match_day
+def test_a_pattern_works_out_each_kind_of_month_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds: list[tuple[int, int]] = []
+    days_of_kind = DayPattern._days_of_kind
 
-    def counted(self: CronSim, day: object) -> bool:
-        asked.append(day)
-        return match_day(self, day)  # type: ignore[arg-type]
+    def counted(pattern: DayPattern, first: int, length: int) -> int:
+        kinds.append((first, length))
+        return days_of_kind(pattern, first, length)
 
-    monkeypatch.setattr(CronSim, "match_day", counted)
+    monkeypatch.setattr(DayPattern, "_days_of_kind", counted)
     pattern = DayPattern("13", "*", "FRI")
     day = to_wall(0).date()
     for _ in range(400 * 12):  # as long as the calendar repeats itself
         pattern.first_from(day)
         pattern.last_until(day)
         day = (day + timedelta(days=31)).replace(day=1)
-    assert len(asked) == 7 * (28 + 29 + 30 + 31)
+    assert sorted(kinds) == [(first, length) for first in range(7) for length in range(28, 32)]
 
 
 def test_expressions_with_the_same_days_share_them() -> None:

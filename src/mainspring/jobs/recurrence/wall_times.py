@@ -1,12 +1,12 @@
 """The wall times of a cron expression: the first one from a second on, and the last one up to a second.
 
-`cronsim` parses the fields of an expression and decides which days match. This module remembers its answers and
-searches with integers, because walking through time with cronsim takes ten times as long:
+`cronsim` parses the fields of an expression. This module searches with integers, because walking through time with
+cronsim takes ten times as long, and remembers what it has worked out:
 
-- A field is parsed once in a process, however many expressions have it. It becomes a bit mask: bit 5 is set if 5
-  matches.
+- A field is parsed once in a process, however many expressions have it. Numbers become a bit mask: bit 5 is set if
+  5 matches.
 - The days of a month that match depend only on the length of the month and the weekday of its first day, so there
-  are 28 kinds of months. A day pattern (day of month, month, day of week) asks cronsim once for each kind. All
+  are 28 kinds of months. A day pattern (day of month, month, day of week) works out each kind once. All
   expressions with the same three fields share it.
 
 Both are facts of an expression: they never become stale. Wall times are whole seconds since 1970 on a wall clock.
@@ -15,8 +15,10 @@ Both are facts of an expression: they never become stale. Wall times are whole s
 from __future__ import annotations
 
 from calendar import isleap
+from collections.abc import Iterable
 from datetime import MAXYEAR, MINYEAR, date
 from functools import lru_cache
+from typing import Any
 
 from cronsim import CronSim, CronSimError
 
@@ -31,6 +33,7 @@ CACHED_PATTERNS = 1_024
 _EPOCH = date(1970, 1, 1)
 _EPOCH_DAY = _EPOCH.toordinal()
 _START = to_wall(0)
+_EVERY_WEEK = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28
 _LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 FieldInvalid = (CronSimError, ValueError)
@@ -49,13 +52,20 @@ def parse_field(index: int, text: str) -> CronSim:
 
 
 @lru_cache(CACHED_FIELDS)
-def _time_mask(index: int, text: str) -> int:
-    """Return the mask of a field for seconds (0), minutes (1) or hours (2)."""
+def _items(index: int, text: str) -> frozenset[Any]:
+    """Return the numbers of a field, and for days the marks and pairs by which cronsim represents `L` and `#`."""
     parsed = parse_field(index, text)
-    return _mask((parsed.seconds, parsed.minutes, parsed.hours)[index])
+    fields = (parsed.seconds, parsed.minutes, parsed.hours, parsed.days, parsed.months, parsed.weekdays)
+    return frozenset(fields[index])
 
 
-def _mask(numbers: set[int]) -> int:
+@lru_cache(CACHED_FIELDS)
+def _mask(index: int, text: str) -> int:
+    """Return the mask of a field of numbers only: second, minute, hour or month."""
+    return _mask_of(_items(index, text))
+
+
+def _mask_of(numbers: Iterable[int]) -> int:
     return sum(1 << number for number in numbers)
 
 
@@ -73,16 +83,18 @@ def _greatest(mask: int, high: int) -> int:
 class DayPattern:
     """The days that match the fields day of month, month and day of week."""
 
-    __slots__ = ("_cronsim", "_kinds", "_months")
+    __slots__ = ("_dates", "_kinds", "_last", "_last_workday", "_months", "_needs_both", "_nth", "_weekdays")
 
     def __init__(self, day: str, month: str, weekday: str) -> None:
-        for index, text in enumerate((day, month, weekday), start=3):
-            parse_field(index, text)
-        try:
-            self._cronsim = CronSim(f"0 0 0 {day} {month} {weekday}", _START)
-        except CronSimError:  # a day that is in none of the months, such as 30 in February
-            raise NeverOccurs from None
-        self._months = _mask(self._cronsim.months)
+        """Raises one of `FieldInvalid`, or `NeverOccurs`."""
+        dates, weekdays = _items(3, day), _items(5, weekday)
+        self._dates = _mask_of(number for number in dates if number > 0)
+        self._last = CronSim.LAST in dates
+        self._last_workday = CronSim.LAST_WEEKDAY in dates
+        self._months = _mask(4, month)
+        self._weekdays = {item % 7 for item in weekdays if isinstance(item, int)}  # 0 and 7 are Sunday
+        self._nth = [(item[0] % 7, item[1]) for item in weekdays if isinstance(item, tuple)]
+        self._needs_both = day.startswith("*") or weekday.startswith("*")
         self._kinds: dict[int, int] = {}  # masks of days, by weekday of the first day and length of the month
         if self.first_from(_EPOCH) is None:
             raise NeverOccurs
@@ -124,13 +136,27 @@ class DayPattern:
     def _days(self, year: int, month: int) -> int:
         """Return the mask of the days of a month that match."""
         length = 29 if month == 2 and isleap(year) else _LENGTHS[month]
-        kind = 32 * date(year, month, 1).weekday() + length
-        days = self._kinds.get(kind)
+        first = date(year, month, 1).isoweekday() % 7
+        days = self._kinds.get(32 * first + length)
         if days is None:
-            matches = self._cronsim.match_day
-            days = _mask({day for day in range(1, length + 1) if matches(date(year, month, day))})
-            self._kinds[kind] = days
+            days = self._kinds[32 * first + length] = self._days_of_kind(first, length)
         return days
+
+    def _days_of_kind(self, first: int, length: int) -> int:
+        """Return the mask of the days that match in a month that begins with the weekday `first`."""
+        by_date, by_weekday = self._dates, 0
+        if self._last:
+            by_date |= 1 << length
+        if self._last_workday:
+            last = (first + length - 1) % 7
+            by_date |= 1 << length - {6: 1, 0: 2}.get(last, 0)  # the Friday before a Saturday or Sunday
+        for weekday in self._weekdays:
+            by_weekday |= _EVERY_WEEK << 1 + (weekday - first) % 7
+        for weekday, which in self._nth:
+            days = _EVERY_WEEK << 1 + (weekday - first) % 7
+            by_weekday |= 1 << (_greatest(days, length) if which == CronSim.LAST else _least(days, 7 * which - 6))
+        days = by_date & by_weekday if self._needs_both else by_date | by_weekday
+        return days & (2 << length) - 2
 
 
 _day_pattern = lru_cache(CACHED_PATTERNS)(DayPattern)
@@ -144,9 +170,9 @@ class WallTimes:
     def __init__(self, fields: list[str]) -> None:
         """Raises one of `FieldInvalid`, or `NeverOccurs`."""
         second, minute, hour, day, month, weekday = fields if len(fields) == 6 else ["0", *fields]
-        self._seconds = _time_mask(0, second)
-        self._minutes = _time_mask(1, minute)
-        self._hours = _time_mask(2, hour)
+        self._seconds = _mask(0, second)
+        self._minutes = _mask(1, minute)
+        self._hours = _mask(2, hour)
         self._days = _day_pattern(day, month, weekday)
 
     def first_from(self, second: int) -> int | None:
