@@ -48,6 +48,7 @@ class FakeScheduleStore:
         self.stored_at: list[int] = []
         self.alive: dict[str, str] = {}
         self.calls: Counter[str] = Counter()
+        self.fired_together: list[int] = []  # the number of firings of each call
         self.errors: defaultdict[str, int] = defaultdict(int)
         self.before_fire: Callable[[], None] = lambda: None
         self.before_arrange: Callable[[], None] = lambda: None
@@ -112,6 +113,7 @@ class FakeScheduleStore:
         self.before_fire()
         with self._lock:
             self._called("fire")
+            self.fired_together.append(len(firings))
             return [self._fire(firing) for firing in firings]
 
     def _fire(self, firing: Firing) -> Fired:

@@ -20,7 +20,7 @@ class Overlap(StrEnum):
     ALLOW = "allow"
 
 
-class ScheduleRecord(Struct, frozen=True):
+class ScheduleRecord(Struct, frozen=True, gc=False):
     """A stored schedule."""
 
     name: str
@@ -103,7 +103,7 @@ class Occurrence(Struct, frozen=True, gc=False):
     decided: int
 
 
-class Firing(Struct, frozen=True):
+class Firing(Struct, frozen=True, gc=False):
     """A decision about the due occurrences of a schedule. The engine refuses it if the schedule has changed."""
 
     schedule: str

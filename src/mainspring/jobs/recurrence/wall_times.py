@@ -165,7 +165,7 @@ _day_pattern = lru_cache(CACHED_PATTERNS)(DayPattern)
 class WallTimes:
     """The wall times that match the fields of an expression, five or six with seconds first."""
 
-    __slots__ = ("_days", "_hours", "_minutes", "_seconds")
+    __slots__ = ("_days", "_first_time", "_hours", "_minutes", "_seconds")
 
     def __init__(self, fields: list[str]) -> None:
         """Raises one of `FieldInvalid`, or `NeverOccurs`."""
@@ -174,36 +174,41 @@ class WallTimes:
         self._minutes = _mask(1, minute)
         self._hours = _mask(2, hour)
         self._days = _day_pattern(day, month, weekday)
+        self._first_time = self._first_time_from(0)
 
     def first_from(self, second: int) -> int | None:
         """Return the first wall time that is not before `second`; None if there is none within `YEARS`."""
         number, time = divmod(second, DAY)
+        time = self._first_time_from(time)
+        if time < 0:
+            number, time = number + 1, self._first_time
         try:
             day = date.fromordinal(_EPOCH_DAY + number)
-            found = self._days.first_from(day)
-            if found is not None and found == day:
-                time = self._first_time_from(time)
-                if time >= 0:
-                    return number * DAY + time
-                found = self._days.first_from(date.fromordinal(_EPOCH_DAY + number + 1))
         except (ValueError, OverflowError):  # beyond the range of dates
             return None
-        return None if found is None else (found.toordinal() - _EPOCH_DAY) * DAY + self._first_time_from(0)
+        found = self._days.first_from(day)
+        if found is None:
+            return None
+        if found != day:
+            number, time = found.toordinal() - _EPOCH_DAY, self._first_time
+        return number * DAY + time
 
     def last_until(self, second: int) -> int | None:
         """Return the last wall time that is not after `second`; None if there is none within `YEARS`."""
         number, time = divmod(second, DAY)
+        time = self._last_time_until(time)
+        if time < 0:
+            number, time = number - 1, self._last_time_until(DAY - 1)
         try:
             day = date.fromordinal(_EPOCH_DAY + number)
-            found = self._days.last_until(day)
-            if found is not None and found == day:
-                time = self._last_time_until(time)
-                if time >= 0:
-                    return number * DAY + time
-                found = self._days.last_until(date.fromordinal(_EPOCH_DAY + number - 1))
         except (ValueError, OverflowError):  # beyond the range of dates
             return None
-        return None if found is None else (found.toordinal() - _EPOCH_DAY) * DAY + self._last_time_until(DAY - 1)
+        found = self._days.last_until(day)
+        if found is None:
+            return None
+        if found != day:
+            number, time = found.toordinal() - _EPOCH_DAY, self._last_time_until(DAY - 1)
+        return number * DAY + time
 
     def _first_time_from(self, time: int) -> int:
         """Return the first matching second of a day that is not before `time`; -1 if there is none."""
