@@ -23,7 +23,7 @@ from mainspring.runners.future import TaskFuture
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.services import Services
-from mainspring.runners.task import Task, TaskTraits, TracedTask
+from mainspring.runners.task import DelayedTask, Task, TaskTraits
 from mainspring.runners.worker import RAISED, WorkerThread, current_worker
 
 Ts = TypeVarTuple("Ts")
@@ -165,7 +165,7 @@ class AsyncioRunner(TaskRunner):
 
     # -- the interface of a runner
 
-    def _push(self, task: TracedTask) -> None:
+    def _push(self, task: DelayedTask) -> None:
         self._tasks.append(task)
 
     def _wake_worker(self) -> None:
