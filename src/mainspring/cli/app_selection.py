@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -80,6 +79,8 @@ def _find_configured() -> AppSelection:
 
 
 def _read(file: Path) -> AppSelection:
+    import tomllib  # noqa: PLC0415 - only a command without --app and --url reads a file
+
     try:
         section = tomllib.loads(file.read_text()).get("tool", {}).get("mainspring", {})
     except (tomllib.TOMLDecodeError, OSError) as error:

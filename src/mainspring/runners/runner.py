@@ -6,7 +6,6 @@ queue, the wake-up of its threads and the check whether it is quiet. `task_accep
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -190,6 +189,8 @@ class TaskRunner(TaskAcceptor):
         delay: Duration | None,
         traits: TaskTraits | None,
     ) -> R:
+        import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
+
         future = self._submit(frame, function, arguments, delay, traits, is_awaited=True)
         worker = current_worker()
         with nullcontext() if worker is None else worker.coroutine_waiting(future.done):

@@ -46,7 +46,7 @@ def manager(engine: GatedMemory | GatedSqlite, pool: ThreadPool) -> Iterator[Job
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop does not wait for a store that never answers."""
-    monkeypatch.setattr(host, "PATIENCE_FOR_ANSWERS", 0.05)
+    monkeypatch.setattr(stop_report, "PATIENCE_FOR_ANSWERS", 0.05)
 
 
 # -- bounded
@@ -243,7 +243,7 @@ def test_calls_that_wait_for_the_store_when_the_manager_is_closed_are_refused(
 ) -> None:
     manager.register("ping", lambda: None)
     manager.start()
-    monkeypatch.setattr(host, "PATIENCE_FOR_ANSWERS", 0.05)
+    monkeypatch.setattr(stop_report, "PATIENCE_FOR_ANSWERS", 0.05)
     monkeypatch.setattr(engine, "close", lambda: None)  # which would wait for the unit
     with blocked_store(engine, manager):
         waiting = [Background(lambda: manager.submit("ping")) for _ in range(3)]
