@@ -12,7 +12,7 @@ import pytest
 
 from mainspring import EngineUnavailable, JobStatus, Mainspring, ThreadPool
 from mainspring.jobs import JobManager, StopReport
-from mainspring.jobs.worker import host
+from mainspring.jobs.worker import stop_report
 from tests.support import PATIENCE, Background, Gate, within
 from tests.unit.jobs.gated_engines import (
     ENGINES,

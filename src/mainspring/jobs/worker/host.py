@@ -11,7 +11,7 @@ import logging
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mainspring.clock import Duration, SystemClock, deadline_after, to_nanoseconds
 from mainspring.jobs.handlers import HandlerRegistry
@@ -199,7 +199,9 @@ class _Shutdown:
         """Begin the shutdown, and wait until the worker fetches no more jobs."""
         self._worker.request_stop()
         real = SystemClock()
-        self._idle.wait(lambda: self._machine.is_stopping, deadline_after(real, stop_report.PATIENCE_FOR_ANSWERS), real)
+        self._idle.wait(
+            lambda: self._machine.is_stopping, deadline_after(real, stop_report.PATIENCE_FOR_ANSWERS), real
+        )
 
     def run(self, grace: Duration) -> StopReport:
         """Stop the worker. Takes no longer than `grace` and `PATIENCE_FOR_ANSWERS` together."""

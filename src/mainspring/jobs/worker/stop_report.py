@@ -1,4 +1,4 @@
-"""The report of a worker's shutdown. A process that runs no jobs needs it, too, so it imports no part of a worker."""
+"""The report of a worker's shutdown. A process that runs no jobs needs it, so it imports no part of a worker."""
 
 from __future__ import annotations
 
