@@ -304,7 +304,7 @@ def run(rounds: int = 2) -> Section:
     return Section(
         title=f"Jobs: {SCHEDULES:,} schedules, best of {rounds} rounds",
         lines=lines,
-        text="FULL. All rules are crons, and no two are equal unless it says so. Firing includes reading a rule for "
-        "the first time. Start minus due is that of the jobs that schedules make, which takes one commit more than a job has that "
-        "was submitted ahead.",
+        text="FULL. All rules are crons, and no two are equal unless it says so. Firing includes reading a rule "
+        "for the first time. Start minus due is that of the jobs that schedules make, which takes one commit more "
+        "than a job has that was submitted ahead.",
     )
