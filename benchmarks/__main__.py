@@ -18,6 +18,7 @@ from benchmarks.jobs import (
     schedules,
     sequences,
     single,
+    starting,
 )
 from benchmarks.measure import Section, machine, markdown
 from benchmarks.nats import drain as nats_drain
@@ -49,6 +50,7 @@ SECTIONS: dict[str, Callable[[], Section]] = {
     "jobs.schedules": schedules.run,
     "jobs.limits": limits.run,
     "jobs.processes": processes.run,
+    "jobs.starting": starting.run,
     "nats.submit": nats_submit.run,
     "nats.drain": nats_drain.run,
     "nats.punctuality": nats_punctuality.run,

@@ -109,10 +109,10 @@ def show(pairs: list[tuple[dict[str, float], dict[str, float]]]) -> int:
     print("| | old | new | ratio | smallest and largest |\n|---|--:|--:|--:|---|")
     slow = 0
     for row in pairs[0][0]:
-        is_time = row.endswith("(ms)")
-        ratios = [old[row] / new[row] if is_time else new[row] / old[row] for old, new in pairs]
+        is_cost = row.endswith(("(ms)", "(B)"))
+        ratios = [old[row] / new[row] if is_cost else new[row] / old[row] for old, new in pairs]
         old, new = (median(pair[side][row] for pair in pairs) for side in (0, 1))
-        digits = 2 if is_time else 0
+        digits = 2 if is_cost else 0
         print(
             f"| {row} | {old:,.{digits}f} | {new:,.{digits}f} | {median(ratios):.2f} x "
             f"| {min(ratios):.2f}-{max(ratios):.2f} |"

@@ -6,11 +6,16 @@ environments in turn. ONLY is a regular expression: rows whose names do not cont
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import re
+import resource
 import statistics
+import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,13 +24,26 @@ from threading import Event, Lock, Thread
 from typing import Any
 from uuid import uuid4
 
-from mainspring import Mainspring, ThreadPool
+from mainspring import Cron, Mainspring, ThreadPool
 
 PATIENCE = 120.0
 POSTS = 50_000
 SINGLE_FULL, SINGLE_NORMAL, BULK, DRAIN, PICKUPS, DELAYED = 300, 1_000, 20_000, 10_000, 200, 500
 SINGLE_MEMORY, BY_THREADS = 3_000, 3_200
 NATS_DRAIN = 3_000
+TIMERS, TIMER_ROUNDS, HOUR = 50_000, 5, 3_600.0
+SCHEDULES, SCHEDULES_EVERY = 2_000, 30
+STARTS, LISTS, LISTED = 3, 5, 100
+ZONES = ("UTC", "Asia/Taipei", "Europe/Berlin", "America/New_York")
+WORKER_APP = """
+import os, pathlib, time
+from mainspring import Mainspring
+app = Mainspring(os.environ["COMPARE_URL"], threads=8)
+
+@app.job(name="first")
+def first() -> None:
+    pathlib.Path(os.environ["COMPARE_STARTED"]).write_text(str(time.time()))
+"""
 
 
 class Countdown:
@@ -70,6 +88,34 @@ def post() -> float:
 
 def _nothing() -> None:
     return None
+
+
+def timers() -> tuple[float, float, float]:
+    """Arm delayed tasks and cancel them, each a second; return the bytes of one, too. The best of some rounds."""
+    arm = cancel = 0.0
+    handles: list[Any] = []
+    with ThreadPool(4) as pool:
+        sequence = pool.sequenced()
+
+        def post_all() -> list[Any]:
+            return [sequence.post(_nothing, delay=HOUR + number * 1e-3) for number in range(TIMERS)]
+
+        for _ in range(TIMER_ROUNDS):
+            began = time.perf_counter()
+            handles = post_all()
+            armed = time.perf_counter()
+            for handle in handles:
+                handle.cancel()
+            arm = max(arm, TIMERS / (armed - began))
+            cancel = max(cancel, TIMERS / (time.perf_counter() - armed))
+        handles.clear()
+        gc.collect()
+        tracemalloc.start()
+        for number in range(TIMERS):
+            sequence.post(_nothing, delay=HOUR + number * 1e-3)
+        size = tracemalloc.get_traced_memory()[0] / TIMERS
+        tracemalloc.stop()
+    return arm, cancel, size
 
 
 def app_in(folder: str, **options: Any) -> Mainspring:
@@ -163,6 +209,82 @@ def lateness(folder: str) -> float:
     return 1_000 * statistics.quantiles(late, n=100)[98]
 
 
+def schedules(folder: str) -> float:
+    """Fire schedules that are all due, no two of them equal, and run their jobs, a second."""
+    countdown = Countdown(SCHEDULES)
+    with app_in(folder) as app:
+        job = app.job(name="step")(countdown.step)
+        for number in range(SCHEDULES):
+            # Each occurs at the same instants, and is written differently.
+            times = f"0-59,{number % 60} 0-23,{number // 60 % 24} 1-31,{1 + number // 1_440}"
+            rule = Cron(f"*/{SCHEDULES_EVERY} {times} * *", tz=ZONES[number % len(ZONES)])
+            app.schedules.put(f"schedule {number}", job, rule)
+        time.sleep(SCHEDULES_EVERY - time.time() % SCHEDULES_EVERY + 0.1)  # now all of them are due
+
+        def work() -> None:
+            with app.running():
+                countdown.wait()
+
+        return SCHEDULES / seconds_of(work)
+
+
+def worker_start(folder: str) -> float:
+    """Return the milliseconds from the start of a worker process to its first job, the median."""
+    (Path(folder) / "compared.py").write_text(WORKER_APP)
+    started = Path(folder) / "started"
+    environment = os.environ | {
+        "COMPARE_URL": f"sqlite:///{Path(folder) / f'{uuid4().hex}.db'}",
+        "COMPARE_STARTED": str(started),
+        "PYTHONPATH": folder,
+    }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has byte code
+    submit = [sys.executable, "-c", "import compared; compared.first.submit(); compared.app.close()"]
+    found = []
+    for _ in range(1 + STARTS):
+        subprocess.run(submit, env=environment, check=True)
+        began = time.time()
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "mainspring", "run", "compared:app"],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            while not (started.exists() and started.read_text()):
+                if worker.poll() is not None or time.time() - began > PATIENCE:
+                    raise TimeoutError("the worker has not run its job in time")
+                time.sleep(0.002)
+        finally:
+            worker.terminate()
+            worker.wait()
+        found.append(float(started.read_text()) - began)
+        started.unlink()
+    return 1_000 * statistics.median(found[1:])  # the first start may have compiled modules
+
+
+def list_cpu(folder: str) -> float:
+    """Return the CPU milliseconds of the command that lists jobs, the median."""
+    with app_in(folder) as app:
+        later = app.job(name="later")(_nothing).after(3_600)
+        later.submit_many([() for _ in range(LISTED)])
+        url = app.url
+    environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    found = []
+    for _ in range(1 + LISTS):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            [sys.executable, "-P", "-m", "mainspring", "jobs", "list", "--url", url],
+            env=environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return 1_000 * statistics.median(found[1:])
+
+
 def main(nats_url: str, only: str) -> None:
     """Measure the chosen rows."""
     with TemporaryDirectory(prefix="mainspring-compare-") as folder:
@@ -187,6 +309,12 @@ def main(nats_url: str, only: str) -> None:
             "pickup FULL p50 (ms)": lambda: pickup(full()),
             "pickup NORMAL p50 (ms)": lambda: pickup(normal()),
             "lateness p99 (ms)": lambda: lateness(folder),
+            "schedules fired and run": lambda: schedules(folder),
+            "worker start to first job (ms)": lambda: worker_start(folder),
+            "jobs list, CPU (ms)": lambda: list_cpu(folder),
+            "delayed post, arm": lambda: timers()[0],
+            "delayed post, cancel": lambda: timers()[1],
+            "delayed post, memory (B)": lambda: timers()[2],
             "drain on NATS": lambda: drain(
                 Mainspring(f"{nats_url}?prefix=compare-{uuid4().hex[:8]}", threads=8), NATS_DRAIN
             ),

@@ -23,11 +23,11 @@ from mainspring.jobs.recurrence.declared_schedules import CHUNK
 from mainspring.jobs.recurrence.planning import plan_firing
 from mainspring.jobs.recurrence.rules import decode_rule
 from mainspring.jobs.recurrence.schedule_definition import define_schedule
-from mainspring.jobs.recurrence.schedule_firer import BATCH
+from mainspring.jobs.recurrence.schedule_firer import MAX_BATCH
 
 T = TypeVar("T")
 
-SCHEDULES = 10_000
+SCHEDULES, FEW_RULES, FIRED_LIMIT = 10_000, 10, 10_000
 PUNCTUAL, WINDOW_SECONDS, AHEAD_SECONDS = 1_000, 5.0, 3.0
 SECONDS = 60
 HOUR = timedelta(hours=1)
@@ -125,10 +125,11 @@ def put(rules: Iterable[tuple[Cron | Every, int]], first_value: int) -> None:
             raise RuntimeError("the store has these schedules already")
 
 
-def put_due() -> None:
-    """Store schedules whose last occurrence has not been fired."""
+def put_due(rules: int = SCHEDULES) -> None:
+    """Store schedules whose last occurrence has not been fired, with so many different rules."""
     now = FULL.app.manager().engine.now()
-    put([(cron, cron.last_until(now, now - MONTH) or now) for cron in crons(SCHEDULES)], 0)
+    due = [(cron, cron.last_until(now, now - MONTH) or now) for cron in crons(SCHEDULES)[:: SCHEDULES // rules]]
+    put([due[number % rules] for number in range(SCHEDULES)], 0)
 
 
 class FireCost(NamedTuple):
@@ -144,11 +145,11 @@ class FireCost(NamedTuple):
         return f"{self.total:.0f} µs ({parts})"
 
 
-def fire_cost(store: Path) -> FireCost:
+def fire_cost(store: Path, rules: int = SCHEDULES) -> FireCost:
     """Fire all in batches, as a worker does, with nothing else around it."""
     reading = planning = storing = 0.0
     with submitter(FULL, store):
-        put_due()
+        put_due(rules)
         decode_rule.cache_clear()
         manager = FULL.app.manager()
         engine = manager.engine
@@ -159,7 +160,7 @@ def fire_cost(store: Path) -> FireCost:
 
         while True:
             began = perf_counter()
-            due = engine.schedules(due_until=now, limit=BATCH)
+            due = engine.schedules(due_until=now, limit=MAX_BATCH)
             read = perf_counter()
             firings = [plan_firing(record, decode_rule(record.rule), now, new_id) for record in due]
             planned = perf_counter()
@@ -188,24 +189,38 @@ def run_rate(store: Path, prepare: Callable[[], None]) -> float:
 
 def fire_lines(rounds: int) -> list[Line]:
     cost = least(fire_cost, rounds)
+    few_cost = least(partial(fire_cost, rules=FEW_RULES), rounds)
     assert cost is not None
+    assert few_cost is not None
     best = best_rates(
         {
             "fired": partial(run_rate, prepare=put_due),
+            "few": partial(run_rate, prepare=partial(put_due, FEW_RULES)),
             "plain": partial(run_rate, prepare=lambda: FULL.submit_many(range(SCHEDULES))),
         },
         rounds,
     )
     return [
         Line(
-            what=f"firing {SCHEDULES:,} that are due, {BATCH} in a commit: each",
+            what=f"firing {SCHEDULES:,} that are due, {MAX_BATCH:,} in a commit: each",
             ours=str(cost),
         ),
+        Line(what=f"the same with {FEW_RULES} different rules", ours=str(few_cost)),
         Line(
             what=f"{SCHEDULES:,} due at once, fired and run by one worker process",
             ours=f"{best['fired']:,.0f}/s",
             peer=f"{best['plain']:,.0f}/s ours, submitted beforehand",
             ratio=times(best["fired"] / best["plain"]),
+            bound=f"≥ {FIRED_LIMIT:,}/s",
+            is_met=best["fired"] >= FIRED_LIMIT,
+        ),
+        Line(
+            what=f"the same with {FEW_RULES} different rules",
+            ours=f"{best['few']:,.0f}/s",
+            peer=f"{best['plain']:,.0f}/s ours, submitted beforehand",
+            ratio=times(best["few"] / best["plain"]),
+            bound=f"≥ {FIRED_LIMIT:,}/s",
+            is_met=best["few"] >= FIRED_LIMIT,
         ),
     ]
 
@@ -289,7 +304,7 @@ def run(rounds: int = 2) -> Section:
     return Section(
         title=f"Jobs: {SCHEDULES:,} schedules, best of {rounds} rounds",
         lines=lines,
-        text="FULL. All rules are crons, and no two are equal. Firing includes reading a rule for the first time. "
-        "Start minus due is that of the jobs that schedules make, which takes one commit more than a job has that "
-        "was submitted ahead.",
+        text="FULL. All rules are crons, and no two are equal unless it says so. Firing includes reading a rule "
+        "for the first time. Start minus due is that of the jobs that schedules make, which takes one commit more "
+        "than a job has that was submitted ahead.",
     )

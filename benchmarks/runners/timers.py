@@ -16,6 +16,8 @@ from benchmarks.measure import Line, Section
 from mainspring import ThreadPool
 
 HOUR = 3600.0
+ROUNDS = 3
+ARM_LIMIT, CANCEL_LIMIT, BYTES_LIMIT = 1.5, 1.0, 260
 
 
 def nothing() -> None:
@@ -103,19 +105,32 @@ def run() -> Section:
         ("`threading.Timer`", 1_000, in_threads),
         ("APScheduler, memory store", 5_000, in_apscheduler),
     ]
+    best: dict[str, tuple[float, float]] = {}
+    for _ in range(ROUNDS):  # in turn
+        for name, count, measure in measured:
+            found = measure(count)
+            best[name] = min(best.get(name, found), found, key=sum)
+    (armed, canceled), (asyncio_armed, _) = (best[name] for name, _, _ in measured[:2])
     lines = []
-    for name, count, measure in measured:
-        armed, canceled = min((measure(count) for _ in range(3)), key=sum)
-        figure = f"{armed:.2f} / {canceled:.2f} µs"
+    for name, count, _ in measured:
+        figure = "{:.2f} / {:.2f} µs".format(*best[name])
         is_ours = name.startswith("Mainspring")
         lines.append(
             Line(
                 what=f"{name}, {count:,} timers: arm / cancel one",
                 ours=figure if is_ours else "",
                 peer="" if is_ours else figure,
+                bound=f"≤ {ARM_LIMIT:g} x asyncio / ≤ {CANCEL_LIMIT:g} µs" if is_ours else "",
+                is_met=armed <= ARM_LIMIT * asyncio_armed and canceled <= CANCEL_LIMIT if is_ours else None,
             )
         )
+    size = bytes_per_delayed_post(100_000)
     lines.append(
-        Line(what="memory per delayed post, handle and all", ours=f"{bytes_per_delayed_post(100_000):.0f} B")
+        Line(
+            what="memory per delayed post, handle and all",
+            ours=f"{size:.0f} B",
+            bound=f"≤ {BYTES_LIMIT} B",
+            is_met=size <= BYTES_LIMIT,
+        )
     )
     return Section(title="Delayed tasks beside other timers", lines=lines)

@@ -16,12 +16,10 @@ from importlib import import_module
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
-from mainspring.engines.nats import NatsSettings
 from mainspring.engines.registry import EngineConfig, check_url, provider_for
-from mainspring.foreground.foreground import Foreground
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.decorators import Decorators
 from mainspring.jobs.engine import Engine
@@ -39,10 +37,13 @@ from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, MsgpackSerializer
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD
-from mainspring.jobs.worker.host import PATIENCE_FOR_ANSWERS
+from mainspring.jobs.worker.stop_report import PATIENCE_FOR_ANSWERS
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.validation import require_instance, require_positive
 from mainspring.store_url import CONFLICT_REMEDY, StoreChoice, UrlSource, choose_store
+
+if TYPE_CHECKING:
+    from mainspring.engines.nats import NatsSettings
 
 MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
 
@@ -161,9 +162,7 @@ class Mainspring(Decorators):
         self.schedules = Schedules(self)
         self.grace = grace
         self.stall_after = stall_after
-        self.nats = (
-            None if nats is None else require_instance(nats, NatsSettings, "nats", "NatsSettings(prefix='shop')")
-        )
+        self.nats = None if nats is None else _require_nats_settings(nats)
         self._include = tuple(include)
         self._clock = clock or SystemClock()
         self._lock = RLock()  # guards the following attributes
@@ -293,10 +292,9 @@ class Mainspring(Decorators):
         return None if path is None or path.is_absolute() else path
 
     def run(self) -> None:
-        """Run jobs in the foreground until SIGTERM or SIGINT.
+        """Run jobs in the foreground until SIGTERM or SIGINT; after a second signal, do not wait for handlers."""
+        from mainspring.foreground.foreground import Foreground  # noqa: PLC0415 - most processes never call this
 
-        A second signal ends the wait for running handlers.
-        """
         Foreground(self, environment=os.environ).run()
 
     def load_handlers(self) -> None:
@@ -426,3 +424,9 @@ def _forget_after_fork(app: Mainspring) -> None:
 
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=forget)
+
+
+def _require_nats_settings(nats: object) -> NatsSettings:
+    from mainspring.engines.nats import NatsSettings  # noqa: PLC0415 - an application imports only its own engine
+
+    return require_instance(nats, NatsSettings, "nats", "NatsSettings(prefix='shop')")

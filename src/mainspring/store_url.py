@@ -13,7 +13,6 @@ A relative path of a SQLite file is relative to the working directory; in `pypro
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -102,6 +101,8 @@ def read_configuration(folder: Path) -> Configuration:
 
 
 def _read(file: Path) -> Configuration:
+    import tomllib  # noqa: PLC0415 - slow to import, and most processes read no file
+
     try:
         section = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("mainspring", {})
     except (ValueError, OSError) as error:  # bytes that are no UTF-8, or no TOML, are a ValueError

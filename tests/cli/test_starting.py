@@ -15,14 +15,19 @@ pytestmark = pytest.mark.long
 
 NOT_FOR_HELP = {"apsw", "asyncio", "mainspring.jobs", "mainspring.runners", "msgspec", "nats", "rich"}
 NOT_FOR_A_LIST = {
+    "asyncio",
     "http.client",
+    "importlib.metadata",
     "mainspring.bench",
     "mainspring.demo",
     "mainspring.engines.sqlite.memory",
-    "mainspring.engines.nats.engine",
+    "mainspring.engines.nats",
+    "mainspring.foreground.foreground",
+    "mainspring.jobs.worker.host",
     "nats",
     "rich.markdown",
     "rich.progress",
+    "tomllib",
 }
 NOT_FOR_THE_NAMES = {
     "apsw",
@@ -81,6 +86,12 @@ def test_a_list_loads_what_it_needs(shop: ShopProgram) -> None:
         loaded = loaded_by_command(*arguments, "--url", shop.url)
         assert "mainspring.engines.sqlite.engine" in loaded
         assert NOT_FOR_A_LIST & loaded == set()
+
+
+def test_a_list_in_a_pipe_loads_nothing_for_terminals(shop: ShopProgram) -> None:
+    shop.submit({"order_id": 1})
+    loaded = loaded_by_command("jobs", "list", "--url", shop.url)
+    assert {"rich.console", "rich.table"} & loaded == set()
 
 
 def test_names_load_no_engine_and_nothing_of_the_command_line() -> None:

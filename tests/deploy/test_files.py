@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mainspring.cli.nats_process import find_server
-from mainspring.jobs.worker.host import PATIENCE_FOR_ANSWERS
+from mainspring.jobs.worker.stop_report import PATIENCE_FOR_ANSWERS
 from tests.deploy.files import (
     COMPOSE,
     DEPLOY,

@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from mainspring.cli.json_fields import job_fields
@@ -30,6 +27,9 @@ from mainspring.cli.output import (
     styled_status,
 )
 from mainspring.jobs.info import JobInfo, JobPage, ProgressInfo
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 Column: TypeAlias = Callable[[JobInfo, int], Cell]
 
@@ -110,7 +110,10 @@ def print_page(page: JobPage, now: int, layout: JobTable, *, as_json: bool, none
 
 
 def job_detail(job: JobInfo, now: int) -> RenderableType:
-    """Lay out a job: its fields, its attempts and its errors. Each time is also shown relative to now."""
+    """Lay out a job: its fields, its attempts and its errors; each time is also given relative to now."""
+    from rich.console import Group  # noqa: PLC0415 - slow to import, and a list of jobs does not need it
+    from rich.table import Table  # noqa: PLC0415
+
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -182,4 +185,6 @@ def _progress(progress: ProgressInfo) -> str:
 
 
 def _trace(error: str) -> RenderableType:
+    from rich.padding import Padding  # noqa: PLC0415
+
     return Padding(Text(escape_control(error.rstrip(), keep="\n"), overflow="fold"), (0, 0, 0, 2), expand=False)

@@ -14,15 +14,17 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from threading import Thread
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from mainspring.cli.exit_codes import OutputClosed, OutputFailed
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
 
 STYLES = {"PENDING": "cyan", "RUNNING": "blue", "COMPLETED": "green", "FAILED": "red", "CANCELED": "dim"}
 GAP = "  "
@@ -61,7 +63,9 @@ def print_message(text: str) -> None:
 
 
 def print_rich(renderable: RenderableType, *, wraps: bool = True, crops: bool = False) -> None:
-    """Print something for people, in colors if the terminal has them. Long lines are wrapped or cropped there."""
+    """Print for reading, in colors if the terminal has them; a terminal gets long lines wrapped or cropped."""
+    from rich.console import Console  # noqa: PLC0415 - slow to import, and a pipe gets its tables without it
+
     width = None if (wraps or crops) and is_terminal() else PIPE_WIDTH
     console = Console(highlight=False, markup=False, emoji=False, width=width)
     with console.capture() as capture:
@@ -99,6 +103,8 @@ def print_table(
     """
     cells = [[cell if isinstance(cell, Text) else Text(escape_control(cell)) for cell in row] for row in rows]
     if is_terminal():
+        from rich.console import Console  # noqa: PLC0415 - see print_rich
+
         columns = _fitting(titles, cells, uncut, droppable, Console().width)
         chosen = [titles[place] for place in columns]
         print_rich(_table(chosen, [[row[place] for place in columns] for row in cells], uncut, right_aligned))
@@ -125,6 +131,8 @@ def _fitting(
 def _table(
     titles: Sequence[str], rows: list[list[Text]], uncut: Sequence[str], right_aligned: Sequence[str]
 ) -> Table:
+    from rich.table import Table  # noqa: PLC0415 - see print_rich
+
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, len(GAP), 0, 0))
     for title in titles:
         table.add_column(title, no_wrap=title in uncut, justify="right" if title in right_aligned else "left")

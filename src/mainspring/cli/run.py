@@ -13,9 +13,6 @@ from datetime import UTC
 from typing import Any
 
 import click
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from mainspring.app import Mainspring
 from mainspring.cli.app_selection import load_application, require_selection
@@ -23,20 +20,16 @@ from mainspring.cli.commands import Argument, Command, Option
 from mainspring.cli.exit_codes import exit_code_for
 from mainspring.cli.logs import LogFormat, LogLevel, start_logging
 from mainspring.cli.options import HEALTH, NumberRange, app_options, health_dir_option, parse_duration
-from mainspring.cli.output import escape_control, is_terminal, print_rich
+from mainspring.cli.output import is_terminal
 from mainspring.errors import MainspringError
 from mainspring.foreground.foreground import Foreground
 from mainspring.foreground.run_output import (
-    MAX_SCHEDULES,
     STOPPING,
     Banner,
     NextFiring,
     PlainRunOutput,
     RunOutput,
-    next_date_of,
 )
-
-MOST_HANDLERS = 20  # how many handlers the banner lists
 
 logger = logging.getLogger("mainspring.worker")
 
@@ -45,59 +38,11 @@ def choose_output(chosen: LogFormat) -> RunOutput:
     """Return the output object for the log format, and for a terminal or a pipe."""
     if chosen is LogFormat.JSON:
         return JsonRunOutput()
-    return TerminalRunOutput() if is_terminal() else PlainRunOutput()
+    if not is_terminal():
+        return PlainRunOutput()
+    from mainspring.cli.terminal_run_output import TerminalRunOutput  # noqa: PLC0415 - imports rich, which is slow
 
-
-class TerminalRunOutput:
-    """Prints a banner and colored messages on a terminal."""
-
-    def show_banner(self, banner: Banner) -> None:
-        title = Text.assemble(("Mainspring", "bold cyan"), f" {banner.version}", (f"  pid {banner.pid}", "dim"))
-        facts = _facts()
-        facts.add_row("  jobs from", Text(escape_control(banner.engine)))
-        handlers = [
-            Text.assemble(escape_control(name), (f"  {escape_control(queue)}", "dim"))
-            for name, queue in banner.handlers
-        ]
-        _add_list(facts, "  handlers", handlers, MOST_HANDLERS)
-        facts.add_row(
-            "  queues", Text("all" if banner.queues is None else escape_control(", ".join(banner.queues)))
-        )
-        facts.add_row("  places", banner.slots)
-        print_rich(Group(title, facts))
-
-    def show_ready(self, threads: int, schedules: Sequence[NextFiring]) -> None:
-        facts = _facts()
-        if schedules:
-            each = [
-                Text.assemble(escape_control(one.name), (f"  next {next_date_of(one)}", "dim"))
-                for one in schedules
-            ]
-            _add_list(facts, "  schedules", each, MAX_SCHEDULES)
-        ready = Text.assemble(
-            ("  ready", "bold green"), f": {threads} threads at work; stop with Ctrl+C or SIGTERM"
-        )
-        print_rich(Group(facts, ready) if schedules else ready)
-
-    def show_stopping(self) -> None:
-        print_rich(Text(STOPPING, style="yellow"))
-
-    def show_stopped(self) -> None:
-        print_rich(Text("stopped"))
-
-
-def _facts() -> Table:
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim")
-    facts.add_column(overflow="fold")
-    return facts
-
-
-def _add_list(facts: Table, title: str, texts: Sequence[Text], most: int) -> None:
-    more = [Text(f"and {len(texts) - most} more", style="dim")] if len(texts) > most else []
-    lines = [*texts[:most], *more] or [Text("none", style="yellow")]
-    for place, line in enumerate(lines):
-        facts.add_row(title if place == 0 else "", line)
+    return TerminalRunOutput()
 
 
 class JsonRunOutput:

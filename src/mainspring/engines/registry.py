@@ -16,18 +16,19 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mainspring.errors import EngineUnavailable
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from mainspring.clock import Clock
     from mainspring.jobs.engine import Engine, Retention
     from mainspring.jobs.projection import Projection
@@ -152,8 +153,8 @@ def check_url(url: str) -> str:
 
 
 def schemes() -> list[str]:
-    """List the URL schemes of all engines, including those of installed packages."""
-    return [*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in BUILT_IN)]
+    """List the schemes of all engines, those of installed packages included."""
+    return [*BUILT_IN, *(point.name for point in _entry_points() if point.name not in BUILT_IN)]
 
 
 def load_name(name: str) -> Any:
@@ -162,12 +163,18 @@ def load_name(name: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
+def _entry_points() -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import, and only other packages need it
+
+    return entry_points(group=ENTRY_POINTS)
+
+
 @cache
 def _provider_of_scheme(scheme: str) -> EngineProvider | None:
     if scheme in BUILT_IN:
         make: Callable[[], EngineProvider] = load_name(BUILT_IN[scheme])
         return make()
-    point = next(iter(entry_points(group=ENTRY_POINTS, name=scheme)), None)
+    point = next((point for point in _entry_points() if point.name == scheme), None)
     if point is None:
         return None
     try:

@@ -26,7 +26,7 @@ from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.retry import Cancel, Retry, Snooze
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer, Serializer
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.worker.host import StopReport
+from mainspring.jobs.worker.stop_report import StopReport
 
 __all__ = [
     "AttemptInfo",

@@ -5,7 +5,6 @@ Engines write events only while a client asks for them. So a stream renews its r
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -77,6 +76,8 @@ class EventStream:
         return self
 
     async def __anext__(self) -> JobEvent:
+        import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
+
         # Only the read happens in a thread: a canceled iteration must not leave a waiting thread behind.
         while (event := await asyncio.to_thread(self._next_known)) is None:
             until = self._until()

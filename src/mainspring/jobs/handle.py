@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
@@ -34,8 +33,12 @@ class ManagerProvider(Protocol):
 
 
 async def open_manager(source: ManagerProvider) -> JobManager:
-    """Return the manager of this process. A thread opens the store, because that may block the event loop."""
-    return source.manager() if source.is_open else await asyncio.to_thread(source.manager)
+    """Return the manager of this process. A thread opens the store, because files and servers may be slow."""
+    if source.is_open:
+        return source.manager()
+    import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
+
+    return await asyncio.to_thread(source.manager)
 
 
 class JobHandle(Generic[R]):

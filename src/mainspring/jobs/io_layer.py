@@ -10,12 +10,11 @@ its arguments before it stores anything.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from threading import TIMEOUT_MAX, Lock
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from mainspring.errors import EngineUnavailable, RunnerClosed
 from mainspring.jobs.commands import Arrangement, Changed, Command
@@ -26,6 +25,9 @@ from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.runners.func_queue import FuncQueue
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.worker import blocking_for, current_worker
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -226,6 +228,8 @@ class IoLayer:
         self, call: BatchCall[Item, Result], items: Sequence[Item], *, size: int = 0
     ) -> list[Result]:
         """Queue a batch and await its results."""
+        import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
+
         answer: AsyncReply[list[Result]] = AsyncReply(asyncio.get_running_loop())
         self.dispatch(Operation(call, items, answer, size=size))
         return await answer.future

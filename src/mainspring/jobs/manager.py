@@ -11,7 +11,7 @@ import builtins
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mainspring.clock import NANOSECONDS, Duration, deadline_after, to_nanoseconds
 from mainspring.errors import InvalidTransition, JobNotFound
@@ -36,12 +36,14 @@ from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.jobs.serializers import JsonSerializer, Serializer
 from mainspring.jobs.status import JobStatus, to_status
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission, SubmitOptions
-from mainspring.jobs.worker import host as worker_host
-from mainspring.jobs.worker.host import StopReport, WorkerHost
-from mainspring.jobs.worker.invoker import HandlerInvoker
+from mainspring.jobs.worker import stop_report
+from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.validation import require_positive
 from mainspring.worker_health import WorkerHealth
+
+if TYPE_CHECKING:
+    from mainspring.jobs.worker.host import WorkerHost
 
 DEFAULT_COROUTINES = 100
 DEFAULT_GRACE = 10.0
@@ -332,6 +334,10 @@ class JobManager:
             raise
 
     def _make_host(self) -> WorkerHost:
+        # A process that only submits and reads does not import the worker, which takes as long as all the rest.
+        from mainspring.jobs.worker.host import WorkerHost  # noqa: PLC0415
+        from mainspring.jobs.worker.invoker import HandlerInvoker  # noqa: PLC0415
+
         invoker = HandlerInvoker(
             self.serializer,
             self.engine.now,
@@ -384,7 +390,7 @@ class JobManager:
             self.shutdown(grace)
         finally:
             self._is_closed = True
-            self._io.close(worker_host.PATIENCE_FOR_ANSWERS)
+            self._io.close(stop_report.PATIENCE_FOR_ANSWERS)
             self.engine.close()
 
     def hurry(self) -> None:

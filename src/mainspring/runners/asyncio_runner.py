@@ -6,8 +6,6 @@ runner counts it and reports its exception, as for a callable.
 
 from __future__ import annotations
 
-import asyncio
-from asyncio import CancelledError
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -15,7 +13,7 @@ from contextvars import Context
 from inspect import iscoroutine
 from sys import _getframe
 from threading import Thread
-from typing import Any, TypeVar, TypeVarTuple, overload
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, overload
 
 from mainspring.clock import Duration
 from mainspring.runners.flush import EarlierTasks, FlushBarrier
@@ -23,8 +21,11 @@ from mainspring.runners.future import TaskFuture
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.services import Services
-from mainspring.runners.task import Task, TaskTraits, TracedTask
+from mainspring.runners.task import DelayedTask, Task, TaskTraits
 from mainspring.runners.worker import RAISED, WorkerThread, current_worker
+
+if TYPE_CHECKING:
+    import asyncio
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
@@ -36,7 +37,7 @@ JOIN_SECONDS = 1.0
 class LoopWorker(WorkerThread):
     """The state of the thread on which an event loop runs."""
 
-    __slots__ = ("_coroutines", "_loop", "_start_coroutine")
+    __slots__ = ("_coroutines", "_current_task", "_loop", "_start_coroutine")
 
     awaits = True
 
@@ -47,7 +48,10 @@ class LoopWorker(WorkerThread):
         adopt: Callable[[Task, Coroutine[Any, Any, object]], None],
         coroutines: Mapping[asyncio.Task[object], WorkerThread],
     ) -> None:
+        from asyncio import current_task  # noqa: PLC0415 - the runner has imported asyncio
+
         super().__init__(None, home)
+        self._current_task = current_task
         self._loop = loop
         self._coroutines = coroutines
         self._start_coroutine = adopt
@@ -56,7 +60,7 @@ class LoopWorker(WorkerThread):
         return self.home  # also read between two steps of a coroutine
 
     def describe_task(self) -> str:
-        current = asyncio.current_task(self._loop) if self.task is None else None
+        current = self._current_task(self._loop) if self.task is None else None
         return super().describe_task() if current is None else current.get_name()
 
     def coroutine_waiting(self, is_over: Callable[[], bool]) -> AbstractContextManager[None]:
@@ -64,11 +68,11 @@ class LoopWorker(WorkerThread):
         return nullcontext() if calling_worker is self else calling_worker.waiting(is_over)
 
     def calling_worker(self) -> WorkerThread:
-        current = asyncio.current_task(self._loop)
+        current = self._current_task(self._loop)
         return self._coroutines.get(current, self) if current is not None else self
 
     def canceller_of_current_coroutine(self) -> Callable[[], object]:
-        current = asyncio.current_task(self._loop)
+        current = self._current_task(self._loop)
         if current is None:
             return super().canceller_of_current_coroutine()
         return lambda: self._loop.call_soon_threadsafe(current.cancel)
@@ -92,7 +96,10 @@ class AsyncioRunner(TaskRunner):
         traits: TaskTraits | None,
         metadata: dict[str, object] | None,
     ) -> None:
+        import asyncio  # noqa: PLC0415 - slow to import, and many programs make no such runner
+
         super().__init__(services, name=name, capacity=capacity, traits=traits, metadata=metadata)
+        self._asyncio = asyncio
         self.loop = asyncio.new_event_loop()
         self._tasks: deque[Task] = deque()
         self._append = self._tasks.append
@@ -126,7 +133,7 @@ class AsyncioRunner(TaskRunner):
         left = list(self._coroutines)
         for coroutine in left:
             coroutine.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await self._asyncio.gather(*left, return_exceptions=True)
 
     def _drain(self) -> None:
         for _ in range(SLICE):
@@ -153,7 +160,7 @@ class AsyncioRunner(TaskRunner):
     def _coroutine_ended(self, coroutine: asyncio.Task[object]) -> None:
         stand_in = self._coroutines[coroutine]
         worker = self._worker
-        error = CancelledError("cancelled") if coroutine.cancelled() else coroutine.exception()
+        error = self._asyncio.CancelledError("cancelled") if coroutine.cancelled() else coroutine.exception()
         if error is None and coroutine.result() is not RAISED:
             worker.completed += 1
         else:
@@ -166,7 +173,7 @@ class AsyncioRunner(TaskRunner):
 
     # -- the interface of a runner
 
-    def _push(self, task: TracedTask) -> None:
+    def _push(self, task: DelayedTask) -> None:
         self._tasks.append(task)
 
     def _wake_worker(self) -> None:

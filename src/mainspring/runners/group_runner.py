@@ -11,7 +11,7 @@ from mainspring.runners.flush import EarlierTasks
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.services import Services
-from mainspring.runners.task import Priority, Task, TaskTraits, TracedTask
+from mainspring.runners.task import DelayedTask, Priority, Task, TaskTraits
 from mainspring.runners.task_queue import FifoTaskQueue, TaskQueue
 from mainspring.runners.thread_group import TaskScheduler, ThreadGroup
 from mainspring.runners.worker import WorkerThread, current_worker
@@ -51,7 +51,7 @@ class GroupRunner(TaskRunner):
     def shares_threads_with(self, worker: WorkerThread) -> bool:
         return worker.group is self._group
 
-    def _push(self, task: TracedTask) -> None:
+    def _push(self, task: DelayedTask) -> None:
         if task.priority == Priority.USER_VISIBLE:
             self._append(task)
         else:

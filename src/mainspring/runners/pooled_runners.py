@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from mainspring.runners.flush import EarlierTasks
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.runner import TaskRunner
-from mainspring.runners.task import Priority, Task, TaskTraits, TracedTask
+from mainspring.runners.task import DelayedTask, Priority, Task, TaskTraits
 from mainspring.runners.worker import WorkerThread, current_worker
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class PooledRunner(TaskRunner):
 
     # -- the interface of a runner
 
-    def _push(self, task: TracedTask) -> None:
+    def _push(self, task: DelayedTask) -> None:
         if task.priority != Priority.USER_VISIBLE:
             self._has_priorities = True
         self._tasks.append(task)

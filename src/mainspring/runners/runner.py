@@ -6,7 +6,6 @@ queue, the wake-up of its threads and the check whether it is quiet. `task_accep
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -23,7 +22,7 @@ from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.repeat import Repetition
 from mainspring.runners.shutdown import RunnerShutdown
 from mainspring.runners.statistics import RunnerStatistics, ShutdownReport
-from mainspring.runners.task import Origin, Priority, Task, TaskHandle, TaskTraits, TracedTask
+from mainspring.runners.task import DelayedTask, Origin, Priority, Task, TaskHandle, TaskTraits
 from mainspring.runners.task_acceptor import TaskAcceptor
 from mainspring.runners.validation import require_callable, require_instance
 from mainspring.runners.worker import WorkerThread, current_worker
@@ -87,6 +86,14 @@ class TaskRunner(TaskAcceptor):
             if not self._fast:
                 self._withdraw_if_closed(task)
             return task
+        if delay is not None and traits is None and self._fast:
+            delay_ns = to_nanoseconds(delay, "delay")
+            if delay_ns:
+                frame = _getframe(1)
+                due = self.services.clock.monotonic_ns() + delay_ns
+                delayed = self._post_delayed(due, frame.f_code, frame.f_lineno, function, arguments)
+                if delayed is not None:
+                    return delayed
         work = self.services.observed(function) if self.services.is_observed else function
         return self._post(_getframe(1), work, arguments, delay, traits)
 
@@ -182,6 +189,8 @@ class TaskRunner(TaskAcceptor):
         delay: Duration | None,
         traits: TaskTraits | None,
     ) -> R:
+        import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
+
         future = self._submit(frame, function, arguments, delay, traits, is_awaited=True)
         worker = current_worker()
         with nullcontext() if worker is None else worker.coroutine_waiting(future.done):
@@ -220,11 +229,8 @@ class TaskRunner(TaskAcceptor):
         return self.post_at(due, Origin.of(frame), function, arguments, traits)
 
     def run_inline(self, task: Task, worker: WorkerThread) -> bool:
-        """Run a task that has not started inside the task that waits for it, if the order allows it.
-
-        Returns whether the task ran.
-        """
-        if not self.may_run_inline(worker) or (isinstance(task, TracedTask) and not task.queued):
+        """Run an unstarted task inside the task that waits for it, if the order allows; return whether it ran."""
+        if not self.may_run_inline(worker) or (isinstance(task, DelayedTask) and not task.queued):
             return False
         with self._lock:
             self._tombstones += 1  # the queue still holds the task
@@ -293,7 +299,7 @@ class TaskRunner(TaskAcceptor):
                 completed=completed,
                 failed=failed,
                 rejected=self._rejected,
-                cancelled=self._canceled,
+                cancelled=self._canceled + self._canceled_delayed,
                 skipped=self._skipped,
             )
 

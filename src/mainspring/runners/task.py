@@ -196,22 +196,43 @@ class Task(list[tuple[Any, ...]]):
         return copy
 
 
-class TracedTask(Task):
-    """A task that carries more than a callable: traits, a due time, timings, the exact line of the post."""
+class DelayedTask(Task):
+    """A task with default traits that may be delayed. A pool may hold a million of them: each slot counts.
 
-    __slots__ = ("due", "line", "priority", "queued", "queued_at", "timer_entry", "traits")
+    The timer calls the task itself when it is due, so that it needs no object for the call.
+    """
+
+    __slots__ = ("line", "queued", "timer_entry")
+
+    queued: bool  # in a queue, where a claimed task stays as a tombstone; guarded by the runner's lock
+    timer_entry: TimerEntry  # unset if it has no delay
+    line: int | None
+
+    def __call__(self) -> None:
+        """Pass the task to its runner, because it is due now."""
+        self.runner.enqueue_due(self)
+
+    def cancel(self) -> bool:
+        try:
+            self.pop()  # as `claim` does
+        except IndexError:
+            return False
+        self.function = self.context = None
+        self.runner.forget_delayed(self)
+        return True
+
+    def posted_from(self) -> PostedFrom:
+        return Task.posted_from(self)._replace(line=self.line)
+
+
+class TracedTask(DelayedTask):
+    """A task that carries more than a callable and a delay: traits and timings."""
+
+    __slots__ = ("priority", "queued_at", "traits")
 
     traits: TaskTraits
     priority: int
     queued_at: int | None
-    queued: bool  # in a queue, where a claimed task stays as a tombstone; guarded by the runner's lock
-    due: int | None  # monotonic nanoseconds
-    timer_entry: TimerEntry | None
-    line: int | None
-
-    def become_due(self) -> None:
-        """Pass the task to its runner, because it is due now."""
-        self.runner.enqueue_due(self)
 
     def run_on(self, worker: WorkerThread) -> bool:
         if self.traits.shutdown is ShutdownBehavior.CONTINUE:
@@ -225,9 +246,6 @@ class TracedTask(Task):
             has_run = Task.run_on(self, worker)
         worker.task = None
         return has_run
-
-    def posted_from(self) -> PostedFrom:
-        return Task.posted_from(self)._replace(line=self.line)
 
 
 class Wrapper:

@@ -4,7 +4,9 @@ Invariants
 - No task is dropped silently. A plain post appends its task first and checks for a shutdown afterwards. If the
   runner has closed, the post claims the task back and raises. If the claim fails, the task has run or the shutdown
   has counted it.
-- Posts with traits, delays, a capacity or observers take `_lock`, which also guards the counters and the state.
+- Posts with traits, a capacity or observers take `_lock`, which also guards the counters and the state.
+- The lock of the delay manager guards `_delayed`. A thread may take it while it holds `_lock`, but not the other
+  way round. The thread that removes a task from `_delayed` decides what happens to it.
 - Tasks are claimed outside of the lock, because releasing their arguments may run a user's `__del__`.
 """
 
@@ -15,11 +17,13 @@ from collections.abc import Callable, Iterable, Sized
 from contextvars import Context, copy_context
 from enum import Enum
 from threading import RLock
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from mainspring.errors import QueueFull, RunnerClosed
 from mainspring.runners.task import (
     DEFAULT_TRAITS,
+    DelayedTask,
     Origin,
     ShutdownBehavior,
     Task,
@@ -32,9 +36,12 @@ from mainspring.runners.task import (
 )
 from mainspring.runners.validation import require_callable, require_positive
 from mainspring.runners.worker import WorkerThread, current_worker
+from mainspring.timing.wheel import due_of
 
 if TYPE_CHECKING:
     from mainspring.runners.services import Services
+
+_lines: dict[int, int] = {}  # equal line numbers of delayed posts share one int
 
 
 class RunnerState(Enum):
@@ -52,6 +59,7 @@ class TaskAcceptor(ABC):
         "__weakref__",
         "_append",
         "_canceled",
+        "_canceled_delayed",
         "_capacity",
         "_delayed",
         "_fast",
@@ -87,7 +95,8 @@ class TaskAcceptor(ABC):
         # Guards everything below. Re-entrant, because a signal handler or a finalizer may post at any moment.
         self._lock = RLock()
         self._state = RunnerState.OPEN
-        self._delayed: set[TracedTask] = set()
+        self._delayed: set[DelayedTask] = set()  # guarded by the lock of the delay manager, like the next one
+        self._canceled_delayed = 0
         self._tombstones = 0  # claimed tasks that are still in the queue
         self._rejected = 0
         self._canceled = 0
@@ -96,7 +105,7 @@ class TaskAcceptor(ABC):
         self._is_prepared = True
 
     @abstractmethod
-    def _push(self, task: TracedTask) -> None:
+    def _push(self, task: DelayedTask) -> None:
         """Put a task into the queue according to its priority; the lock is held."""
 
     @abstractmethod
@@ -172,16 +181,13 @@ class TaskAcceptor(ABC):
         task.priority = int(traits.priority)
         task.line = origin.line
         task.queued_at = None
-        task.due = due
-        task.timer_entry = None
         task.queued = False
         with self._lock:
             refusal = self._refusal(traits, due, has_place=has_place)
             if refusal is not None:
                 self._count_rejected()
             elif due is not None:
-                self.services.delays.arm(task, due)
-                self._delayed.add(task)
+                self._arm(task, due)
             else:
                 self._enqueue(task)
         if refusal is not None:
@@ -193,6 +199,33 @@ class TaskAcceptor(ABC):
         if due is None and self._wakeable:
             self._wake_worker()
         return task
+
+    def _post_delayed(
+        self, due: int, code: CodeType, line: int, function: Callable[..., object], arguments: tuple[Any, ...]
+    ) -> DelayedTask | None:
+        """Post for a monotonic instant, with default traits; return None if the runner is not `_fast` any more."""
+        if not callable(function):
+            require_callable(function)
+        task = DelayedTask((arguments,))  # as small as a list can be; `append` would reserve room for four
+        task.runner = self
+        task.origin = code
+        task.context = copy_context() or None
+        task.function = function
+        task.line = _lines.setdefault(line, line)
+        task.queued = False
+        delays = self.services.delays
+        with delays.lock:
+            if not self._fast:  # a shutdown first clears it, and looks for delayed tasks afterwards
+                return None
+            task.timer_entry = delays.call_at(due, task)
+            self._delayed.add(task)
+        return task
+
+    def _arm(self, task: DelayedTask, due: int) -> None:
+        delays = self.services.delays
+        with delays.lock:
+            task.timer_entry = delays.call_at(due, task)
+            self._delayed.add(task)
 
     def _prepare_to_post(self) -> None:  # noqa: B027 - most runners need no preparation
         """Prepare for the first task; called while the runner is not `_is_prepared`."""
@@ -217,20 +250,21 @@ class TaskAcceptor(ABC):
         worker = current_worker()
         return worker is not None and worker.home.services is self.services
 
-    def _enqueue(self, task: TracedTask) -> None:
+    def _enqueue(self, task: DelayedTask) -> None:
         """Put a task that is due into the queue; the lock is held."""
         services = self.services
         now = services.clock.monotonic_ns
-        task.queued_at = now() if services.is_observed else stamp_for(task.priority, now)
+        stamp = now() if services.is_observed else stamp_for(task.priority, now)
+        if stamp is not None:  # never for a task that is not traced: its priority is the default
+            task.queued_at = stamp
         task.queued = True
         self._push(task)
 
-    def enqueue_due(self, task: TracedTask) -> None:
+    def enqueue_due(self, task: DelayedTask) -> None:
         """Queue a delayed task that is due now."""
         with self._lock:
-            if task not in self._delayed:
+            if not self._remove_delayed(task):
                 return
-            self._remove_delayed(task)
             self._enqueue(task)
         if self._wakeable:
             self._wake_worker()
@@ -251,18 +285,37 @@ class TaskAcceptor(ABC):
             self.services.counters.add(canceled=1)
             self._release(task)
 
+    def forget_delayed(self, task: DelayedTask) -> None:
+        """Do the same as `forget`, with one lock for a task that is not due yet."""
+        delays = self.services.delays
+        with delays.lock:
+            delayed = self._delayed
+            if task in delayed:
+                delayed.remove(task)
+                if not delayed:
+                    delayed.clear()  # frees the table, which an emptied set keeps
+                self._canceled_delayed += 1
+                delays.canceled += 1
+                delays.discard(task.timer_entry)
+                return
+        self.forget(task)
+
     def _release(self, task: Task) -> None:
         """Count a tombstone if the claimed task is queued, or disarm it if it is delayed; the lock is held."""
-        if not isinstance(task, TracedTask) or task.queued:
+        if not isinstance(task, DelayedTask) or task.queued:
             self._tombstones += 1
-        elif task in self._delayed:
-            self._remove_delayed(task)
-            self.services.delays.disarm(task)
+        elif self._remove_delayed(task):
+            self.services.delays.cancel(task.timer_entry)
 
-    def _remove_delayed(self, task: TracedTask) -> None:
-        self._delayed.discard(task)
-        if not self._delayed:
-            self._delayed.clear()  # frees the table, which an emptied set keeps
+    def _remove_delayed(self, task: DelayedTask) -> bool:
+        """Remove a task that is not due any more; return False if another thread has removed it."""
+        with self.services.delays.lock:
+            if task not in self._delayed:
+                return False
+            self._delayed.remove(task)
+            if not self._delayed:
+                self._delayed.clear()
+            return True
 
     def _count_rejected(self) -> None:
         self._rejected += 1
@@ -297,10 +350,10 @@ class TaskAcceptor(ABC):
     def drop_delayed(self) -> int:
         """Drop all delayed tasks that are not due, and queue the due ones; return the number dropped."""
         now = self.services.clock.monotonic_ns()
-        with self._lock:
+        with self.services.delays.lock:
             delayed = list(self._delayed)
         for task in delayed:
-            if task.due is not None and task.due <= now:
+            if due_of(task.timer_entry) <= now:
                 self.enqueue_due(task)  # the timer has not handled it yet
         return self._drop(task for task in delayed if not task.queued)
 

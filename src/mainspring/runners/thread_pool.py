@@ -324,7 +324,7 @@ class ThreadPool(GroupRunner):
             delayed=len(self.services.delays),
             workers=own.workers + sum(part.workers for part in parts),
             rejected=counters.rejected,
-            cancelled=counters.canceled,
+            cancelled=counters.canceled + self.services.delays.canceled,
             skipped=counters.skipped,
             timers=self.services.delays.statistics(),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from threading import Condition, Thread, current_thread
+from threading import Condition, RLock, Thread, current_thread
 from typing import TypeAlias
 
 from mainspring.clock import Clock, Duration, SystemClock, deadline_after
@@ -26,7 +26,9 @@ class Timer:
     def __init__(self, clock: Clock, *, name: str) -> None:
         self._clock = clock
         self._name = name
-        self._changed = Condition()  # guards everything below
+        # Guards everything below. Re-entrant, because a signal handler or a finalizer may set a timer at any time.
+        self.lock = RLock()
+        self._changed = Condition(self.lock)  # `with` is slower on the condition than on its lock
         self._wheel: TimingWheel[Callback] = TimingWheel(now=clock.monotonic_ns())
         self._thread: Thread | None = None
         self._wakes_at: int | None = None  # the instant until which the thread sleeps
@@ -35,7 +37,7 @@ class Timer:
 
     def call_at(self, due: int, callback: Callback) -> TimerEntry:
         """Call `callback` when the monotonic clock reads `due`, in nanoseconds."""
-        with self._changed:
+        with self.lock:
             if self._is_closed:
                 raise RuntimeError(f"timer {self._name!r} is closed")
             if self._thread is None:
@@ -49,8 +51,12 @@ class Timer:
 
     def cancel(self, entry: TimerEntry) -> bool:
         """Cancel a call; return True if it will not be made."""
-        with self._changed:
+        with self.lock:
             return self._wheel.cancel(entry)
+
+    def discard(self, entry: TimerEntry) -> bool:
+        """Do the same as `cancel`; the caller holds the lock."""
+        return self._wheel.cancel(entry)
 
     def next_due(self) -> int | None:
         """Return when the thread must wake up next: never later than the earliest call."""

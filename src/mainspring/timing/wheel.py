@@ -121,13 +121,16 @@ class Level(Generic[T]):
 
     def pop(self, entry: int, default: object) -> object:
         """Remove an entry and return its item; return the default if this level does not hold it."""
-        bucket = self.buckets.get(entry >> self.shift)
-        if bucket is None or entry not in bucket:
+        slot = entry >> self.shift
+        bucket = self.buckets.get(slot)
+        if bucket is None:
             return default
-        item = bucket.pop(entry)
+        item = bucket.pop(entry, default)
+        if item is default:
+            return default
         size = len(bucket)
         if not size & (size - 1):
-            self.shrink(entry >> self.shift, bucket)
+            self.shrink(slot, bucket)
         return item
 
     def shrink(self, slot: int, bucket: dict[int, T]) -> None:
@@ -153,6 +156,12 @@ class Level(Generic[T]):
 
 TimerEntry: TypeAlias = int
 """The key that `insert` returns and `cancel` takes. It keeps nothing alive and is valid for its own wheel only."""
+
+
+def due_of(entry: TimerEntry) -> int:
+    """Return the due time of a timer."""
+    return entry >> ARRIVAL_BITS
+
 
 # Chosen by measurement: docs/decisions/002-timing-wheel.md.
 DEFAULT_TICK = 1 << 28
@@ -238,20 +247,14 @@ class TimingWheel(Generic[T]):
 
     def cancel(self, entry: TimerEntry) -> bool:
         """Remove a timer and release its item at once. Return True if the timer was pending, else False."""
-        near = self._near
         try:
-            bucket = near.buckets.get(entry >> near.shift)
+            level = self._near if entry < self._near.end else self._level_of(entry)
+            _held = level.pop(entry, _MISSING)  # released on return, when the wheel is consistent again
         except TypeError:
             raise TypeError(f"cancel takes the entry that insert returned, not {entry!r}") from None
-        if bucket is None:
-            return self._cancel_elsewhere(entry)
-        _held = bucket.pop(entry, _MISSING)  # released on return, when the wheel is consistent again
         if _held is _MISSING:
-            return False
+            return self._cancel_open(entry)
         self._departures += 1
-        size = len(bucket)
-        if not size & (size - 1):
-            near.shrink(entry >> near.shift, bucket)
         return True
 
     def advance(self, now: int) -> list[T]:
@@ -318,17 +321,17 @@ class TimingWheel(Generic[T]):
                 raise self._refusal(due)
             heappush(self._late, entry)
             return self._open
-        for level in self._levels:
-            if entry < level.end:
-                break
+        level = self._level_of(entry)
         return level.bucket(entry >> level.shift)
 
-    def _cancel_elsewhere(self, entry: TimerEntry) -> bool:
-        for level in self._levels[1:]:
-            _held = level.pop(entry, _MISSING)
-            if _held is not _MISSING:
-                self._departures += 1
-                return True
+    def _level_of(self, entry: TimerEntry) -> Level[T]:
+        """Return the nearest level that reaches so far; an entry beyond the open span is in this level."""
+        near, mid, far = self._levels
+        if entry < near.end:
+            return near
+        return mid if entry < mid.end else far
+
+    def _cancel_open(self, entry: TimerEntry) -> bool:
         _held = self._open.pop(entry, _MISSING)
         if _held is _MISSING:
             return False

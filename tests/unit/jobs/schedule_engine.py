@@ -43,6 +43,7 @@ class ScheduleEngine(MemoryEngine):
         self.jobs: list[NewJob] = []
         self.stored_at: list[int] = []
         self.calls: Counter[str] = Counter()
+        self.fired_together: list[int] = []  # the number of firings of each call
         self.errors: defaultdict[str, int] = defaultdict(int)
         self.before_fire: Callable[[], None] = lambda: None
         self.before_arrange: Callable[[], None] = lambda: None
@@ -67,6 +68,7 @@ class ScheduleEngine(MemoryEngine):
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
         self.before_fire()
         self._called("fire")
+        self.fired_together.append(len(firings))
         answers = super().fire(firings)
         stored = {job_id for answer in answers for job_id in answer.submitted}
         new = [job for firing in firings for job in firing.jobs if job.id in stored]

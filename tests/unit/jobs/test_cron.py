@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
 from datetime import UTC
 from importlib.resources import files
@@ -13,8 +14,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from mainspring import Cron, ScheduleInvalid
-from mainspring.jobs.recurrence import cron
 from mainspring.jobs.recurrence.rules import upcoming
+from mainspring.jobs.recurrence.wall_times import WallTimes
 from mainspring.jobs.timestamps import LAST_INSTANT, to_instant
 from tests.unit.jobs.cron_oracle import at
 
@@ -359,13 +360,14 @@ def test_counting_leaves_out_its_beginning_includes_its_end_and_stops_at_the_lim
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every step that is taken along wall times."""
     taken: list[int] = []
-    step = cron._step
+    for name in ("first_from", "last_until"):
+        step = getattr(WallTimes, name)
 
-    def counted(prototype: Any, second: int) -> int | None:
-        taken.append(second)
-        return step(prototype, second)
+        def counted(walls: WallTimes, second: int, step: Callable[..., int | None] = step) -> int | None:
+            taken.append(second)
+            return step(walls, second)
 
-    monkeypatch.setattr(cron, "_step", counted)
+        monkeypatch.setattr(WallTimes, name, counted)
     return taken
 
 

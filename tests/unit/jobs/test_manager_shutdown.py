@@ -12,7 +12,7 @@ import pytest
 
 from mainspring import EngineUnavailable, JobStatus, Mainspring, ThreadPool
 from mainspring.jobs import JobManager, StopReport
-from mainspring.jobs.worker import host
+from mainspring.jobs.worker import stop_report
 from tests.support import PATIENCE, Background, Gate, within
 from tests.unit.jobs.scripted_engines import (
     ENGINES,
@@ -45,7 +45,7 @@ def manager(engine: GatedEngine, pool: ThreadPool) -> Iterator[JobManager]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop does not wait for a store that never answers."""
-    monkeypatch.setattr(host, "PATIENCE_FOR_ANSWERS", 0.05)
+    monkeypatch.setattr(stop_report, "PATIENCE_FOR_ANSWERS", 0.05)
 
 
 # -- bounded
@@ -242,7 +242,7 @@ def test_calls_that_wait_for_the_store_when_the_manager_is_closed_are_refused(
 ) -> None:
     manager.register("ping", lambda: None)
     manager.start()
-    monkeypatch.setattr(host, "PATIENCE_FOR_ANSWERS", 0.05)
+    monkeypatch.setattr(stop_report, "PATIENCE_FOR_ANSWERS", 0.05)
     monkeypatch.setattr(engine, "close", lambda: None)  # which would wait for the unit
     with blocked_store(engine, manager):
         waiting = [Background(lambda: manager.submit("ping")) for _ in range(3)]

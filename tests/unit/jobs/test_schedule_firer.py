@@ -14,7 +14,7 @@ import pytest
 from mainspring.jobs.commands import PauseSchedule, RemoveSchedule
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.io_layer import BatchCall, IoLayer
-from mainspring.jobs.recurrence.schedule_firer import BATCH, BATCH_JOBS, ScheduleFirer
+from mainspring.jobs.recurrence.schedule_firer import BATCH, BATCH_JOBS, MAX_BATCH, ScheduleFirer
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, OccurrenceKind, Overlap
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.testing import ManualClock
@@ -205,12 +205,13 @@ def test_a_job_that_is_alive_is_not_told_of_when_there_was_nothing_to_skip_for_i
 
 
 def test_many_schedules_are_fired_in_a_few_commits(schedule_store: ScheduleEngine, firer: ScheduleFirer) -> None:
-    for number in range(2 * BATCH + 50):
+    sizes = [BATCH, 2 * BATCH, 4 * BATCH, MAX_BATCH, MAX_BATCH, 50]
+    for number in range(sum(sizes)):
         schedule_store.put(f"report {number}", every(hours=1))
     firer.expect(schedule_store.next_firing)
     schedule_store.clock.advance(hours=1)
-    assert len(schedule_store.jobs) == 2 * BATCH + 50
-    assert schedule_store.calls["fire"] == 3
+    assert len(schedule_store.jobs) == sum(sizes)
+    assert schedule_store.fired_together == sizes
 
 
 def test_a_commit_does_not_make_up_for_too_much_at_once(

@@ -1,10 +1,10 @@
 """Cron rules: occurrences by the wall clock of a time zone.
 
-`cronsim` parses an expression and enumerates its wall times, without a time zone. The periods of the zone
-(`zones.py`) convert them to instants. A time in a gap is shifted or skipped; of a time in a fold the first, the
-second or both count. Two wall times that fall on one instant are one occurrence. Occurrences come in the order of
-instants, which is not the order of wall times when clocks change. Each search takes a few steps of cronsim,
-however long the span. An expression is parsed once; every search copies the iterator, because a search changes it.
+`wall_times.py` finds the wall times of an expression, without a time zone. The periods of the zone (`zones.py`)
+convert them to instants. A time in a gap is shifted or skipped; of a time in a fold the first, the second or both
+count. Two wall times that fall on one instant are one occurrence. Occurrences come in the order of instants, which
+is not the order of wall times when clocks change. Each search takes a few steps along wall times, however long the
+span.
 
 Expressions have the same meaning as in Debian's cron:
 - If day of month or day of week begins with `*` (`*/2` does), a day must match both, otherwise one of them.
@@ -19,10 +19,9 @@ from datetime import datetime
 from typing import get_args
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
-
 from mainspring.clock import SystemClock
 from mainspring.errors import ScheduleInvalid
+from mainspring.jobs.recurrence.wall_times import YEARS, FieldInvalid, NeverOccurs, WallTimes, parse_field
 from mainspring.jobs.recurrence.zones import (
     DAY,
     FIRST_YEAR,
@@ -62,11 +61,12 @@ _FIELDS = (
         "MON-FRI",
     ),
 )
-_START = to_wall(0)
+_FIELD_COUNTS = (5, 6)
+_GAPS, _FOLDS = get_args(DstGap), get_args(DstFold)
 
 
-def parse(expression: object) -> tuple[str, CronSim, CronSim]:
-    """Return the normalized expression, and iterators over its wall times, forwards and backwards."""
+def parse(expression: object) -> tuple[str, WallTimes]:
+    """Return the normalized expression and its wall times."""
     if not isinstance(expression, str):
         raise ScheduleInvalid(
             rule="cron",
@@ -80,19 +80,19 @@ def parse(expression: object) -> tuple[str, CronSim, CronSim]:
             raise ScheduleInvalid(
                 rule=f"cron {text!r}", problem="there is no such alias", remedy=f"give one of {', '.join(ALIASES)}"
             )
-    fields = ALIASES.get(text, text)
+    fields = ALIASES.get(text, text).split()
     try:
-        forward = CronSim(fields, _START)
-        next(forward)
-    except (CronSimError, ValueError, StopIteration):
-        raise _explain(text, fields.split()) from None
-    return text, forward, CronSim(fields, _START, reverse=True)
+        if len(fields) in _FIELD_COUNTS:
+            return text, WallTimes(fields)
+    except (*FieldInvalid, NeverOccurs):
+        pass
+    raise _explain(text, fields)
 
 
 def _explain(text: str, parts: list[str]) -> ScheduleInvalid:
     """Make the error for an expression that cronsim refuses. cronsim itself names at most the field."""
     rule = f"cron {text!r}"
-    if len(parts) not in {5, 6}:
+    if len(parts) not in _FIELD_COUNTS:
         return ScheduleInvalid(
             rule=rule,
             problem=f"it has {len(parts)} fields",
@@ -119,18 +119,14 @@ def _explain(text: str, parts: list[str]) -> ScheduleInvalid:
 
 
 def _fits(index: int, term: str) -> bool:
-    fields = ["*"] * len(_FIELDS)
-    fields[index] = term
     try:
-        CronSim(" ".join(fields), _START)
-    except (CronSimError, ValueError):  # ValueError: a number of thousands of digits
+        parse_field(index, term)
+    except FieldInvalid:
         return False
     return True
 
 
 _FIRST, _LAST = start_of(FIRST_YEAR), start_of(LAST_YEAR + 1) - 1
-# Any day of an expression recurs within forty years (29 February on a Sunday, around 2100).
-_YEARS = 50
 # The offsets of one zone never differ by this much, so a clock change never moves an occurrence further.
 _MARGIN = 2 * DAY
 
@@ -152,8 +148,7 @@ class Cron:
     tz: str = field(kw_only=True)
     dst_gap: DstGap = field(kw_only=True)
     dst_fold: DstFold = field(kw_only=True)
-    _forward: CronSim = field(init=False, repr=False, compare=False)
-    _backward: CronSim = field(init=False, repr=False, compare=False)
+    _walls: WallTimes = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -163,13 +158,16 @@ class Cron:
         dst_gap: DstGap = "shift",
         dst_fold: DstFold = "first",
     ) -> None:
-        text, forward, backward = parse(expression)
+        text, walls = parse(expression)
         rule = f"cron {text!r}"
-        _require_one_of(dst_gap, get_args(DstGap), "dst_gap", rule)
-        _require_one_of(dst_fold, get_args(DstFold), "dst_fold", rule)
-        values = {"expression": text, "tz": zone_name(tz, rule), "dst_gap": dst_gap, "dst_fold": dst_fold}
-        for name, value in {**values, "_forward": forward, "_backward": backward}.items():
-            object.__setattr__(self, name, value)
+        _require_one_of(dst_gap, _GAPS, "dst_gap", rule)
+        _require_one_of(dst_fold, _FOLDS, "dst_fold", rule)
+        keep = object.__setattr__
+        keep(self, "expression", text)
+        keep(self, "tz", zone_name(tz, rule))
+        keep(self, "dst_gap", dst_gap)
+        keep(self, "dst_fold", dst_fold)
+        keep(self, "_walls", walls)
 
     def next(self, after: datetime) -> datetime | None:
         """Return the first occurrence after `after`, in the zone of the rule.
@@ -195,14 +193,14 @@ class Cron:
         if second > _LAST:
             return None
         year = year_of(second)
-        final = min(year + _YEARS, LAST_YEAR)
+        final = min(year + YEARS, LAST_YEAR)
         while year <= final:
             best: int | None = None
             for begin, end, offset in self._offset_periods(year):
                 start = max(begin, second)
                 if start >= end or (best is not None and start >= best):
                     continue
-                wall = self._first_wall(start + offset)
+                wall = self._walls.first_from(start + offset)
                 if wall is not None and wall < end + offset:
                     best = wall - offset if best is None else min(best, wall - offset)
                 elif wall is not None and start < end - _MARGIN:
@@ -219,14 +217,14 @@ class Cron:
         if second < lowest:
             return None
         year = year_of(second)
-        final = max(year - _YEARS, year_of(lowest))
+        final = max(year - YEARS, year_of(lowest))
         while year >= final:
             best: int | None = None
             for begin, end, offset in reversed(self._offset_periods(year)):
                 start = min(end - 1, second)
                 if start < begin or (best is not None and start <= best):
                     continue
-                wall = self._last_wall(start + offset)
+                wall = self._walls.last_until(start + offset)
                 if wall is not None and wall >= begin + offset:
                     best = wall - offset if best is None else max(best, wall - offset)
                 elif wall is not None and start > begin + _MARGIN:
@@ -255,7 +253,7 @@ class Cron:
         moved = [
             second + offset
             for begin, end, offset in self._offset_periods(year_of(second))
-            if begin <= second < end and self._first_wall(second + offset) == second + offset
+            if begin <= second < end and self._walls.first_from(second + offset) == second + offset
         ]
         if moved and wall not in moved:
             return shown, f"moved by a DST gap from {_clock_face(to_wall(moved[0]), shown)}"
@@ -276,24 +274,6 @@ class Cron:
 
     def _offset_periods(self, year: int) -> tuple[OffsetPeriod, ...]:
         return offset_periods(self.tz, self.dst_gap, self.dst_fold, year)
-
-    def _first_wall(self, second: int) -> int | None:
-        """Return the first wall time that matches, not before `second`."""
-        return _step(self._forward, second - 1)
-
-    def _last_wall(self, second: int) -> int | None:
-        """Return the last wall time that matches, not after `second`."""
-        return _step(self._backward, second + 1)
-
-
-def _step(prototype: CronSim, second: int) -> int | None:
-    walls = CronSim.__new__(CronSim)
-    vars(walls).update(vars(prototype))  # like copy.copy, in a quarter of its time
-    walls.dt = to_wall(second)
-    try:
-        return to_second(next(walls))
-    except (StopIteration, OverflowError):  # none within fifty years; or beyond the range of datetime
-        return None
 
 
 def _clock_face(wall: datetime, shown: datetime) -> str:

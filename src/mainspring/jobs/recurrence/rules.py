@@ -25,6 +25,7 @@ _ONE = timedelta(microseconds=1)
 _LONGEST = timedelta.max // _ONE
 
 CACHED_RULES = 20_000
+_decode_description = msgspec.json.Decoder(dict[str, Any]).decode
 
 UNREADABLE = (MainspringError, msgspec.MsgspecError, TypeError, ValueError, LookupError)
 """The exceptions of `decode_rule` for a rule that another version has written and this one cannot read."""
@@ -137,7 +138,7 @@ def encode_rule(rule: Rule) -> str:
 @lru_cache(CACHED_RULES)
 def decode_rule(text: str) -> Rule:
     """Decode a rule. Raises one of `UNREADABLE` if a newer version has written it."""
-    return rule_from(msgspec.json.decode(text, type=dict[str, Any]))
+    return rule_from(_decode_description(text))
 
 
 def rule_of(record: ScheduleRecord) -> Rule | None:

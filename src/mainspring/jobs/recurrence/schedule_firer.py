@@ -26,7 +26,8 @@ from mainspring.jobs.timestamps import LAST_INSTANT, MICROSECONDS, to_datetime
 from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry
 
-BATCH = 200  # schedules that are fired in one transaction
+BATCH = 200  # schedules that the first transaction fires; few, so that their jobs start soon
+MAX_BATCH = 1_000  # each later transaction fires twice as many, up to this number
 BATCH_JOBS = 5_000  # a transaction with this many jobs fires no more schedules
 RETRY_DELAY = MICROSECONDS  # until the next try after an error of the store
 PATIENCE_SECONDS = 10.0  # of real time that `close` waits for the store
@@ -136,9 +137,10 @@ class ScheduleFirer:
 
     def _fire_due(self) -> None:
         before: list[tuple[str, int, int]] = []
+        batch = BATCH
         while not self._is_closed:
             self._checked_until = horizon = self._horizon()
-            due = self._engine.schedules(due_until=horizon, limit=BATCH + len(self._unreadable))
+            due = self._engine.schedules(due_until=horizon, limit=batch + len(self._unreadable))
             firings = self._plan([record for record in due if self._is_readable(record)], horizon)
             expected = [(firing.schedule, firing.revision, firing.expected) for firing in firings]
             if not firings:
@@ -147,6 +149,7 @@ class ScheduleFirer:
                 raise RuntimeError(f"the store neither fires {before[0][0]!r} nor says that another worker did")
             before = expected
             self._log_skipped(firings, self._io.call(FIRE, firings))
+            batch = min(2 * batch, MAX_BATCH)
 
     def _plan(self, due: list[ScheduleRecord], horizon: int) -> list[Firing]:
         firings: list[Firing] = []

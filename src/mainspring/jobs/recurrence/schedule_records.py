@@ -20,7 +20,7 @@ class Overlap(StrEnum):
     ALLOW = "allow"
 
 
-class ScheduleRecord(Struct, frozen=True):
+class ScheduleRecord(Struct, frozen=True, gc=False):
     """A stored schedule."""
 
     name: str
@@ -103,11 +103,8 @@ class Occurrence(Struct, frozen=True, gc=False):
     decided: int
 
 
-class Firing(Struct, frozen=True):
-    """A decision about the due occurrences of a schedule: which jobs to store, and the next occurrence.
-
-    The engine refuses it if the schedule has changed meanwhile.
-    """
+class Firing(Struct, frozen=True, gc=False):
+    """A decision about the due occurrences of a schedule. The engine refuses it if the schedule has changed."""
 
     schedule: str
     revision: int

@@ -14,7 +14,7 @@ Periods of a year are in order of their beginnings. They overlap only where a ga
 from __future__ import annotations
 
 from bisect import bisect_left
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
@@ -30,6 +30,7 @@ DAY = 86_400
 """Seconds of a day. The offset of every zone from UTC is smaller."""
 FIRST_YEAR, LAST_YEAR = 3, 9990  # a `datetime` must be able to express the years before and after them
 _NAIVE_EPOCH = EPOCH.replace(tzinfo=None)
+_EPOCH_DAY = EPOCH.toordinal()
 _STEP = 2 * DAY  # between two checks of an offset; no zone has ever changed twice within six days
 
 
@@ -97,7 +98,7 @@ def start_of(year: int) -> int:
 
 def year_of(second: int) -> int:
     """Return the UTC year of a second."""
-    return to_wall(second).year
+    return date.fromordinal(_EPOCH_DAY + second // DAY).year
 
 
 def to_wall(second: int) -> datetime:

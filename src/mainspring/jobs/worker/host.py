@@ -11,7 +11,7 @@ import logging
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mainspring.clock import Duration, SystemClock, deadline_after, to_nanoseconds
 from mainspring.jobs.handlers import HandlerRegistry
@@ -20,57 +20,16 @@ from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import WorkerSettings
 from mainspring.jobs.records import WorkerInfo
 from mainspring.jobs.recurrence.schedule_firer import PATIENCE_SECONDS, ScheduleFirer
+from mainspring.jobs.worker import stop_report
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.jobs.worker.maintenance import EVERY_SECONDS, HealthRecorder, Maintenance, StallDetector
+from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker.worker import Worker
 from mainspring.runners.repeat import Repetition
 from mainspring.worker_health import WorkerHealth, WorkerState
 
-PATIENCE_FOR_ANSWERS = 10.0  # seconds that a shutdown waits for the store after the grace period, in real time
-MAX_NAMED = 5  # how many ids of jobs the text of a report lists
-
 logger = logging.getLogger("mainspring.worker")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopReport:
-    """The result of `JobManager.shutdown`."""
-
-    interrupted: int = 0
-    """How many jobs still ran at the end of the grace period. They were interrupted and run again."""
-    left: tuple[str, ...] = ()
-    """The ids of jobs whose end the store did not confirm in time. Other workers rescue these jobs."""
-    has_left: bool = True
-    """Whether the store confirmed that the worker has left.
-
-    If not, others miss its heartbeat and declare it dead.
-    """
-    was_running: bool = True
-    """False if there was no worker to stop: none was started, or an earlier shutdown stopped it."""
-    already_shut_down: bool = False
-    """True if an earlier shutdown stopped the worker; the other fields are from the report of that one."""
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether every handler finished and the store confirmed every request."""
-        return self.interrupted == 0 and not self.left and self.has_left
-
-    def __str__(self) -> str:
-        if self.already_shut_down:
-            return "the worker was shut down already"
-        if not self.was_running:
-            return "there was no worker to shut down"
-        parts = [f"{self.interrupted} jobs were interrupted and run again"] if self.interrupted else []
-        if self.left:
-            parts.append(
-                f"the store did not confirm the end of {len(self.left)} jobs in time ("
-                f"{', '.join(self.left[:MAX_NAMED])}{', ...' if len(self.left) > MAX_NAMED else ''}), "
-                "other workers rescue them"
-            )
-        if not self.has_left:
-            parts.append("the store did not confirm in time that the worker has left")
-        return "the worker is shut down" + (f": {'; '.join(parts)}" if parts else "")
 
 
 class WorkerHost:
@@ -241,7 +200,9 @@ class _Shutdown:
         """Begin the shutdown, and wait until the worker fetches no more jobs."""
         self._worker.request_stop()
         real = SystemClock()
-        self._idle.wait(lambda: self._machine.is_stopping, deadline_after(real, PATIENCE_FOR_ANSWERS), real)
+        self._idle.wait(
+            lambda: self._machine.is_stopping, deadline_after(real, stop_report.PATIENCE_FOR_ANSWERS), real
+        )
 
     def run(self, grace: Duration) -> StopReport:
         """Stop the worker and return the report, after at most `grace` plus `PATIENCE_FOR_ANSWERS`."""
@@ -257,7 +218,7 @@ class _Shutdown:
 
     def _wait_for_first(self, grace: Duration) -> StopReport:
         real = SystemClock()
-        deadline = deadline_after(real, to_nanoseconds(grace, "grace") / 1e9 + PATIENCE_FOR_ANSWERS)
+        deadline = deadline_after(real, to_nanoseconds(grace, "grace") / 1e9 + stop_report.PATIENCE_FOR_ANSWERS)
         self._idle.wait(lambda: self._is_over, deadline, real)
         return replace(self._report(), already_shut_down=True)
 
@@ -268,8 +229,8 @@ class _Shutdown:
         deadline = deadline_after(self._clock, grace, "grace")
         self._idle.wait(lambda: self._is_hurried or (machine.is_stopping and worker.is_at_rest()), deadline)
         worker.interrupt()
-        real = SystemClock()  # real time, also if the worker has a manual clock: the store answers in real time
-        patience = deadline_after(real, PATIENCE_FOR_ANSWERS)
+        real = SystemClock()  # the store answers in real time, whatever the clock of the worker is
+        patience = deadline_after(real, stop_report.PATIENCE_FOR_ANSWERS)
         self._idle.wait(lambda: machine.interrupted is not None and worker.has_answers(), patience, real)
         worker.close()
         self._leave()

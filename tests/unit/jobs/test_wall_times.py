@@ -1,0 +1,155 @@
+"""Wall times of cron expressions: the same as cronsim finds, whether or not anything is remembered."""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+import pytest
+from cronsim import CronSim, CronSimError
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+
+from mainspring.jobs.recurrence import wall_times
+from mainspring.jobs.recurrence.wall_times import DayPattern, NeverOccurs, WallTimes
+from mainspring.jobs.recurrence.zones import to_second, to_wall
+from tests.support import amount
+from tests.unit.jobs.test_cron_properties import EXPRESSION
+
+FIRST, LAST = to_second(datetime(1, 1, 1)), to_second(datetime(9999, 12, 31, 23, 59, 59))  # noqa: DTZ001
+MOMENTS = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29)).map(to_second)  # noqa: DTZ001
+NEAR_MOMENTS = st.datetimes(datetime(1960, 1, 1), datetime(2110, 1, 1)).map(to_second)  # noqa: DTZ001
+
+
+def forget() -> None:
+    """Empty the caches of the module."""
+    wall_times._items.cache_clear()
+    wall_times._mask.cache_clear()
+    wall_times._day_pattern.cache_clear()
+
+
+def cronsim_first(expression: str, second: int) -> int | None:
+    try:
+        return to_second(next(CronSim(expression, to_wall(second - 1))))
+    except (StopIteration, OverflowError):
+        return None
+
+
+def cronsim_last(expression: str, second: int) -> int | None:
+    try:
+        return to_second(next(CronSim(expression, to_wall(second + 1), reverse=True)))
+    except (StopIteration, OverflowError, ValueError):  # ValueError: before the year 1
+        return None
+
+
+def walls_of(expression: str) -> WallTimes:
+    """Return the wall times, or have Hypothesis look for another expression, if cronsim finds none as well."""
+    try:
+        return WallTimes(expression.split())
+    except NeverOccurs:
+        with suppress(CronSimError):  # cronsim may notice it while parsing
+            assert cronsim_first(expression, 0) is None
+    return reject()
+
+
+@settings(max_examples=amount(150, thorough=2_000))
+@given(EXPRESSION, st.lists(st.one_of(MOMENTS, NEAR_MOMENTS), min_size=1, max_size=5))
+def test_any_wall_time_is_the_one_that_cronsim_finds(expression: str, seconds: list[int]) -> None:
+    walls = walls_of(expression)
+    for second in seconds:
+        assert walls.first_from(second) == cronsim_first(expression, second)
+        assert walls.last_until(second) == cronsim_last(expression, second)
+
+
+@settings(max_examples=amount(50, thorough=500))
+@given(EXPRESSION, NEAR_MOMENTS)
+def test_a_walk_through_wall_times_meets_all_of_them_there_and_back(expression: str, begin: int) -> None:
+    walls = walls_of(expression)
+    expected, found = CronSim(expression, to_wall(begin)), [begin]
+    for _ in range(20):
+        at = walls.first_from(found[-1] + 1)
+        assert at is not None
+        assert at == to_second(next(expected))
+        found.append(at)
+    back = [found[-1]]
+    while len(back) < 20:
+        at = walls.last_until(back[-1] - 1)
+        assert at is not None
+        back.append(at)
+    assert back[::-1] == found[1:]
+
+
+@settings(max_examples=amount(50, thorough=500))
+@given(st.lists(st.tuples(EXPRESSION, NEAR_MOMENTS), min_size=2, max_size=8))
+def test_remembered_answers_are_the_ones_of_a_process_that_remembers_nothing(asked: list[tuple[str, int]]) -> None:
+    def answer(expression: str, second: int) -> tuple[int | None, int | None] | None:
+        try:
+            walls = WallTimes(expression.split())
+        except NeverOccurs:
+            return None
+        return walls.first_from(second), walls.last_until(second)
+
+    fresh = []
+    for expression, second in asked:
+        forget()
+        fresh.append(answer(expression, second))
+    forget()
+    for questions in (asked, asked[::-1], asked):
+        remembered = {question: answer(*question) for question in questions}
+        assert [remembered[question] for question in asked] == fresh
+
+
+def test_a_pattern_works_out_each_kind_of_month_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds: list[tuple[int, int]] = []
+    days_of_kind = DayPattern._days_of_kind
+
+    def counted(pattern: DayPattern, first: int, length: int) -> int:
+        kinds.append((first, length))
+        return days_of_kind(pattern, first, length)
+
+    monkeypatch.setattr(DayPattern, "_days_of_kind", counted)
+    pattern = DayPattern("13", "*", "FRI")
+    day = to_wall(0).date()
+    for _ in range(400 * 12):  # as long as the calendar repeats itself
+        pattern.first_from(day)
+        pattern.last_until(day)
+        day = (day + timedelta(days=31)).replace(day=1)
+    assert sorted(kinds) == [(first, length) for first in range(7) for length in range(28, 32)]
+
+
+def test_expressions_with_the_same_days_share_them() -> None:
+    forget()
+    one, other, third = (WallTimes(text.split()) for text in ("5 4 13 * FRI", "6 * 13 * FRI", "6 * 14 * FRI"))
+    assert one._days is other._days
+    assert one._days is not third._days
+
+
+@pytest.mark.parametrize("expression", ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 */30 2 MON#5", "0 0 31 2 */2"])
+def test_days_that_no_year_has_are_refused(expression: str) -> None:
+    with pytest.raises(NeverOccurs):
+        WallTimes(expression.split())
+
+
+@pytest.mark.parametrize("second", [FIRST - 1, LAST + 1, 10**15, -(10**15)])
+def test_there_are_no_wall_times_beyond_the_range_of_dates(second: int) -> None:
+    walls = WallTimes(["*", "*", "*", "*", "*", "*"])
+    assert walls.first_from(second) is None
+    assert walls.last_until(second) is None
+
+
+def test_the_range_of_dates_is_used_up_to_its_ends() -> None:
+    walls = WallTimes(["*", "*", "*", "*", "*", "*"])
+    assert (walls.first_from(FIRST), walls.last_until(FIRST)) == (FIRST, FIRST)
+    assert (walls.first_from(LAST), walls.last_until(LAST)) == (LAST, LAST)
+    noon = WallTimes(["0", "12", "*", "*", "*"])
+    assert noon.last_until(FIRST + 43_199) is None
+    assert noon.first_from(LAST - 43_198) is None
+    june = WallTimes(["0", "0", "1", "6", "*"])
+    assert june.last_until(FIRST) is None
+    assert june.first_from(LAST) is None
+
+
+def test_wall_times_can_be_pickled() -> None:
+    walls = WallTimes(["30", "2", "*", "*", "MON#1"])
+    assert pickle.loads(pickle.dumps(walls)).first_from(0) == walls.first_from(0)
