@@ -194,6 +194,8 @@ class Sandbox:
 
     def __enter__(self) -> Sandbox:
         self._here.__enter__()
+        self.app.manager()  # creates the store: a worker that creates it logs a warning
+        self.app.close()
         return self
 
     def __exit__(self, *_: object) -> None:
