@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 from mainspring.engines.nats.handover import FleetVersion, order_writes
-from mainspring.engines.nats.job_records import StoredJob, decode, encode
+from mainspring.engines.nats.job_records import StoredJob, decode, decode_job, encode
 from mainspring.engines.nats.limiters import (
     HOLDS_SEQUENCE,
     MAX_READY,
@@ -484,7 +484,7 @@ class AdmissionControl:
         if not admitter.limiters.is_paused(queue):
             return
         ready = _scan_all(transaction, f"{transaction.names.ready}{to_token(queue)}.>")
-        found = [from_token(subject.rpartition(".")[2]) for subject, _ in ready]
+        found = [from_token(subject.rpartition(".")[2]) for subject, message in ready if _may_be_limited(message)]
         transaction.prefetch_jobs(found)
         jobs = [job for job in map(transaction.job, found) if job is not None and job.limits]
         held = [job for job in jobs if admission_of(job).state == READY][:RELEASED_AT_ONCE]
@@ -521,6 +521,11 @@ class AdmissionControl:
             first = None if group is None else admitter.lines.first(limiter, group)
             front = None if first is None else first.id
         return None if front == job.id else front
+
+
+def _may_be_limited(message: StoredMessage) -> bool:
+    """Return whether the job of a ready message may be under limits; one that the server has scheduled is not."""
+    return bool(message.limiter) or (bool(message.data) and bool(decode_job(message.data).limits))
 
 
 def _scan_all(transaction: Transaction, subject: str) -> Iterator[tuple[str, StoredMessage]]:

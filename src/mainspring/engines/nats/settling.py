@@ -92,7 +92,7 @@ class NatsJobSettler:
                 nonce = nonces[number][0]
                 is_stored = number in uncertain and _was_stored(transaction, outcome, nonce)
                 results[number] = is_stored or self._settle(transaction, worker, outcome, nonce)
-                if number in uncertain:
+                if is_stored or (number in uncertain and transaction.job(outcome.lease.id) is None):
                     self._finish(transaction, outcome)
             missed = self._commit(transaction)
             uncertain = {

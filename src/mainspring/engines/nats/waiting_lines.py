@@ -24,7 +24,8 @@ from mainspring.engines.nats.write_batch import StoredMessage
 from mainspring.jobs.limits import family_of
 
 FRONT = 32
-"""How many jobs of a line the record of its limiter has at most."""
+"""How many jobs of a line the record of its limiter has at most. Several lines share this number, with one each at
+least."""
 MIXED_PAGE = 64
 
 
@@ -70,7 +71,7 @@ class WaitingLines:
         is_complete = len(group.front) == group.waiting
         if is_complete or (group.front and waiter < group.front[-1]):
             insort(group.front, waiter)
-            del group.front[FRONT:]
+            del group.front[_room(limiter) :]
         group.waiting += 1
         subject = self._names.waiting_job(limiter.name, group.name, job.id)
         self._transaction.batch.put(subject, encode(WaitingJob(*position, limiters)))
@@ -139,7 +140,7 @@ class WaitingLines:
             waiters += [own for own in appended.values() if reader.is_at_end or (last and own < last)]
             if group.is_mixed and reader.is_at_end and len(waiters) < group.waiting:
                 continue  # a replica lags behind, and may lack the first job
-            group.front[:] = sorted(waiters)[:FRONT]
+            group.front[:] = sorted(waiters)[: _room(limiter)]
 
     def _read_pages(self, readers: Sequence[tuple[_LineReader, Limiter, LimiterGroup]]) -> None:
         """Read the next page of each line, without stale messages."""
@@ -160,6 +161,10 @@ class WaitingLines:
                     self.delete_message(limiter.name, group.name, waiter.job_id)
             reader.position = max((message.revision for _, message in found), default=reader.position)
             reader.is_at_end = len(found) < page
+
+
+def _room(limiter: Limiter) -> int:
+    return max(1, FRONT // len(limiter.groups))
 
 
 def _decode(limiter: Limiter, subject: str, message: StoredMessage) -> Waiter:
