@@ -211,6 +211,16 @@ def test_a_settle_that_is_sent_again_completes_its_hand_over(bench: FaultBench, 
 
 
 @kinds
+def test_a_job_that_is_handed_back_is_stored_with_its_message_in_one_batch(bench: FaultBench, kind: str) -> None:
+    worker, lease = begin_first(bench, kind, "a", "b")
+    steps = Steps(bench)
+    steps.die_before(ENDED)
+    assert bench.settle(worker, lease, OutcomeKind.HANDED_BACK)
+    assert steps.sizes == []
+    assert bench.has_message(bench.ready("a" if kind == "sequence" else "b"))
+
+
+@kinds
 @pytest.mark.parametrize("step", [ENDED, LIMITER, NEXT])
 def test_a_next_job_that_is_canceled_between_two_steps_is_passed_over(
     bench: FaultBench, other: FaultBench, kind: str, step: int
