@@ -314,6 +314,14 @@ class Limiters:
                 self.exact.add(name)
         return limiter
 
+    def get_confirmed(self, name: str) -> Limiter:
+        """Return a limiter; if it seems to have no record, a second read confirms it."""
+        subject = self._subject(name)
+        if subject not in self.saved and not self.transaction.stored(subject).revision:
+            self.transaction.confirm(subject)
+            self._limiters.pop(name, None)
+        return self.get(name)
+
     def save(self, limiter: Limiter) -> None:
         """Write a limiter. The record of an idle one is deleted, or expires when its rate has all tokens again."""
         transaction, subject = self.transaction, self._subject(limiter.name)

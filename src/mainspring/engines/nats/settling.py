@@ -158,14 +158,19 @@ class NatsJobSettler:
     ) -> None:
         """Use the records of active leases; read the others, and those that another process has changed."""
         unknown = []
-        for number, outcome in outcomes.items():
+        for outcome in outcomes.values():
             active = self._leases.get(outcome.lease.id)
-            if number not in uncertain and active is not None and active.is_of(outcome.lease, worker):
+            if active is not None and active.is_of(outcome.lease, worker):
                 transaction.assume_job(active.job, active.revision)
             else:
                 unknown.append(outcome.lease.id)
         transaction.prefetch_jobs(unknown)
-        self._admission.prefetch(transaction, self._limited_jobs(transaction, outcomes.values()))
+        jobs = self._limited_jobs(transaction, outcomes.values())
+        # To complete hand-overs, uncertain jobs are read after their limiters.
+        again = [transaction.names.job(outcomes[number].lease.id) for number in uncertain]
+        transaction.forget(again)
+        self._admission.prefetch(transaction, jobs, again)
+        transaction.prefetch(again)
 
     def _settle(self, transaction: Transaction, worker: int, outcome: Outcome, nonce: str) -> bool:
         job = transaction.job(outcome.lease.id)

@@ -73,6 +73,23 @@ class Transaction:
         """Read many subjects at once, except those that were read already."""
         self._read.update(self._jetstream.read(subject for subject in subjects if subject not in self._read))
 
+    def forget(self, subjects: Iterable[str]) -> None:
+        """Let the next access read these subjects again, except those that are written here."""
+        for subject in subjects:
+            if subject not in self._written:
+                self._read.pop(subject, None)
+                if subject.startswith(self.names.jobs):
+                    self._jobs.pop(from_token(subject.removeprefix(self.names.jobs)), None)
+
+    def confirm(self, subject: str) -> None:
+        """Read a subject again if it seems to have no message.
+
+        A read of many subjects may leave out one that is replaced at the same time. A read of one does not.
+        """
+        if not self.stored(subject).revision:
+            self.forget([subject])
+            self.prefetch([subject])
+
     def assume(self, subject: str, revision: int, data: bytes) -> None:
         """Treat a subject as read, with this content."""
         self._read[subject] = StoredMessage(revision, data)

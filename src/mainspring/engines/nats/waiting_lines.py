@@ -106,16 +106,12 @@ class WaitingLines:
             self._forget(limiter, group, waiter.job_id)
         return None
 
-    def prefetch(self, heads: Iterable[tuple[Limiter, LimiterGroup, int]]) -> None:
-        """Read the first jobs of many lines, so many of each, and the other limiters of these jobs, at once."""
+    def prefetch(self, heads: Iterable[tuple[Limiter, LimiterGroup, int]], also: Iterable[str]) -> None:
+        """Read the first jobs of many lines, so many of each, their other limiters, and other records, at once."""
         wanted = [head for head in heads if head[1].waiting]
         self.fill([(limiter, group) for limiter, group, _ in wanted if not group.front])
-        self._transaction.prefetch(
-            subject
-            for _, group, most in wanted
-            for waiter in group.front[:most]
-            for subject in self._records_of(waiter)
-        )
+        waiters = [waiter for _, group, most in wanted for waiter in group.front[:most]]
+        self._transaction.prefetch([*also, *(record for waiter in waiters for record in self._records_of(waiter))])
 
     def _records_of(self, waiter: Waiter) -> list[str]:
         names = self._names
