@@ -82,9 +82,10 @@ class Transaction:
                     self._jobs.pop(from_token(subject.removeprefix(self.names.jobs)), None)
 
     def confirm(self, subject: str) -> None:
-        """Read a subject again if it seems to have no message.
+        """Read a subject again, alone, if it seems to have no message.
 
-        A read of many subjects may leave out one that is replaced at the same time. A read of one does not.
+        The server promises no common instant for a read of many subjects. One that is replaced at the same time
+        must not count as deleted.
         """
         if not self.stored(subject).revision:
             self.forget([subject])
