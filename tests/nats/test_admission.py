@@ -415,6 +415,19 @@ def test_a_paused_queue_occupies_no_limit(driver: AdmissionDriver) -> None:
     assert (driver.limiter(queue_limiter("paused")), driver.limiter(*ALL)) == (None, None)
 
 
+def test_a_job_of_a_paused_queue_that_got_its_place_from_another_gives_it_up(driver: AdmissionDriver) -> None:
+    driver.limit("all", 1)
+    driver.submit("a", "b", limits=ALL, queue="paused")
+    driver.submit("c", limits=ALL)
+    driver.run("a")
+    assert driver.ready() == ["b"]
+    driver.pause("paused")
+    assert driver.ready() == ["c"]
+    driver.pause("paused", is_paused=False)
+    driver.run("c")
+    assert driver.ready() == ["b"]
+
+
 # -- what may go wrong
 
 
@@ -552,6 +565,34 @@ def test_the_record_of_a_limiter_has_the_first_jobs_of_a_line(front_of_three: Ad
     driver.run("job 3")
     driver.run("job 4")
     assert driver.limiter(KEY) is None
+
+
+def test_the_lines_of_a_limiter_share_the_room_for_fronts(driver: AdmissionDriver) -> None:
+    driver.limit("all", 1)
+    for tenant in "abcd":
+        names = [f"{tenant} {number}" for number in range(3)]
+        driver.submit(*names, limits=(*ALL, bucket_of("by tenant", tenant)))
+    limiter = driver.limiter(*ALL)
+    assert limiter is not None
+    room = waiting_lines.FRONT
+    expected = [min(2, room), *(min(3, max(1, room // lines)) for lines in (2, 3, 4))]
+    assert [len(group.front) for group in limiter.groups] == expected
+    started = []
+    for _ in range(12):
+        (job_id,) = driver.ready()
+        driver.run(job_id)
+        started.append(job_id)
+    assert [job_id[0] for job_id in started[1:9]] == [*"abcdabcd"]
+    assert [job_id for job_id in started if job_id[0] == "d"] == ["d 0", "d 1", "d 2"]
+
+
+def test_a_large_record_is_stored_without_fronts(driver: AdmissionDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limiters, "MAX_RECORD", 10)
+    driver.submit("a", "b", "c", sequence="key")
+    assert front_of(driver) == []
+    for job_id in "abc":
+        assert driver.ready() == [job_id]
+        driver.run(job_id)
 
 
 def test_one_that_joins_behind_an_empty_front_waits_for_its_turn(front_of_three: AdmissionDriver) -> None:

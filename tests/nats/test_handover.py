@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from mainspring.engines.nats import handover
 from mainspring.engines.nats.job_records import decode, encode
 from mainspring.engines.nats.limiters import Limiter, sequence_limiter
-from mainspring.engines.nats.write_batch import Write, WriteBatch
+from mainspring.engines.nats.write_batch import NO_MESSAGE, StoredMessage, Write, WriteBatch
 from mainspring.jobs.commands import Delete, Reopen
 from mainspring.jobs.limits import bucket_of, family_of
 from mainspring.jobs.records import Lease, OutcomeKind
@@ -211,6 +212,16 @@ def test_a_settle_that_is_sent_again_completes_its_hand_over(bench: FaultBench, 
 
 
 @kinds
+def test_a_job_that_is_handed_back_is_stored_with_its_message_in_one_batch(bench: FaultBench, kind: str) -> None:
+    worker, lease = begin_first(bench, kind, "a", "b")
+    steps = Steps(bench)
+    steps.die_before(ENDED)
+    assert bench.settle(worker, lease, OutcomeKind.HANDED_BACK)
+    assert steps.sizes == []
+    assert bench.has_message(bench.ready("a" if kind == "sequence" else "b"))
+
+
+@kinds
 @pytest.mark.parametrize("step", [ENDED, LIMITER, NEXT])
 def test_a_next_job_that_is_canceled_between_two_steps_is_passed_over(
     bench: FaultBench, other: FaultBench, kind: str, step: int
@@ -332,6 +343,61 @@ def test_a_redelivered_message_of_a_job_that_has_handed_over_changes_nothing(
     assert limiter(bench, kind) == before
     bench.complete(worker, running)
     assert_run_in_order(bench, kind, "c")
+
+
+def leave_out(bench: FaultBench, kind: str) -> Counter[str]:
+    """Let reads of many subjects leave out each record of a kind twice: in the claim, and in the hand-over."""
+    read = bench.jetstream._read
+    left_out: Counter[str] = Counter()
+
+    async def read_most(subjects: list[str]) -> dict[str, StoredMessage]:
+        found = await read(subjects)
+        for subject in subjects if len(subjects) > 1 else ():
+            if left_out[subject] < 2 and subject.startswith(f"{bench.names.prefix}.{kind}."):
+                left_out[subject] += 1
+                found[subject] = NO_MESSAGE
+        return found
+
+    vars(bench.jetstream)["_read"] = read_most
+    return left_out
+
+
+@kinds
+@pytest.mark.parametrize("step", [LIMITER, NEXT])
+def test_a_limiter_that_a_read_of_many_leaves_out_is_not_taken_for_absent(
+    bench: FaultBench, other: FaultBench, kind: str, step: int
+) -> None:
+    worker, lease = begin_first(bench, kind, "a", "b", "c")
+    Steps(bench).die_before(step)
+    with pytest.raises(Killed):
+        bench.complete(worker, lease)
+    bench.die()
+    left_out = leave_out(other, "gate")
+    assert_run_in_order(other, kind, "b", "c")
+    assert [*left_out.values()] == [2]
+
+
+def test_a_running_job_that_a_read_of_many_leaves_out_keeps_its_place(
+    bench: FaultBench, other: FaultBench
+) -> None:
+    bench.limit("by tenant", 2)
+    first, second = bench.enroll(), other.enroll()
+    bench.submit("a", "b", "c", "d", **LIMIT)
+    (own,) = bench.take_when_there(first, 1, starts=1, ahead=0)
+    (running,) = other.take_when_there(second, 1, starts=1, ahead=0)
+    Steps(bench).die_before(NEXT)
+    with pytest.raises(Killed):
+        bench.complete(first, own)
+    bench.die()
+    left_out = leave_out(other, "job")
+    (third,) = other.take_when_there(second, 1)
+    assert other.names.job(running.id) in left_out
+    found = limiter(other, "limit")
+    assert found is not None
+    assert (found.admitted, found.holders) == (2, [running.id, third.id])
+    assert other.take(second) == []
+    other.complete(second, running, third)
+    assert_run_in_order(other, "limit", "d")
 
 
 @kinds

@@ -13,11 +13,11 @@ that makes room at the same time cannot miss it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from mainspring.engines.nats.handover import FleetVersion, order_writes
-from mainspring.engines.nats.job_records import StoredJob, decode, encode
+from mainspring.engines.nats.job_records import StoredJob, decode, decode_job, encode
 from mainspring.engines.nats.limiters import (
     HOLDS_SEQUENCE,
     MAX_READY,
@@ -61,14 +61,14 @@ class Admitter:
         self.limiters = Limiters(transaction, settings_cache)
         self.lines = WaitingLines(transaction)
 
-    def prefetch_next(self, leaving: Mapping[str, int]) -> None:
-        """Read the jobs that come next when so many jobs leave each of these limiters."""
+    def prefetch_next(self, leaving: Mapping[str, int], also: Iterable[str]) -> None:
+        """Read the jobs that come next when so many jobs leave each of these limiters, and other records."""
         heads: list[tuple[Limiter, LimiterGroup, int]] = []
         for name, number in leaving.items():
             limiter = self.limiters.get(name)
             groups = [group for group in limiter.groups if group.waiting]
             heads += [(limiter, group, -(-number // len(groups))) for group in groups[:number]]
-        self.lines.prefetch(heads)
+        self.lines.prefetch(heads, also)
 
     # -- requesting
 
@@ -201,10 +201,14 @@ class Admitter:
     # -- hand-overs
 
     def finish(self, job: StoredJob) -> None:
-        """Complete the hand-over of an ended job: release it, admit the next one, and make that one ready."""
+        """Complete the hand-over of an ended job: release it, admit the next one, and make that one ready.
+
+        The record of the job must have been read after that of the limiter: the job may have been reopened.
+        """
         (name,) = limiters_of(job)
-        limiter = self.limiters.get(name)
-        if job.is_over and job.id in limiter.holders:
+        limiter = self.limiters.get_confirmed(name)
+        current = self._transaction.job(job.id)
+        if current is not None and current.is_over and job.id in limiter.holders:
             limiter.release(job)
             self.limiters.save(limiter)
             self.admit_waiting([name])
@@ -213,9 +217,10 @@ class Admitter:
 
     def complete_admissions(self, name: str, *, stores_messages: bool = True) -> None:
         """Make the jobs ready that a limiter has admitted, and replace ended jobs; store messages again."""
-        transaction, limiter = self._transaction, self.limiters.get(name)
+        transaction, limiter = self._transaction, self.limiters.get_confirmed(name)
         transaction.prefetch_jobs(limiter.holders)
         for job_id in list(limiter.holders):
+            transaction.confirm(transaction.names.job(job_id))
             job = transaction.job(job_id)
             if job is None or job.is_over:
                 limiter.holders.remove(job_id)
@@ -320,8 +325,8 @@ class AdmissionControl:
             admitter = transaction.admitter = Admitter(transaction, self._settings_cache)
         return admitter
 
-    def prefetch(self, transaction: Transaction, jobs: Iterable[StoredJob]) -> None:
-        """Read the limiters that the next step of jobs changes, and the jobs that come next there.
+    def prefetch(self, transaction: Transaction, jobs: Iterable[StoredJob], also: Sequence[str] = ()) -> None:
+        """Read the limiters that the next step of jobs changes, then the jobs that come next, and other records.
 
         The next step is a request, a start or an end. This takes two requests, and more if the front of a line is
         used up.
@@ -336,7 +341,7 @@ class AdmissionControl:
         if leaving or requested:
             admitter = self._admitter(transaction)
             admitter.limiters.prefetch_named([*leaving, *requested])
-            admitter.prefetch_next(leaving)
+            admitter.prefetch_next(leaving, also)
 
     # -- jobs
 
@@ -484,7 +489,7 @@ class AdmissionControl:
         if not admitter.limiters.is_paused(queue):
             return
         ready = _scan_all(transaction, f"{transaction.names.ready}{to_token(queue)}.>")
-        found = [from_token(subject.rpartition(".")[2]) for subject, _ in ready]
+        found = [from_token(subject.rpartition(".")[2]) for subject, message in ready if _may_be_limited(message)]
         transaction.prefetch_jobs(found)
         jobs = [job for job in map(transaction.job, found) if job is not None and job.limits]
         held = [job for job in jobs if admission_of(job).state == READY][:RELEASED_AT_ONCE]
@@ -521,6 +526,11 @@ class AdmissionControl:
             first = None if group is None else admitter.lines.first(limiter, group)
             front = None if first is None else first.id
         return None if front == job.id else front
+
+
+def _may_be_limited(message: StoredMessage) -> bool:
+    """Return whether the job of a ready message may be under limits; one that the server has scheduled is not."""
+    return bool(message.limiter) or (bool(message.data) and bool(decode_job(message.data).limits))
 
 
 def _scan_all(transaction: Transaction, subject: str) -> Iterator[tuple[str, StoredMessage]]:

@@ -175,11 +175,7 @@ class PullRequests:
         found = await self._request_many(subject, json.dumps(body).encode(), seconds, None)
         if found is None:
             return None
-        return [
-            (message.headers["Nats-Subject"], StoredMessage(int(message.headers["Nats-Sequence"]), message.data))
-            for message in found
-            if message.headers
-        ]
+        return [(message.headers["Nats-Subject"], _stored(message)) for message in found if message.headers]
 
     async def _request_many(self, subject: str, body: bytes, seconds: float, most: int | None) -> list[Msg] | None:
         """Return the messages up to a status, or up to `most`; without `most`, None if the reply is incomplete."""
@@ -220,6 +216,11 @@ class PullRequests:
                 await unsubscribe(subscription)
         # Fetched messages are delivered to this process, even if the reply is incomplete.
         return found if is_complete or most is not None else None
+
+
+def _stored(message: Msg) -> StoredMessage:
+    headers = message.headers or {}
+    return StoredMessage(int(headers["Nats-Sequence"]), message.data, headers.get(LIMITER_HEADER, ""))
 
 
 async def unsubscribe(subscription: Subscription) -> None:

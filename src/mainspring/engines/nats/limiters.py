@@ -34,6 +34,8 @@ MAX_HOLDERS = 16
 MAX_GROUPS = 512
 """Beyond that, the groups of a limiter share a few lines, so that its record stays small."""
 SHARED_LINES = 64
+MAX_RECORD = 100_000
+"""A record with more bytes is stored without the fronts of its lines."""
 MAX_READY = 4
 """How many jobs of a group that takes turns are in the lanes at once, so that other groups get their turns."""
 LEAD = 1 * MICROSECONDS
@@ -244,6 +246,11 @@ class Limiter(Struct, array_like=True):
         if not (group.waiting or group.ready):
             self.groups.remove(group)
 
+    def empty_fronts(self) -> None:
+        """Empty the fronts of all lines; they are read from the messages when they are needed."""
+        for group in self.groups:
+            group.front.clear()
+
     def count_ready(self, name: str) -> None:
         """Count a ready job of a group; if there are too many groups, further ones take no turns."""
         if self.find(name) is not None or len(self.groups) < MAX_GROUPS:
@@ -307,13 +314,25 @@ class Limiters:
                 self.exact.add(name)
         return limiter
 
+    def get_confirmed(self, name: str) -> Limiter:
+        """Return a limiter; if it seems to have no record, a second read confirms it."""
+        subject = self._subject(name)
+        if subject not in self.saved and not self.transaction.stored(subject).revision:
+            self.transaction.confirm(subject)
+            self._limiters.pop(name, None)
+        return self.get(name)
+
     def save(self, limiter: Limiter) -> None:
         """Write a limiter. The record of an idle one is deleted, or expires when its rate has all tokens again."""
         transaction, subject = self.transaction, self._subject(limiter.name)
         self.saved[subject] = limiter
         purges = transaction.batch.purges
         if not limiter.is_idle():
-            transaction.put(subject, encode(limiter))
+            data = encode(limiter)
+            if len(data) > MAX_RECORD:
+                limiter.empty_fronts()
+                data = encode(limiter)
+            transaction.put(subject, data)
         elif limiter.full_at > self.now:
             seconds = (limiter.full_at - self.now) // MICROSECONDS + 1
             transaction.put(subject, encode(limiter), {"Nats-TTL": f"{seconds}s"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from secrets import token_hex
 
 from msgspec.structs import replace
@@ -55,8 +55,9 @@ class NatsJobSettler:
         results: dict[int, bool] = {}
         nonces = {number: self._nonce_of(outcome) for number, outcome in enumerate(outcomes)}
         try:
-            for part in _partition(outcomes):
-                results |= self._settle_part(worker, part, nonces)
+            simple, others = _partition(outcomes)
+            results |= self._settle_part(worker, simple, nonces, self._commit_in_order)
+            results |= self._settle_part(worker, others, nonces, self._transactions.commit_each)
         except EngineUnavailable:
             # They may have been stored: if the worker sends them again, their nonces show that.
             for number, outcome in enumerate(outcomes):
@@ -65,14 +66,18 @@ class NatsJobSettler:
         return [results[number] for number in range(len(outcomes))]
 
     def _settle_part(
-        self, worker: int, outcomes: Sequence[tuple[int, Outcome]], nonces: Mapping[int, tuple[str, bool]]
+        self,
+        worker: int,
+        outcomes: Sequence[tuple[int, Outcome]],
+        nonces: Mapping[int, tuple[str, bool]],
+        commit: Callable[[Transaction], set[str]],
     ) -> dict[int, bool]:
         results: dict[int, bool] = {}
         batch_size = BATCH_SIZE
         while len(results) < len(outcomes):
             batch = outcomes[len(results) : len(results) + batch_size]
             try:
-                results |= self._settle_together(worker, dict(batch), nonces)
+                results |= self._settle_together(worker, dict(batch), nonces, commit)
             except BatchTooLarge:
                 if len(batch) == 1:
                     raise
@@ -80,7 +85,11 @@ class NatsJobSettler:
         return results
 
     def _settle_together(
-        self, worker: int, outcomes: Mapping[int, Outcome], nonces: Mapping[int, tuple[str, bool]]
+        self,
+        worker: int,
+        outcomes: Mapping[int, Outcome],
+        nonces: Mapping[int, tuple[str, bool]],
+        commit: Callable[[Transaction], set[str]],
     ) -> dict[int, bool]:
         results: dict[int, bool] = {}
         left = dict(outcomes)
@@ -92,9 +101,9 @@ class NatsJobSettler:
                 nonce = nonces[number][0]
                 is_stored = number in uncertain and _was_stored(transaction, outcome, nonce)
                 results[number] = is_stored or self._settle(transaction, worker, outcome, nonce)
-                if number in uncertain:
+                if is_stored or (number in uncertain and transaction.job(outcome.lease.id) is None):
                     self._finish(transaction, outcome)
-            missed = self._commit(transaction)
+            missed = commit(transaction)
             uncertain = {
                 number
                 for number, outcome in left.items()
@@ -109,8 +118,8 @@ class NatsJobSettler:
             "other processes changed the same jobs at each try to store their outcomes", remedy="try again"
         )
 
-    def _commit(self, transaction: Transaction) -> set[str]:
-        """Store the outcomes; return the records that were not stored, or not all that follows from them."""
+    def _commit_in_order(self, transaction: Transaction) -> set[str]:
+        """Store ends of jobs, step by step if possible; return the records whose changes were not all stored."""
         ordered = None
         if not transaction.independent_writes():
             ordered = self._admission.order_writes(transaction)
@@ -149,14 +158,19 @@ class NatsJobSettler:
     ) -> None:
         """Use the records of active leases; read the others, and those that another process has changed."""
         unknown = []
-        for number, outcome in outcomes.items():
+        for outcome in outcomes.values():
             active = self._leases.get(outcome.lease.id)
-            if number not in uncertain and active is not None and active.is_of(outcome.lease, worker):
+            if active is not None and active.is_of(outcome.lease, worker):
                 transaction.assume_job(active.job, active.revision)
             else:
                 unknown.append(outcome.lease.id)
         transaction.prefetch_jobs(unknown)
-        self._admission.prefetch(transaction, self._limited_jobs(transaction, outcomes.values()))
+        jobs = self._limited_jobs(transaction, outcomes.values())
+        # To complete hand-overs, uncertain jobs are read after their limiters.
+        again = [transaction.names.job(outcomes[number].lease.id) for number in uncertain]
+        transaction.forget(again)
+        self._admission.prefetch(transaction, jobs, again)
+        transaction.prefetch(again)
 
     def _settle(self, transaction: Transaction, worker: int, outcome: Outcome, nonce: str) -> bool:
         job = transaction.job(outcome.lease.id)
@@ -238,14 +252,14 @@ class NatsJobSettler:
             active.job, active.revision = job, transaction.revisions()[transaction.names.job(job.id)]
 
 
-def _partition(outcomes: Sequence[Outcome]) -> list[list[tuple[int, Outcome]]]:
+def _partition(outcomes: Sequence[Outcome]) -> tuple[list[tuple[int, Outcome]], list[tuple[int, Outcome]]]:
     """Divide numbered outcomes into those that end a job and store nothing else, and the others."""
     simple: list[tuple[int, Outcome]] = []
     others: list[tuple[int, Outcome]] = []
     for number, outcome in enumerate(outcomes):
         is_simple = outcome.kind in ENDS and outcome.follow_up is None and outcome.keep_result_until is None
         (simple if is_simple else others).append((number, outcome))
-    return [simple, others]
+    return simple, others
 
 
 def _prefetch(transaction: Transaction, reports: Sequence[ProgressReport]) -> None:

@@ -73,6 +73,24 @@ class Transaction:
         """Read many subjects at once, except those that were read already."""
         self._read.update(self._jetstream.read(subject for subject in subjects if subject not in self._read))
 
+    def forget(self, subjects: Iterable[str]) -> None:
+        """Let the next access read these subjects again, except those that are written here."""
+        for subject in subjects:
+            if subject not in self._written:
+                self._read.pop(subject, None)
+                if subject.startswith(self.names.jobs):
+                    self._jobs.pop(from_token(subject.removeprefix(self.names.jobs)), None)
+
+    def confirm(self, subject: str) -> None:
+        """Read a subject again, alone, if it seems to have no message.
+
+        The server promises no common instant for a read of many subjects. One that is replaced at the same time
+        must not count as deleted.
+        """
+        if not self.stored(subject).revision:
+            self.forget([subject])
+            self.prefetch([subject])
+
     def assume(self, subject: str, revision: int, data: bytes) -> None:
         """Treat a subject as if it had been read, with this content."""
         self._read[subject] = StoredMessage(revision, data)

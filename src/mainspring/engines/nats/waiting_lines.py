@@ -24,7 +24,8 @@ from mainspring.engines.nats.write_batch import StoredMessage
 from mainspring.jobs.limits import family_of
 
 FRONT = 32
-"""How many jobs of a line the record of its limiter has at most."""
+"""How many jobs of a line the record of its limiter has at most. Several lines share this number, with one each at
+least."""
 MIXED_PAGE = 64
 
 
@@ -70,7 +71,7 @@ class WaitingLines:
         is_complete = len(group.front) == group.waiting
         if is_complete or (group.front and waiter < group.front[-1]):
             insort(group.front, waiter)
-            del group.front[FRONT:]
+            del group.front[_room(limiter) :]
         group.waiting += 1
         subject = self._names.waiting_job(limiter.name, group.name, job.id)
         self._transaction.batch.put(subject, encode(WaitingJob(*position, limiters)))
@@ -105,16 +106,12 @@ class WaitingLines:
             self._forget(limiter, group, waiter.job_id)
         return None
 
-    def prefetch(self, heads: Iterable[tuple[Limiter, LimiterGroup, int]]) -> None:
-        """Read the first jobs of many lines, so many of each, and the other limiters of these jobs, at once."""
+    def prefetch(self, heads: Iterable[tuple[Limiter, LimiterGroup, int]], also: Iterable[str]) -> None:
+        """Read the first jobs of many lines, so many of each, their other limiters, and other records, at once."""
         wanted = [head for head in heads if head[1].waiting]
         self.fill([(limiter, group) for limiter, group, _ in wanted if not group.front])
-        self._transaction.prefetch(
-            subject
-            for _, group, most in wanted
-            for waiter in group.front[:most]
-            for subject in self._records_of(waiter)
-        )
+        waiters = [waiter for _, group, most in wanted for waiter in group.front[:most]]
+        self._transaction.prefetch([*also, *(record for waiter in waiters for record in self._records_of(waiter))])
 
     def _records_of(self, waiter: Waiter) -> list[str]:
         names = self._names
@@ -139,7 +136,7 @@ class WaitingLines:
             waiters += [own for own in appended.values() if reader.is_at_end or (last and own < last)]
             if group.is_mixed and reader.is_at_end and len(waiters) < group.waiting:
                 continue  # a replica lags behind, and may lack the first job
-            group.front[:] = sorted(waiters)[:FRONT]
+            group.front[:] = sorted(waiters)[: _room(limiter)]
 
     def _read_pages(self, readers: Sequence[tuple[_LineReader, Limiter, LimiterGroup]]) -> None:
         """Read the next page of each line, without stale messages."""
@@ -160,6 +157,10 @@ class WaitingLines:
                     self.delete_message(limiter.name, group.name, waiter.job_id)
             reader.position = max((message.revision for _, message in found), default=reader.position)
             reader.is_at_end = len(found) < page
+
+
+def _room(limiter: Limiter) -> int:
+    return max(1, FRONT // len(limiter.groups))
 
 
 def _decode(limiter: Limiter, subject: str, message: StoredMessage) -> Waiter:

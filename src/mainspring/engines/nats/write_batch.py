@@ -21,6 +21,8 @@ class StoredMessage(Struct, frozen=True, gc=False):
 
     revision: int
     data: bytes
+    limiter: str = ""
+    """The subject of the limiter of its job, if a hand-over has stored the message."""
 
 
 NO_MESSAGE = StoredMessage(0, b"")
