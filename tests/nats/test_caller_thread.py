@@ -95,6 +95,15 @@ def test_a_submit_ends_with_an_error_when_its_application_is_closed(app: Mainspr
     proxy.heal()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let SIGINT raise `KeyboardInterrupt`; a process that a shell starts in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("waits", [waits_for_server, waits_for_request])
 def test_an_interrupted_submit_leaves_nothing_behind(
     waits: Callable[[Mainspring], bool], app: Mainspring, proxy: Proxy
