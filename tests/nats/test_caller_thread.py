@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import get_ident, main_thread
 from typing import Any
@@ -49,8 +49,13 @@ def engine_of(app: Mainspring) -> NatsEngine:
 
 
 def waits_for_server(app: Mainspring) -> bool:
-    """Return whether a submit waits for the acknowledgements of its messages."""
-    return bool(engine_of(app).components.jetstream._inbox._acks)
+    """Return whether a submit waits for a reply, to its messages or later to a request."""
+    return bool(engine_of(app).components.jetstream._inbox._acks) or waits_for_request(app)
+
+
+def waits_for_request(app: Mainspring) -> bool:
+    """Return whether a submit had no reply to its messages, and asks whether they are stored."""
+    return bool(engine_of(app).components.jetstream._inbox._requests)
 
 
 def test_a_submit_calls_the_engine_on_the_thread_of_its_caller(app: Mainspring) -> None:
@@ -90,11 +95,23 @@ def test_a_submit_ends_with_an_error_when_its_application_is_closed(app: Mainspr
     proxy.heal()
 
 
-def test_an_interrupted_submit_leaves_nothing_behind(app: Mainspring, proxy: Proxy) -> None:
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let SIGINT raise `KeyboardInterrupt`; a process that a shell starts in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("waits", [waits_for_server, waits_for_request])
+def test_an_interrupted_submit_leaves_nothing_behind(
+    waits: Callable[[Mainspring], bool], app: Mainspring, proxy: Proxy
+) -> None:
     assert get_ident() == main_thread().ident, "a signal interrupts the main thread"
 
     def interrupt() -> None:
-        assert eventually(lambda: waits_for_server(app))
+        assert eventually(lambda: waits(app))
         signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
 
     proxy.freeze()
@@ -102,7 +119,7 @@ def test_an_interrupted_submit_leaves_nothing_behind(app: Mainspring, proxy: Pro
     with pytest.raises(KeyboardInterrupt):
         submit(app, 6)
     interrupter.result()
-    assert not waits_for_server(app)
+    assert eventually(lambda: not waits_for_server(app))
     assert connection._shared_deadline.get() is None
     proxy.heal()
     handle = submit(app, 7)

@@ -37,7 +37,10 @@ MakeBenchAt: TypeAlias = Callable[..., FaultBench]
 
 
 @pytest.fixture
-def make_bench(nats_prefix: str, tmp_path: Path) -> Iterator[MakeBenchAt]:
+def make_bench(
+    nats_prefix: str, tmp_path: Path, make_nats_server: MakeServers, make_nats_cluster: MakeServers
+) -> Iterator[MakeBenchAt]:
+    """Yield a function that makes a bench; its engine is closed before the servers of the test are killed."""
     with ExitStack() as stack:
 
         def make(at: Servers | Proxy, **settings: Any) -> FaultBench:

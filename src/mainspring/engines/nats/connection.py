@@ -287,8 +287,14 @@ class Connection:
         if loop is None:
             work.close()
             raise self.unavailable("it is closed", remedy="open the engine first")
+        future = None
         try:
-            return asyncio.run_coroutine_threadsafe(work, loop).result(timeout)
+            future = asyncio.run_coroutine_threadsafe(work, loop)
+            return future.result(timeout)
+        except KeyboardInterrupt:
+            if future is not None:
+                future.cancel()
+            raise
         except (TimeoutError, CancelledError) as error:
             raise self.unavailable("it did not reply in time") from error
         except RuntimeError as error:
