@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from itertools import count
 from threading import Event, Thread
+from typing import Self
 
 import pytest
 
@@ -42,7 +44,7 @@ class Posting:
             number += len(self._threads)
             self.has_begun.set()
 
-    def __enter__(self) -> "Posting":
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         assert self.has_begun.wait(PATIENCE)
@@ -90,6 +92,44 @@ def test_posting_races_with_the_end_of_its_runner(make: Callable[[ThreadPool], T
         pool.wait_idle(PATIENCE)
         assert pool.statistics().queued == 0
         assert pool.submit(int).result(PATIENCE) == 0  # the others live on
+
+
+class DelayedPosting(Posting):
+    """Threads that post with a delay until they are refused, and cancel every third task at once."""
+
+    def __init__(self, runner: TaskRunner, delay: float) -> None:
+        super().__init__(runner, None)
+        self._delay = delay
+        self.canceled: list[int] = []
+
+    def _post(self, who: int) -> None:
+        for number in count(who, len(self._threads)):
+            try:
+                handle = self._runner.post(self.ran.append, number, delay=self._delay)
+            except RunnerClosed:
+                return
+            self.accepted[who].append(number)
+            if number % 3 == 0 and handle.cancel():
+                self.canceled.append(number)
+            self.has_begun.set()
+
+
+@kinds
+@pytest.mark.parametrize("delay", [0.0005, 60.0], ids=["due soon", "due later"])
+def test_delayed_posts_and_cancels_race_with_the_end_of_the_pool(
+    make: Callable[[ThreadPool], TaskRunner], delay: float
+) -> None:
+    """The timer, the cancels and the shutdown all want the same tasks: one of them gets each."""
+    for _ in range(ROUNDS // 4):
+        with running(ThreadPool(2)) as pool, frequent_thread_switches(1e-5):
+            with DelayedPosting(make(pool), delay) as posting:
+                report = pool.shutdown()
+            statistics = pool.statistics()
+        assert not set(posting.ran) & set(posting.canceled)
+        assert len(set(posting.ran)) == len(posting.ran)
+        accepted = sum(map(len, posting.accepted))
+        assert len(posting.ran) + len(posting.canceled) + report.skipped == accepted
+        assert (statistics.cancelled, statistics.delayed, statistics.queued) == (len(posting.canceled), 0, 0)
 
 
 def test_every_future_ends_whatever_a_shutdown_does() -> None:

@@ -308,7 +308,7 @@ class TaskAcceptor(ABC):
             self.services.delays.cancel(task.timer_entry)
 
     def _remove_delayed(self, task: DelayedTask) -> bool:
-        """Remove a task that is not due any more; return False if another thread has removed it."""
+        """Take a task out of the delayed ones; return False if another thread has done that."""
         with self.services.delays.lock:
             if task not in self._delayed:
                 return False

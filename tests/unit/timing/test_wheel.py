@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from mainspring.timing import TimerEntry, TimingWheel
+from mainspring.timing.wheel import due_of
 
 SECOND = 10**9
 HOUR = 3600 * SECOND
@@ -411,3 +412,10 @@ def test_entries_sort_by_due_time_then_arrival() -> None:
     wheel: TimingWheel[str] = TimingWheel()
     entries = [wheel.insert(due, "") for due in [-5, -5, 0, 3, 3, 2**200]]
     assert all(first < second for first, second in pairwise(entries))
+
+
+@pytest.mark.parametrize("due", [-5, 0, 7, 10**9, 10**20])
+def test_an_entry_tells_when_its_timer_is_due(due: int) -> None:
+    wheel: TimingWheel[str] = TimingWheel()
+    wheel.insert(due, "an earlier arrival")
+    assert due_of(wheel.insert(due, "item")) == due
