@@ -2,7 +2,8 @@
 
 A caller that finds no operation queued and the turn free makes its call on its own thread. This saves two changes
 of threads, which take longer than a commit without an fsync. In every other case the caller queues its operation,
-and the io thread commits it together with the others.
+and the io thread commits it together with the others. While several threads submit, all of them queue: a thread
+that committed alone among them would let the others wait for a transaction of one job.
 
 Invariants
 - A caller never makes the calls of others, and never runs code of the control layer: see `OffCallers`.
@@ -37,6 +38,10 @@ MUST_QUEUE: Final = MustQueue()
 """Returned instead of a result if the caller must queue its operation."""
 
 
+CALM = 8
+"""After so many batches of one caller, callers that shared batches before make their own calls again."""
+
+
 class EngineTurn:
     """Lets one thread at a time call the engine."""
 
@@ -48,13 +53,14 @@ class EngineTurn:
         self._holder = 0  # the thread that calls the engine now
         self._caller = 0  # the same, unless it is the io thread
         self._is_closed = False
+        self._crowd = 0  # batches that must come before callers make their own calls again
 
     def call(self, function: Callable[..., Result], *arguments: Any) -> Result | MustQueue:
         """Call the engine on this thread, or return `MUST_QUEUE`."""
         me = get_ident()
         if self._holder == me:
             raise nested_error(self._description)
-        if self._holder or not self._is_queue_idle() or self._runner.is_closed:
+        if self._holder or self._crowd or not self._is_queue_idle() or self._runner.is_closed:
             return MUST_QUEUE
         return call_with(self._lock, self._call_as, me, function, arguments)
 
@@ -67,6 +73,13 @@ class EngineTurn:
             return function(*arguments)
         finally:
             self._holder = self._caller = 0
+
+    def note_batch(self, callers: int) -> None:
+        """Note how many operations of callers the io thread commits together; 0 says nothing about callers."""
+        if callers > 1:
+            self._crowd = CALM
+        elif callers and self._crowd:
+            self._crowd -= 1
 
     def require_waiting_allowed(self) -> None:
         """Raise if this thread is inside of a call of the engine, which the answer would wait for."""

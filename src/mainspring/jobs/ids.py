@@ -19,12 +19,24 @@ _RANDOM_BITS = 74
 _LOW = (1 << 62) - 1
 
 
+_forks = 0  # how many forks separate this process from the one that imported this module
+
+
+def _count_fork() -> None:
+    global _forks  # noqa: PLW0603 - a number that is compared costs less than a call of `os.getpid` for each id
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
+
 class JobIds:
     """Makes ids of jobs. Many threads and forked children may use it."""
 
     def __init__(self) -> None:
         self._lock = RLock()  # re-entrant: a signal handler or finalizer may submit, too
-        self._process = 0
+        self._forks = -1  # for which the random numbers were drawn
         self._millisecond = -1
         self._low = 0
         self._random = array("Q")
@@ -33,20 +45,21 @@ class JobIds:
         """Make `count` growing ids that contain the time `now`, in microseconds."""
         millisecond = now // 1_000
         with self._lock:
-            if millisecond > self._millisecond or self._process != os.getpid():
+            if millisecond > self._millisecond or self._forks != _forks:
                 self._millisecond = max(millisecond, self._millisecond)
                 self._low = self._draw() << (_RANDOM_BITS - 65)  # the top bit is room to count up
             first = self._low
             self._low += count
             prefix = f"{self._millisecond:012x}7"
+        if count == 1:
+            return [f"{prefix}{first >> 62:03x}{2 << 62 | first & _LOW:016x}"]
         return [f"{prefix}{n >> 62:03x}{2 << 62 | n & _LOW:016x}" for n in range(first, first + count)]
 
     def _draw(self) -> int:
-        """Return 64 random bits. A forked child draws its own, so that it does not repeat those of its parent."""
-        process = os.getpid()
-        if not self._random or self._process != process:
+        """Return 64 random bits. A forked child does not use random numbers of its parent."""
+        if not self._random or self._forks != _forks:
             self._random = array("Q", os.urandom(8 * DRAWN))
-            self._process = process
+            self._forks = _forks
         return self._random.pop()
 
 

@@ -239,6 +239,7 @@ class IoLayer:
             if self._turn.is_closed:
                 self._refuse(operations)
             else:
+                self._turn.note_batch(sum([operation.place <= CHANGE.place for operation in operations]))
                 self._commit_all(operations)
 
     def _commit_all(self, operations: list[AnyOperation]) -> None:

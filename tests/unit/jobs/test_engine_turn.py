@@ -15,6 +15,7 @@ import pytest
 
 from mainspring import EngineUnavailable, ThreadPool
 from mainspring.jobs.engine import Capability, Engine
+from mainspring.jobs.engine_turn import CALM
 from mainspring.jobs.io_layer import SUBMIT, BatchCall, BlockingReply, CallbackReply, IoLayer, Operation
 from tests.support import PATIENCE, Background, Gate, eventually, within
 
@@ -187,6 +188,23 @@ def test_many_threads_store_everything_once(io: IoLayer, engine: NumberEngine) -
     for thread in [Background(partial(submit, first)) for first in range(0, 1_600, 200)]:
         thread.result()
     assert sorted(engine.stored) == list(range(1_600))
+
+
+def test_callers_queue_as_long_as_several_of_them_share_batches(io: IoLayer, engine: NumberEngine) -> None:
+    gate = engine.inside = Gate()
+    first = queue(io, 1)
+    gate.wait_until_entered()
+    crowd = [queue(io, number) for number in (2, 3)]
+    gate.open()
+    for answer in (first, *crowd):
+        within(answer.get)
+    eventually(io._queue.is_idle)
+    for _ in range(CALM + 2):
+        io.call(NUMBERS, (4,))
+        eventually(io._queue.is_idle)
+    assert [numbers for numbers, _ in engine.calls] == [[1], [2, 3], *[[4]] * (CALM + 2)]
+    here = [current_thread() is thread for _, thread in engine.calls]
+    assert here == [False] * (2 + CALM) + [True] * 2
 
 
 # -- close

@@ -7,7 +7,10 @@ from uuid import UUID
 import pytest
 
 from mainspring import LimitExceeded
+from mainspring.jobs import ids as job_ids
 from mainspring.jobs.ids import DRAWN, MAX_ID_LENGTH, JobIds, require_id
+from tests.programs import program
+from tests.support import PATIENCE
 
 NOW = 1_800_000_000_123_456  # microseconds
 
@@ -122,8 +125,28 @@ def test_a_forked_child_makes_other_ids_in_a_millisecond(monkeypatch: pytest.Mon
     state = {**vars(ids), "_random": ids._random[:]}  # what a child inherits
     parent = ids.make(NOW + after, 1_000)
     vars(ids).update(state)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
+    monkeypatch.setattr(job_ids, "_forks", job_ids._forks + 1)
     assert set(ids.make(NOW + after, 1_000)).isdisjoint(parent)
+
+
+FORK = """
+import os
+from mainspring.jobs.ids import JobIds
+
+ids = JobIds()
+ids.make(0)
+child = os.fork()
+os.write(1, (" ".join(ids.make(0, 3)) + chr(10)).encode())
+if child:
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_fork_is_noticed() -> None:
+    with program("-c", FORK) as process:
+        output, errors = process.communicate(timeout=PATIENCE)
+    assert (len(set(output.split())), errors, process.returncode) == (6, "", 0)
 
 
 @pytest.mark.parametrize("given", ["order-42", "a", "bestellung/ä 7", "x" * MAX_ID_LENGTH])
