@@ -38,7 +38,7 @@ MUST_QUEUE: Final = MustQueue()
 """Returned instead of a result if the caller must queue its operation."""
 
 
-CALM = 8
+CALM = 64
 """After so many batches of one caller, callers that shared batches before make their own calls again."""
 
 
