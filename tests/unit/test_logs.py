@@ -52,6 +52,14 @@ def test_a_record_of_a_job_says_which_and_does_not_repeat_it() -> None:
     assert line["message"] == "gone"
 
 
+def test_a_console_line_names_the_job_of_the_handler_that_logs_it() -> None:
+    fields = {"job": "order-42", "attempt": 2, "handler": "cancel", "queue": "orders"}
+    form = ConsoleLogFormatter(is_colored=False).format
+    assert form(record_of("gone", **fields)).endswith(" WARNING shop: [order-42 #2] gone")
+    assert form(record_of("[order-42 #2] gone", **fields)).endswith(" WARNING shop: [order-42 #2] gone")
+    assert form(record_of("job order-42 ended", **fields)).endswith(" WARNING shop: job order-42 ended")
+
+
 def test_an_exception_is_a_field() -> None:
     record = record_of("it broke")
     try:

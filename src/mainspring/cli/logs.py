@@ -43,9 +43,9 @@ class LogLevel(StrEnum):
 def start_logging(chosen: LogFormat, level: LogLevel) -> None:
     """Let all loggers write to stderr in the chosen format."""
     handler = logging.StreamHandler()
+    handler.addFilter(add_job_fields)
     if chosen is LogFormat.JSON:
         handler.setFormatter(JsonLogFormatter())
-        handler.addFilter(add_job_fields)
         logging.captureWarnings(capture=True)
         sys.excepthook = _log_uncaught
         threading.excepthook = _log_uncaught_in_thread
@@ -90,6 +90,11 @@ class ConsoleLogFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         text = escape_control(super().format(record), keep="\n\t")
+        job = getattr(record, "job", None)
+        if job is not None and job not in record.getMessage():
+            attempt = getattr(record, "attempt", None)
+            named = f"{record.name}: [{job}{'' if attempt is None else f' #{attempt}'}] "
+            text = text.replace(f"{record.name}: ", escape_control(named), 1)
         code = COLORS.get(record.levelname) if self._is_coloured else None
         level = record.levelname
         return text if code is None else text.replace(level, f"\x1b[{code}m{level}\x1b[0m", 1)

@@ -13,8 +13,8 @@ from mainspring.jobs.backlog import WaitingJobs
 from mainspring.jobs.engine import Swept
 from mainspring.jobs.info import decode_any, to_info
 from mainspring.jobs.records import Attempt, Cause, JobRecord, NewJob, Outcome, OutcomeKind, Query
+from mainspring.jobs.worker.attempt_log import log_refusal
 from mainspring.jobs.worker.maintenance import log_rescue
-from mainspring.jobs.worker.reporting import log_refusal
 from mainspring.testing import time_travel
 from tests.unit.jobs.leases import make_lease
 

@@ -308,10 +308,46 @@ def test_a_dead_letter_is_an_error_in_the_log_and_a_retry_a_warning(
     shop.manager.start()
     job = shop.manager.submit("fails")
     shop.clock.advance(5)
-    said = [(record.levelno, record.message.splitlines()[0]) for record in caplog.records]
+    retried, given_up = caplog.records
+    assert retried.levelno == logging.WARNING
+    assert retried.getMessage().startswith(f"job {job} (fails) failed in attempt 1 and runs again in 1.0 s, at 20")
+    assert retried.getMessage().endswith(" UTC: ValueError: no")
+    assert (given_up.levelno, given_up.getMessage()) == (
+        logging.ERROR,
+        f"job {job} (fails) failed in attempt 2, was given up and is a dead letter now: ValueError: no",
+    )
+    for record in caplog.records:
+        assert record.exc_info is not None
+        assert isinstance(record.exc_info[1], ValueError)
+        assert record.__dict__["job"] == job
+
+
+def test_a_retry_that_a_handler_asks_for_has_no_exception_in_the_log(
+    shop: ManagerFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler() -> None:
+        raise Retry.Later(1)
+
+    shop.manager.register("later", handler, retry=Retry(max_attempts=2))
+    shop.manager.start()
+    shop.manager.submit("later")
+    shop.clock.advance(0.5)
+    (record,) = caplog.records
+    assert record.exc_info is None
+    assert "runs again in 1.0 s" in record.getMessage()
+
+
+def test_a_job_that_goes_well_is_a_line_at_its_start_and_one_at_its_end(
+    shop: ManagerFixture, ran: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "mainspring.worker"):
+        shop.manager.start()
+        job = shop.manager.submit("ping", delay=1)
+        shop.clock.advance(5)
+    said = [(record.levelno, record.getMessage()) for record in caplog.records if job in record.getMessage()]
     assert said == [
-        (logging.WARNING, f"job {job} (fails) failed and runs again: ValueError: no"),
-        (logging.ERROR, f"job {job} (fails) was given up and is a dead letter now: ValueError: no"),
+        (logging.DEBUG, f"job {job} (ping) runs: attempt 1, lateness 0.000 s"),
+        (logging.INFO, f"job {job} (ping) completed: attempt 1, lateness 0.000 s, duration 0.000 s"),
     ]
 
 

@@ -20,6 +20,7 @@ from mainspring.jobs.policies import ProcessSettings
 from mainspring.jobs.processes.application import ChildSetup
 from mainspring.jobs.processes.messages import CallRequest, ChildAnswer, ProgressNote
 from mainspring.jobs.records import Outcome, is_suspect
+from mainspring.jobs.worker.attempt_log import log_start
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.jobs.worker.outcomes import ProcessCrashed, ProcessInterrupted, ProcessKilled, needs_result
@@ -123,7 +124,10 @@ class CallTracker:
         if handler.timeout is not None or handler.soft_timeout is not None:
             job.call = HandlerCall((job,))
             job.call.arm_timeouts(self._timer, now)
-        return job.began(now)
+        began = job.began(now)
+        if logger.isEnabledFor(logging.DEBUG):
+            log_start(job.lease, job.context.attempt, began)
+        return began
 
     def end_job(self, job: LeasedJob, outcome: Outcome, began: int) -> None:
         """Record how the handler of a job ended, and pass the outcome on to be stored."""
@@ -140,7 +144,11 @@ class CallTracker:
             job.slots.record_wait(job.waited(now))
             job.call = call
         call.arm_timeouts(self._timer, now)
-        return call.jobs[0].began(now)
+        began = call.jobs[0].began(now)
+        if logger.isEnabledFor(logging.DEBUG):
+            for job in call.jobs:
+                log_start(job.lease, job.context.attempt, began)
+        return began
 
     def end(self, call: HandlerCall, outcomes: Sequence[Outcome], began: int | None) -> None:
         """Record how a call ended, and pass the outcomes of its jobs on to be stored."""

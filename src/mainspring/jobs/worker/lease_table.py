@@ -51,6 +51,7 @@ class LeasedJob:
         "call",
         "context",
         "counts_as_started",
+        "error",
         "handler",
         "is_asked_to_stop",
         "is_starting",
@@ -76,6 +77,7 @@ class LeasedJob:
         self.ready_at = 0  # the same instant by the engine's clock
         self.is_asked_to_stop = False  # a user asked the job to stop; a timeout does not set it
         self.timed_out_after: int | None = None  # microseconds
+        self.error: BaseException | None = None  # the exception of the handler, until it is logged
         self._start = [None]
         self._end = [None]
 

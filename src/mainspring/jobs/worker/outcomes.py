@@ -115,6 +115,8 @@ class OutcomeFactory:
 
     def for_error(self, job: LeasedJob, error: BaseException) -> Outcome:
         """Return the outcome of a job whose handler raised an exception."""
+        if not isinstance(error, RemoteError):  # that has no traceback of its own
+            job.error = error
         try:
             return self._for_known_error(job, error)
         # describing the exception raises another one: the job must be settled all the same

@@ -27,6 +27,7 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs.io_layer import MAX_BYTES, REPORT, SETTLE, CallbackReply, DeferredOperation, Operation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind, Progress, ProgressReport
+from mainspring.jobs.worker.attempt_log import log_dead_letter, log_end, log_refusal, log_retry
 from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.timing.timer import Timer
@@ -203,6 +204,7 @@ class OutcomeWriter:
         progress: ProgressWriter,
         on_settled: Callable[[list[tuple[Outcome, bool]]], None],
     ) -> None:
+        self._engine = layers.engine
         self._io = layers.io
         self._control = layers.control
         self._clock = layers.clock
@@ -225,7 +227,8 @@ class OutcomeWriter:
         if len(jobs) == 1 and self._progress.is_quiet:  # nearly always
             if jobs[0].claim_end():
                 jobs[0].context.drop_progress()
-                self._settle(jobs[0].worker, [outcomes[0]])
+                self._log_end(jobs[0], outcomes[0])
+                self._store(jobs[0].worker, [outcomes[0]])
         else:
             self.settle([end for end in zip(jobs, outcomes, strict=True) if end[0].claim_end()])
 
@@ -234,14 +237,15 @@ class OutcomeWriter:
 
         Each follows the last progress report of its job.
         """
-        for job, _ in ends:
+        for job, outcome in ends:
             job.context.drop_progress()
+            self._log_end(job, outcome)
         if not self._progress.is_quiet:
             for job, outcome in ends:
-                self._progress.finish(job.lease, partial(self._settle, job.worker, [outcome]))
+                self._progress.finish(job.lease, partial(self._store, job.worker, [outcome]))
             return
         for worker in {job.worker for job, _ in ends}:
-            self._settle(worker, [outcome for job, outcome in ends if job.worker == worker])
+            self._store(worker, [outcome for job, outcome in ends if job.worker == worker])
 
     def close(self) -> None:
         """Drop outcomes that the engine cannot store now, because the timer for retries will be closed."""
@@ -252,10 +256,15 @@ class OutcomeWriter:
         """Whether an answer of the engine is outstanding."""
         return bool(self._in_flight) or any(queue.outcomes or queue.is_queued for queue in self._queues.values())
 
-    def _settle(self, worker: int, outcomes: list[Outcome]) -> None:
-        for outcome in outcomes:
-            log_outcome(outcome)
-        self._store(worker, outcomes)
+    def _log_end(self, job: LeasedJob, outcome: Outcome) -> None:
+        error, job.error = job.error, None  # the exception keeps the frames of the handler alive
+        attempt = job.context.attempt
+        if outcome.kind is OutcomeKind.FAILED:
+            log_dead_letter(outcome, attempt, error)
+        elif outcome.kind is OutcomeKind.RETRY:
+            log_retry(outcome, attempt, self._engine.now(), error)
+        elif logger.isEnabledFor(logging.INFO):
+            log_end(outcome, attempt, job.began(self._clock.monotonic_ns()))
 
     def _store(self, worker: int, outcomes: list[Outcome]) -> None:
         # This thread adds outcomes before it reads the flag, and `_collect` clears the flag before it takes
@@ -332,22 +341,3 @@ class OutcomeWriter:
         else:
             logger.error("the outcome of job %s cannot be stored: %s", outcome.lease.id, error)
             self._store_alone(worker, replacement)
-
-
-def log_outcome(outcome: Outcome) -> None:
-    """Log that an attempt failed."""
-    lease = outcome.lease
-    fields = {"job": lease.id, "handler": lease.type, "queue": lease.queue}
-    if outcome.kind is OutcomeKind.FAILED:
-        text = "job %s (%s) was given up and is a dead letter now: %s"
-        logger.error(text, lease.id, lease.type, outcome.error, extra=fields)
-    elif outcome.kind is OutcomeKind.RETRY:
-        text = "job %s (%s) failed and runs again: %s"
-        logger.warning(text, lease.id, lease.type, outcome.error, extra=fields)
-
-
-def log_refusal(outcome: Outcome) -> None:
-    """Log that the engine refused an outcome, because another worker has taken the job over."""
-    logger.warning(
-        "job %s was taken over by another worker; the outcome of this run was refused", outcome.lease.id
-    )

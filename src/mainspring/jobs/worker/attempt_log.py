@@ -1,0 +1,98 @@
+"""The log lines of a worker about attempts: a start, an end, a retry, a dead letter, a refused outcome.
+
+Each line names the job, its type and the attempt, also as fields for log collectors. A failure carries the
+exception (`exc_info`), so that log handlers such as that of Sentry see it. Lateness is the time from the due time
+to the start.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from mainspring.jobs.records import Lease, Outcome
+from mainspring.jobs.retry import RetryLater
+from mainspring.jobs.timestamps import MICROSECONDS, to_datetime
+
+logger = logging.getLogger("mainspring.worker")
+
+
+def _log_fields(lease: Lease, attempt: int) -> dict[str, object]:
+    return {"job": lease.id, "attempt": attempt, "handler": lease.type, "queue": lease.queue}
+
+
+def _brief(outcome: Outcome, error: BaseException | None) -> str:
+    """Return the text of an error for the log: one line if the log shows the traceback of `error`."""
+    text = outcome.error or ""
+    return text if error is None else text.partition("\n")[0]
+
+
+def _exception(error: BaseException | None) -> BaseException | None:
+    """Return the exception for a log record; `Retry.Later` is a request of the handler, not an error."""
+    return None if isinstance(error, RetryLater) else error
+
+
+def log_dead_letter(outcome: Outcome, attempt: int, error: BaseException | None) -> None:
+    """Log that a job failed for good."""
+    lease = outcome.lease
+    logger.error(
+        "job %s (%s) failed in attempt %d, was given up and is a dead letter now: %s",
+        lease.id,
+        lease.type,
+        attempt,
+        _brief(outcome, error),
+        extra=_log_fields(lease, attempt),
+        exc_info=_exception(error),
+    )
+
+
+def log_retry(outcome: Outcome, attempt: int, now: int, error: BaseException | None) -> None:
+    """Log that an attempt failed, and when the job runs again."""
+    lease = outcome.lease
+    due = now if outcome.due is None else outcome.due
+    logger.warning(
+        "job %s (%s) failed in attempt %d and runs again in %.1f s, at %s: %s",
+        lease.id,
+        lease.type,
+        attempt,
+        max(0, due - now) / MICROSECONDS,
+        f"{to_datetime(due):%Y-%m-%d %H:%M:%S} UTC",
+        _brief(outcome, error),
+        extra=_log_fields(lease, attempt),
+        exc_info=_exception(error),
+    )
+
+
+def log_start(lease: Lease, attempt: int, began: int) -> None:
+    """Log that a handler begins, and how late it is."""
+    logger.debug(
+        "job %s (%s) runs: attempt %d, lateness %.3f s",
+        lease.id,
+        lease.type,
+        attempt,
+        (began - lease.due) / MICROSECONDS,
+        extra=_log_fields(lease, attempt),
+    )
+
+
+def log_end(outcome: Outcome, attempt: int, ended: int) -> None:
+    """Log how an attempt ended that did not fail, with its lateness and its duration."""
+    lease, began = outcome.lease, outcome.began
+    if began is None:  # the handler did not begin
+        return
+    logger.info(
+        "job %s (%s) %s: attempt %d, lateness %.3f s, duration %.3f s",
+        lease.id,
+        lease.type,
+        outcome.kind.value,
+        attempt,
+        (began - lease.due) / MICROSECONDS,
+        (ended - began) / MICROSECONDS,
+        extra=_log_fields(lease, attempt),
+    )
+
+
+def log_refusal(outcome: Outcome) -> None:
+    """Log that the engine refused an outcome, because another worker has taken the job over."""
+    logger.warning(
+        "job %s was taken over by another worker; the outcome of this run was refused", outcome.lease.id
+    )
