@@ -184,7 +184,7 @@ def test_a_caller_that_waits_for_a_silent_server_is_told_so(
     with socket.create_server((HOST, 0)) as listener:  # it lets clients in, and says nothing
         address = f"{HOST}:{listener.getsockname()[1]}"
         words = refusal_of(make_app(f"nats://{address}", tmp_path, timeout=3))
-    assert words.startswith(f"NATS at {address}: no connection: it does not reply; check that nats-server runs")
+    assert words.startswith(f"NATS at {address}: no connection: the server does not reply; check that nats-server")
     assert caplog.messages == [f"{address} has not accepted the connection yet; still trying, for 3 s in all"]
 
 

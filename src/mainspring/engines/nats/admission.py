@@ -1,13 +1,14 @@
-"""Admission control: admits jobs in sequences and under limits to their lanes, and makes the others wait in line.
+"""Admission control for jobs in sequences and under limits: puts a job into its lane, or makes it wait in line.
 
-A job is put into its lane when all its limiters have admitted it. It requests its sequence first, which it holds
-until it has ended, and then all its limits at once. If one of them refuses, the job waits in the line of that
-limiter. The transaction in which a job leaves a limiter also admits the next one. The groups of a limiter take
-turns, and only a few jobs of a key are in the lanes at once, so that keys take turns there, too.
+A job is put into its lane when all its limiters have admitted the job. The engine requests the sequence first; the
+job holds the sequence until the job has ended. Then the engine requests all limits of the job at once. If a
+limiter refuses, the job waits in the line of that limiter. The transaction in which a job leaves a limiter also
+admits the next job. The groups of a limiter take turns. Only a few jobs of a key are in the lanes at once, so that
+the keys take turns in the lanes, too.
 
-Invariant: if a job waits for a limiter, then an admitted job will leave it, or a wake-up is scheduled, or jobs of
-the same group are ready and will start. A job that joins a line writes the record of the limiter, so a transaction
-that makes room at the same time cannot miss it.
+Invariant: if a job waits for a limiter, then an admitted job will leave that limiter, or a wake-up is scheduled,
+or jobs of the same group are ready and will start. A transaction that adds a job to a line also writes the record
+of the limiter. So a transaction that makes room at the same time cannot overlook the added job.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ from mainspring.jobs.limits import Refusal, family_of
 from mainspring.jobs.timestamps import MICROSECONDS
 
 MAX_PASSES = 50
-"""How many jobs one limiter admits in one transaction; an immediate wake-up admits the others."""
+"""How many jobs one limiter admits in one transaction; an immediate wake-up admits the remaining jobs."""
 REPLICA_LAG = MICROSECONDS // 2
-"""How long to wait for a replica that lags behind."""
+"""Time after which a line is read again, because a replica that lags behind did not have its messages."""
 
 
 class Admitter:
@@ -62,7 +63,10 @@ class Admitter:
         self.lines = WaitingLines(transaction)
 
     def prefetch_next(self, leaving: Mapping[str, int], also: Iterable[str]) -> None:
-        """Read the jobs that come next when so many jobs leave each of these limiters, and other records."""
+        """Read the jobs that come next in the lines of limiters, and the records of the subjects in `also`.
+
+        `leaving` has, for the name of each limiter, the number of jobs that leave the limiter.
+        """
         heads: list[tuple[Limiter, LimiterGroup, int]] = []
         for name, number in leaving.items():
             limiter = self.limiters.get(name)
@@ -73,7 +77,7 @@ class Admitter:
     # -- requesting
 
     def acquire_sequence(self, job: StoredJob) -> bool:
-        """Give a job its sequence; return False if the job waits in line instead."""
+        """Give a job its sequence, and return True; or put the job in line, and return False."""
         assert job.sequence is not None
         limiter = self.limiters.get(sequence_limiter(job.sequence))
         if limiter.is_idle():
@@ -95,21 +99,28 @@ class Admitter:
         self.limiters.save(limiter)
 
     def _displace(self, limiter: Limiter, holder: StoredJob) -> None:
-        """Put the holder of a sequence, which has no owner, back in line: a job with an earlier turn came."""
+        """Put the holder of a sequence back in line, because a job with an earlier turn was added.
+
+        No worker owns the holder.
+        """
         self._transaction.withdraw_ready(holder)
         holder, freed = self.release(holder, keeps_sequence=False)
         self._wait(limiter, holder)
         self.admit_waiting([name for name in freed if name != limiter.name])
 
     def request_limits_again(self, job: StoredJob) -> None:
-        """Take a ready job out of its limits, and request them again: its queue is paused."""
+        """Release the limits of a ready job and request them again, because the queue of the job is paused."""
         self._transaction.withdraw_ready(job)
         job, freed = self.release(job, keeps_sequence=True)
         self._try_limits(job)
         self.admit_waiting(freed)
 
     def request_limits(self, job: StoredJob) -> None:
-        """Admit a job to its limits, after waiting jobs of its group and all others that the limits admit."""
+        """Admit a job to its limits, or make the job wait in line.
+
+        First admit the jobs that wait for these limits, as far as the limits have room. If jobs of the same group
+        still wait afterwards, the job waits behind them.
+        """
         for bucket in dict.fromkeys(job.limits):
             limiter = self.limiters.get(bucket)
             self._admit_under_limit(limiter)
@@ -120,7 +131,10 @@ class Admitter:
         self._try_limits(job)
 
     def _try_limits(self, job: StoredJob) -> bool:
-        """Admit a job, or make it wait for the first limit that refuses it; return whether it was admitted."""
+        """Admit a job, or make the job wait for the first limit that refuses; return whether the job was admitted.
+
+        The job also waits if its queue is paused, or if its group already has as many ready jobs as it may have.
+        """
         buckets = tuple(dict.fromkeys(job.limits))
         admitted_by = () if job.sequence is None else (sequence_limiter(job.sequence),)
         if buckets and self.limiters.is_paused(job.queue):
@@ -151,7 +165,10 @@ class Admitter:
     # -- releasing
 
     def yield_sequence(self, job: StoredJob) -> StoredJob:
-        """Put a job that waits for its retry back in line, if a job with an earlier turn has come meanwhile."""
+        """Take the sequence from a job that will run again, if the first job in line has an earlier position.
+
+        Put the job in line then. Return the job with its new state.
+        """
         limiter = self.limiters.get(admission_of(job).admitted_by[0])
         group = limiter.find("")
         first = None if group is None else self.lines.first(limiter, group)
@@ -163,7 +180,7 @@ class Admitter:
         return with_admission(job, JobAdmission(WAITS, (), limiter.name, ""))
 
     def release(self, job: StoredJob, *, keeps_sequence: bool) -> tuple[StoredJob, list[str]]:
-        """Take a job out of its line and its limiters; return it and the limiters that have room now."""
+        """Take a job out of its line and its limiters; return the job, and the limiters that it has left."""
         admission = self._current_admission(job)
         if admission.state == WAITS:
             limiter = self.limiters.get(admission.limiter)
@@ -179,11 +196,15 @@ class Admitter:
         if admission.state == READY:
             self.limiters.end_ready(admission, is_started=False)
         job = with_admission(job, JobAdmission(HOLDS_SEQUENCE if kept else NOT_REQUESTED, kept))
-        self._transaction.put_job(job)  # so that no lookup finds it at its old position
+        self._transaction.put_job(job)  # so that no later lookup in this transaction finds the job in its old line
         return job, freed
 
     def _current_admission(self, job: StoredJob) -> JobAdmission:
-        """Return the state of a job that leaves; a limiter may have admitted it in an incomplete hand-over."""
+        """Return the state of a job towards its limiters.
+
+        If an incomplete hand-over has admitted the job, the record of the limiter says so, and the record of the
+        job does not yet.
+        """
         admission = admission_of(job)
         if admission.state == WAITS and job.id in self.limiters.get(admission.limiter).holders:
             self.lines.delete_message(admission.limiter, admission.group, job.id)
@@ -191,7 +212,7 @@ class Admitter:
         return admission
 
     def release_leftover(self, job: StoredJob) -> None:
-        """Release a job that runs again from a limiter that it still holds: its last hand-over is not complete."""
+        """Remove a job from limiters that still count it because a hand-over is incomplete; the job runs again."""
         for name in limiters_of(job):
             limiter = self.limiters.get(name)
             if job.id in limiter.holders:
@@ -201,9 +222,10 @@ class Admitter:
     # -- hand-overs
 
     def finish(self, job: StoredJob) -> None:
-        """Complete the hand-over of an ended job: release it, admit the next one, and make that one ready.
+        """Complete the hand-over of an ended job: release the job, admit the next job, and make that job ready.
 
-        The record of the job must have been read after that of the limiter: the job may have been reopened.
+        The caller must have read the record of the job after the record of the limiter, because the job may have
+        been reopened.
         """
         (name,) = limiters_of(job)
         limiter = self.limiters.get_confirmed(name)
@@ -216,7 +238,10 @@ class Admitter:
             self.complete_admissions(name)
 
     def complete_admissions(self, name: str, *, stores_messages: bool = True) -> None:
-        """Make the jobs ready that a limiter has admitted, and replace ended jobs; store messages again."""
+        """Make every job ready that a limiter has admitted, and replace ended and deleted jobs by waiting jobs.
+
+        With `stores_messages`, also store the ready messages of jobs again that are ready and have no owner.
+        """
         transaction, limiter = self._transaction, self.limiters.get_confirmed(name)
         transaction.prefetch_jobs(limiter.holders)
         for job_id in list(limiter.holders):
@@ -241,7 +266,7 @@ class Admitter:
     # -- admitting
 
     def admit_waiting(self, names: Iterable[str]) -> None:
-        """Admit the jobs that wait for limiters, as far as each has room."""
+        """Admit the jobs that wait for these limiters, as far as each limiter has room."""
         for name in names:
             limiter = self.limiters.get(name)
             if name.startswith(SEQUENCE_PREFIX):
@@ -269,7 +294,7 @@ class Admitter:
         batch.schedule(subject, reminder, job.due, encode([job.due]))
 
     def _admit_under_limit(self, limiter: Limiter) -> None:
-        skipped: set[str] = set()  # groups that have used their turn, or whose first job another limit refuses
+        skipped: set[str] = set()  # groups with enough ready jobs, or whose first job another limit refuses
         for _ in range(MAX_PASSES):
             groups = (group for group in limiter.groups if group.waiting and group.name not in skipped)
             group = next(groups, None)
@@ -294,19 +319,22 @@ class Admitter:
 
 
 def _handed_over(limiter: str) -> JobAdmission:
-    """Return the state of a job after a hand-over, which its start does not change."""
+    """Return the state of a job after a hand-over. The start of such a job changes no limiter."""
     return JobAdmission(READY, (limiter,), is_counted=False)
 
 
 CHECKED_AT_ONCE = 16
-"""How many limiters of a changed limit are checked in the transaction itself."""
+"""How many limiters of a changed limit are checked in the transaction that handles the change."""
 MAX_WAKEUPS = 300
-"""How many limiters of a changed limit are checked or woken at once; a later check finds the others."""
+"""How many limiters of a changed limit one transaction checks or wakes; a later check finds the other limiters."""
 RELEASED_AT_ONCE = 100
-"""How many jobs leave their limits in one transaction when their queue is paused."""
+"""How many jobs one transaction takes out of their limits when their queue is paused."""
 PAGE = 500
 RECHECK_DELAY = 5 * MICROSECONDS
-"""How long after a change of settings limiters are checked again: transactions may have read the old settings."""
+"""Time from a change of settings to a second check of the limiters.
+
+Transactions that ran during the change may have read the old settings.
+"""
 
 
 class AdmissionControl:
@@ -326,10 +354,10 @@ class AdmissionControl:
         return admitter
 
     def prefetch(self, transaction: Transaction, jobs: Iterable[StoredJob], also: Sequence[str] = ()) -> None:
-        """Read the limiters that the next step of jobs changes, then the jobs that come next, and other records.
+        """Read the limiters that the next step of each job changes, then the jobs that come next in their lines.
 
-        The next step is a request, a start or an end. This takes two requests, and more if the front of a line is
-        used up.
+        The next step of a job is a request, a start or an end. The second read includes the subjects in `also`.
+        The two reads take one request to the server each, and more if the front of a line is used up.
         """
         limited = [(job, admission_of(job)) for job in jobs if job.needs_admission]
         leaving = Counter(
@@ -346,7 +374,7 @@ class AdmissionControl:
     # -- jobs
 
     def request(self, transaction: Transaction, job: StoredJob) -> None:
-        """Admit a due job or make it wait; one that waits or is ready already stays as it is."""
+        """Admit a due job, or make the job wait; do nothing if the job already waits, is ready or has started."""
         state = admission_of(job).state
         if state not in (NOT_REQUESTED, HOLDS_SEQUENCE):
             return
@@ -358,7 +386,10 @@ class AdmissionControl:
             admitter.request_limits(job)
 
     def record_start(self, transaction: Transaction, job: StoredJob) -> StoredJob:
-        """Record the start of a ready job, and admit the next one of its key. The caller writes the job."""
+        """Record the start of a ready job, and admit jobs that wait for a limiter that the start has changed.
+
+        The caller writes the returned job.
+        """
         admission = admission_of(job)
         if admission.state != READY:
             return job
@@ -367,10 +398,10 @@ class AdmissionControl:
         return with_admission(job, admission._replace(state=STARTED))
 
     def release(self, transaction: Transaction, job: StoredJob, *, keeps_sequence: bool) -> StoredJob:
-        """Take a job that no longer runs out of its limiters, and admit others.
+        """Take a job that no longer runs out of its limiters, and admit waiting jobs instead.
 
-        The caller writes the job, and calls `request` if it is due again. The job may keep its sequence, if it has
-        not ended and no job with an earlier turn has come meanwhile.
+        The caller writes the returned job, and calls `request` if the job is due again. With `keeps_sequence`, the
+        job keeps its sequence, unless it has ended or a job with an earlier turn waits for the sequence.
         """
         admitter = self._admitter(transaction)
         admitter.limiters.prefetch([job])
@@ -379,11 +410,14 @@ class AdmissionControl:
         return admitter.yield_sequence(job) if admission_of(job).state == HOLDS_SEQUENCE else job
 
     def withdraw(self, transaction: Transaction, job: StoredJob) -> StoredJob:
-        """Take a job that has not started out of its line and limiters, and admit others; the caller writes it."""
+        """Take a job that has not started out of its line and limiters, and admit waiting jobs instead.
+
+        The caller writes the returned job.
+        """
         return self.release(transaction, job, keeps_sequence=False)
 
     def hold_sequence(self, transaction: Transaction, job: StoredJob) -> StoredJob:
-        """Give its sequence, or a place in line, to a job whose turn has come but which is due later."""
+        """Request the sequence of a job that is due later: the job holds the sequence, or waits in line for it."""
         admitter = self._admitter(transaction)
         admitter.limiters.prefetch([job])
         limiter = sequence_limiter(job.sequence or "")
@@ -394,25 +428,25 @@ class AdmissionControl:
     # -- hand-overs
 
     def order_writes(self, transaction: Transaction) -> OrderedWrites | None:
-        """Return the writes of a transaction in the order of hand-overs; None if they need an atomic batch."""
+        """Return the writes of a transaction in the order of a hand-over; None if they need an atomic batch."""
         limiters = self._admitter(transaction).limiters
         return None if self._fleet.has_old(limiters) else order_writes(transaction, limiters)
 
     def finish(self, transaction: Transaction, job: StoredJob) -> None:
-        """Complete the hand-over of an ended job, if the process that began it has not done so."""
+        """Complete the hand-over of an ended job, if the process that began the hand-over has not completed it."""
         if len(limiters_of(job)) == 1:
             admitter = self._admitter(transaction)
             admitter.limiters.prefetch([job])
             admitter.finish(job)
 
     def finish_deleted(self, transaction: Transaction, subject: str) -> None:
-        """Complete the hand-over of a deleted job, given the subject of its limiter."""
+        """Complete the hand-over of a deleted job. `subject` is the subject of its limiter."""
         limiter = transaction.get_struct(subject, Limiter)
         if limiter is not None:
             self._admitter(transaction).complete_admissions(limiter.name)
 
     def finish_for(self, transaction: Transaction, job: StoredJob) -> bool:
-        """Complete hand-overs of the limiter that a job waits for; return whether there was something to do."""
+        """Complete hand-overs of the limiter that a job waits for; return whether the transaction has writes."""
         admission = admission_of(job)
         if admission.state != WAITS:
             return False
@@ -426,11 +460,11 @@ class AdmissionControl:
         self._admitter(transaction).limiters.prefetch_named(names)
 
     def use_tokens(self, transaction: Transaction, bucket: str, full_at: int) -> None:
-        """Use up tokens of a rate, so that it has all of them again at `full_at`."""
+        """Use up tokens of a rate, so that the rate has all its tokens again at `full_at`."""
         self._admitter(transaction).limiters.use_tokens(bucket, full_at)
 
     def wake(self, transaction: Transaction, family: str, name: str) -> None:
-        """Handle a wake-up: check a limiter, or without a name all limiters of a family."""
+        """Handle a wake-up of a limiter, or of all limiters of a family if `name` is empty: admit waiting jobs."""
         admitter = self._admitter(transaction)
         if not name:
             self._check_family(transaction, family)
@@ -445,7 +479,7 @@ class AdmissionControl:
         admitter.admit_waiting([name])
 
     def apply_limit_changes(self, transactions: TransactionManager, families: Iterable[str]) -> None:
-        """Admit jobs that waited for limits that have changed."""
+        """Admit the jobs that wait for limits whose settings have changed, as far as the limits have room now."""
         for family in families:
             transactions.run(partial(self._apply_limit_change, family=family))
 
@@ -469,13 +503,13 @@ class AdmissionControl:
         for name in names[CHECKED_AT_ONCE:MAX_WAKEUPS]:
             data = encode([family, name, 0])
             transaction.batch.put(transaction.names.reminder("poke", digest(name)), data)
-        if len(names) > MAX_WAKEUPS:  # by then no job waits for those that were woken
+        if len(names) > MAX_WAKEUPS:  # the later check finds the other limiters: no job waits for these any more
             self._check_again_later(transaction, family, "")
 
     # -- queues
 
     def apply_queue_change(self, transactions: TransactionManager, queue: str) -> None:
-        """Take jobs out of their limits if their queue was paused, or admit them again if it was resumed."""
+        """Take the jobs of a paused queue out of their limits; admit the waiting jobs of a resumed queue."""
         transactions.run(partial(self._apply_queue_change, queue=queue))
 
     def _apply_queue_change(self, transaction: Transaction, queue: str) -> None:
@@ -484,7 +518,7 @@ class AdmissionControl:
         self._check_again_later(transaction, family_of(name), name)
 
     def _release_if_paused(self, transaction: Transaction, queue: str) -> None:
-        """Take jobs of a paused queue back from its lanes, if they occupy limits that other queues share."""
+        """Release the limits of the ready jobs of a paused queue, so that other queues can use the limits."""
         admitter = self._admitter(transaction)
         if not admitter.limiters.is_paused(queue):
             return
@@ -503,7 +537,10 @@ class AdmissionControl:
     # -- readers
 
     def refusal_of(self, transaction: Transaction, job: StoredJob) -> tuple[Refusal | None, tuple[str, ...]]:
-        """Return the limit that would refuse a job now, and some of the jobs that it has admitted."""
+        """Return the refusal of the first limit that refuses a job now, and some ids of jobs that fill this limit.
+
+        Return None if no limit refuses the job. There are no ids if the limit is a rate.
+        """
         limiters = Limiters(transaction, self._settings_cache)
         if admission_of(job).state in (READY, STARTED):
             return None, ()
@@ -514,7 +551,7 @@ class AdmissionControl:
         return refusal, tuple(limiters.get(refusal.bucket).holders)
 
     def blocking_job(self, transaction: Transaction, job: StoredJob) -> str | None:
-        """Return the job that a job waits for in its sequence; None if there is none."""
+        """Return the id of the job that a job waits for in its sequence; None if it waits for no other job."""
         if job.sequence is None:
             return None
         admitter = Admitter(transaction, self._settings_cache)
@@ -529,7 +566,11 @@ class AdmissionControl:
 
 
 def _may_be_limited(message: StoredMessage) -> bool:
-    """Return whether the job of a ready message may be under limits; one that the server has scheduled is not."""
+    """Return whether the job of a ready message may be under limits.
+
+    The message of a job under limits has data, or a header that names its limiter. A message that the server
+    published at a scheduled time has neither, because a job under limits has no such message.
+    """
     return bool(message.limiter) or (bool(message.data) and bool(decode_job(message.data).limits))
 
 

@@ -1,15 +1,16 @@
 """Claims jobs: decides about each delivery, and stores the decisions in the records of the jobs.
 
-A delivery is only a hint: the record of its job decides. Only one of several workers can change the record.
+A delivery is a message about a job. The record of the job decides whether the job is claimed. If several workers
+try to change the record at once, only one of them succeeds.
 
-    record of the job            delivery
-    ended, or queued elsewhere   is outdated: it is acknowledged
+    record of the job            decision
+    ended, or queued elsewhere   the delivery is outdated, and is acknowledged
     PENDING, without an owner    the job is claimed: started if due, held if due soon, left if no slot is free
-    owned by a live worker       goes back to the server for the rest of the lease, in case that worker dies
-    owned by a dead worker       the job is rescued first
+    owned by a live worker       the delivery goes back to the server for the rest of the lease
+    owned by a dead worker       the job is rescued
 
-A held job becomes RUNNING just before it is due, if it still has its owner. A claimed job must reach its worker:
-every step that may fail comes before the claim, and an error after the claim is not raised.
+A held job becomes RUNNING just before it is due, if the same worker still owns it. A claimed job must reach its
+worker: every step that may fail comes before the claim, and an error after the claim is not raised.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ from mainspring.jobs.records import JobRecord, Lease, Outcome, OutcomeKind, is_s
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 
-EARLY = MICROSECONDS // 2  # how much earlier than scheduled the server may deliver
+EARLY = MICROSECONDS // 2  # how much earlier than scheduled the server may deliver a message
 MAX_DELAY_SECONDS = 5.0
-MAX_DELIVERIES = 5  # of a message without a record
+MAX_DELIVERIES = 5  # how often a message without a job record is delivered before it is dropped
 MAX_TRIES = 20
 
 logger = logging.getLogger("mainspring.nats")
 
 
 class FreeSlots:
-    """The free slots of one demand, and the lanes whose jobs fit it."""
+    """The free slots of one demand, and the lanes whose jobs the demand accepts."""
 
     __slots__ = ("ahead", "demand", "lanes", "starts", "suspects")
 
@@ -67,15 +68,15 @@ class FreeSlots:
         ]
 
     def free(self) -> tuple[int, int, int]:
-        """Return how many jobs may still start, be held, and be suspects."""
+        """Return how many more jobs may start, how many may be held, and how many of them may be suspects."""
         return self.starts, self.ahead, self.suspects
 
     def restore(self, free: tuple[int, int, int]) -> None:
-        """Restore what `free` returned."""
+        """Set the numbers of free slots back to those that `free` returned."""
         self.starts, self.ahead, self.suspects = free
 
     def release(self, job: JobRecord | None, *, is_start: bool, is_hold: bool) -> None:
-        """Free the slot of a job that was not claimed after all."""
+        """Free the slot of a job whose claim was not stored."""
         self.starts += is_start
         self.ahead += is_hold
         if job is not None and (is_start or is_hold):
@@ -83,20 +84,20 @@ class FreeSlots:
 
 
 class ClaimResult(Enum):
-    """What happens to a delivery and its job."""
+    """The result of a decision about a delivery and its job."""
 
     DROPPED = auto()
     """The delivery is outdated, and is acknowledged."""
     LEFT = auto()
-    """No slot is free: the delivery stays in the buffer for a moment."""
+    """No slot is free, or the queue is paused: the delivery stays in the buffer for a moment."""
     STARTED = auto()
     HELD = auto()
     ADOPTED = auto()
     """This process has the lease of the job already: the delivery replaces the earlier delivery."""
     POSTPONED = auto()
-    """Returned to the server for a while: another worker owns the job, or it is not due, or it has no record."""
+    """The delivery goes back to the server for a while: the job is owned or not due, or its record is missing."""
     REQUEUED = auto()
-    """The job was rescued or handed back, with a new message if it runs again."""
+    """The job was rescued or handed back. If the job runs again, it has a new message."""
 
 
 class LeadTimes(Struct, frozen=True, gc=False):
@@ -116,7 +117,7 @@ class ClaimDecision(Struct, frozen=True, gc=False):
 
 
 def subject_of(names: SubjectNames, delivery: Delivery) -> str:
-    """Return the subject of the record that a delivery is about."""
+    """Return the subject of the record of a delivery's job."""
     return names.jobs + delivery.subject.rpartition(".")[2]
 
 
@@ -147,17 +148,17 @@ class ClaimDecider:
     def decide(
         self, transaction: Transaction, worker: int, slots: FreeSlots, delivery: Delivery, leads: LeadTimes
     ) -> ClaimDecision:
-        """Decide about a delivery, and write the changes that follow."""
+        """Decide about a delivery, and add the changes to the transaction."""
         job = transaction.job_at(subject_of(transaction.names, delivery))
         if job is None or job.is_over:
             return self._decide_without_job(transaction, delivery)
         if delivery.subject != transaction.names.ready_of(job.queue, job.type, job.priority, job.id):
-            # The message is of a submit that was refused: the job has another message.
+            # A refused submit has stored this message. The job that the store accepted has another message.
             return ClaimDecision(delivery, ClaimResult.DROPPED)
         if job.owner is not None:
             return self._decide_about_owned(transaction, delivery, job)
         if job.needs_admission and not is_ready(job):
-            return ClaimDecision(delivery, ClaimResult.DROPPED)  # it waits for its sequence or limits
+            return ClaimDecision(delivery, ClaimResult.DROPPED)  # the job waits for its sequence or limits
         if job.due > transaction.now + max(leads.hold, LEAD) + EARLY:
             return self._decide_about_early(transaction, delivery, job)
         if job.expires is not None and job.expires <= transaction.now:
@@ -184,13 +185,14 @@ class ClaimDecider:
         if job.needs_admission:
             delay = min(MAX_DELAY_SECONDS, (job.due - transaction.now) / MICROSECONDS)
             return ClaimDecision(delivery, ClaimResult.POSTPONED, job, delay=delay)
-        # Its scheduled message may be gone: the server deletes it when it publishes, even if it was replaced
-        # meanwhile. Or the clock of the process that queued the job was wrong. So a new message is stored.
+        # The delivery came too early. Either the server has published an earlier scheduled message of this job,
+        # and has deleted the scheduled message that replaced it meanwhile; or the clock of the process that queued
+        # the job was wrong. So a new message is stored.
         self._job_queue.enqueue(transaction, job)
         return ClaimDecision(delivery, ClaimResult.DROPPED)
 
     def _decide_without_job(self, transaction: Transaction, delivery: Delivery) -> ClaimDecision:
-        """Drop the delivery of an ended job; postpone one without a record, which may be stored later."""
+        """Drop the delivery of an ended job; postpone a delivery whose job record may be stored later."""
         has_record = transaction.stored(subject_of(transaction.names, delivery)).revision > 0
         if not has_record and delivery.deliveries < MAX_DELIVERIES:
             return ClaimDecision(delivery, ClaimResult.POSTPONED, delay=0.05 * 4**delivery.deliveries)
@@ -215,7 +217,7 @@ class ClaimDecider:
         if active is not None and (active.worker, active.job.token) == (job.owner, job.token):
             return ClaimDecision(delivery, ClaimResult.ADOPTED, job)
         if self._workers.is_enrolled(job.owner or 0):
-            # This process claimed the job, but the reply was lost: no worker ever got the lease.
+            # This process claimed the job, but the server's reply was lost. So no worker has got the lease.
             self._hand_back(transaction, job)
             return ClaimDecision(delivery, ClaimResult.REQUEUED, job)
         lease_left = self._workers.lease_left(job.owner or 0, transaction.now)
@@ -237,7 +239,7 @@ class ClaimDecider:
 
 
 class NatsJobClaimer:
-    """Turns deliveries into leases: decides about each, and stores the decisions."""
+    """Turns deliveries into leases: decides about each delivery, and stores the decisions."""
 
     def __init__(
         self, transactions: TransactionManager, delivery_buffer: DeliveryBuffer, decider: ClaimDecider
@@ -251,7 +253,10 @@ class NatsJobClaimer:
     def claim(
         self, worker: int, slots: FreeSlots, deliveries: list[Delivery], leads: LeadTimes
     ) -> list[ClaimDecision]:
-        """Claim jobs; return all decisions. Deliveries whose jobs keep changing go back to the server."""
+        """Claim the jobs of deliveries, and return all decisions.
+
+        If other processes keep changing the record of a job, its delivery goes back to the server.
+        """
         decided: list[ClaimDecision] = []
         try:
             for attempt in range(MAX_TRIES):
@@ -264,7 +269,7 @@ class NatsJobClaimer:
             if not decided:
                 raise
             logger.warning(
-                "%s does not answer; %d deliveries were claimed or refused, and the others come again",
+                "%s does not answer; %d deliveries were decided, the server will repeat the other deliveries",
                 self._transactions.jetstream.address,
                 len(decided),
             )
@@ -282,7 +287,7 @@ class NatsJobClaimer:
         *,
         is_first: bool,
     ) -> list[Delivery]:
-        """Decide and commit once; return the deliveries whose jobs another process has changed meanwhile."""
+        """Decide about deliveries and commit; return the deliveries whose jobs another process has changed."""
         before = slots.free()
         transaction = self._transactions.begin()
         self._read(transaction, deliveries, reads_all=not is_first)
@@ -305,13 +310,16 @@ class NatsJobClaimer:
     def _claim_fewer(
         self, worker: int, slots: FreeSlots, deliveries: list[Delivery], leads: LeadTimes
     ) -> list[ClaimDecision]:
-        """Claim half of the deliveries, to fit into one transaction; the others wait for the next fetch."""
+        """Claim half of the deliveries, so that one transaction can store them. The next fetch gets the others."""
         half = len(deliveries) // 2
         self._delivery_buffer.put_back((delivery, None) for delivery in deliveries[half:])
         return self.claim(worker, slots, deliveries[:half], leads) if half else []
 
     def _read(self, transaction: Transaction, deliveries: list[Delivery], *, reads_all: bool) -> None:
-        """Read the records. A message that was stored right behind its record contains it, which saves a read."""
+        """Read the job records of deliveries.
+
+        A message that was stored right behind the record of its job contains the record, so no read is needed.
+        """
         unknown = []
         for delivery in deliveries:
             if reads_all or delivery.is_scheduled or delivery.deliveries > 1 or not delivery.data:
@@ -323,7 +331,10 @@ class NatsJobClaimer:
         self._admission.prefetch(transaction, [job for job in jobs if job is not None])
 
     def _finish_handovers(self, transaction: Transaction, deliveries: list[Delivery]) -> None:
-        """Complete the hand-overs of ended jobs: their messages come again if a process died before it did so."""
+        """Complete the hand-overs of ended jobs.
+
+        If a process dies during a hand-over, the server delivers the message of the ended job again.
+        """
         for delivery in deliveries:
             job = transaction.job_at(self._record_of(delivery))
             if job is None and delivery.limiter:
@@ -340,7 +351,7 @@ class NatsJobClaimer:
         return subject_of(self._transactions.names, delivery)
 
     def _apply(self, transaction: Transaction, worker: int, decisions: list[ClaimDecision]) -> None:
-        """Keep the leases, acknowledge outdated deliveries, return the deliveries of postponed jobs."""
+        """Register the leases, acknowledge outdated deliveries, return the deliveries of postponed jobs."""
         revisions = transaction.revisions()
         replies: list[tuple[str, bytes]] = []
         for decision in decisions:
@@ -378,7 +389,7 @@ class StartWriter:
         self._event_log = event_log
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        """Mark held jobs RUNNING; return for each whether it may run."""
+        """Mark held jobs RUNNING; return for each lease whether its job may run."""
         left = list(leases)
         accepted: set[tuple[str, int]] = set()
         try:
@@ -417,7 +428,7 @@ class StartWriter:
             transaction.assume_job(active.job, active.revision)
         job = transaction.job(lease.id)
         if job is not None and must_read and transitions.is_leased(job, lease, worker, JobStatus.RUNNING):
-            transaction.put_job(job)  # the first try was stored, only the reply was lost
+            transaction.put_job(job)  # the first try was stored, and only the server's reply was lost
             return job
         if job is None or not transitions.is_leased(job, lease, worker, JobStatus.PENDING):
             return None
@@ -439,5 +450,6 @@ class StartWriter:
             if job is not None:
                 active.job, active.revision = job, revisions[transaction.names.job(job.id)]
             elif active.is_of(lease, worker) and active.job.status is JobStatus.PENDING:
-                self._leases.drop(lease.id)  # canceled, rescheduled, or claimed by another worker
+                # The job was canceled, rescheduled or claimed by another worker, or its queue is paused.
+                self._leases.drop(lease.id)
                 self._transactions.jetstream.send([(active.reply, nak(0))])

@@ -1,4 +1,4 @@
-"""Builds the components of the NATS engine, and passes each the components that it needs."""
+"""Builds the components of the NATS engine, and passes to each component the components that it uses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The connection to the NATS servers. It runs on an event loop in its own thread and serves all other threads.
+"""The connection to the NATS servers. It runs on an event loop in its own thread, and all threads may use it.
 
-The connection reconnects by itself when it is lost. A request is sent again until the server replies. If the
-timeout of the settings passes first, the request raises `EngineUnavailable`.
+When the connection is lost, the client reconnects by itself. A request is sent again until the server replies. If
+the timeout of the settings passes first, the request raises `EngineUnavailable`.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from mainspring.jobs.timestamps import to_instant
 
 T = TypeVar("T")
 
-# Tasks on the loop get a copy of the caller's context.
+# A context variable, because a task on the event loop gets a copy of the caller's context.
 _shared_deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
 TRY_SECONDS = 2.0  # an unanswered request is sent again after this time
-NO_RESPONDERS = NO_LEADER = 503  # no connection listens; for the API of a stream: it has no leader
+NO_RESPONDERS = NO_LEADER = 503  # no connection is subscribed; from the API of a stream: the stream has no leader
 PENDING_BYTES = 64 * 1024 * 1024
 CREDENTIALS_REMEDY = "check user and password, token, nkey or credentials, and that the server knows them"
 TLS_REMEDY = (
     "give the server a certificate (`tls` in its configuration), or connect without TLS: nats:// and no tls="
 )
-NO_REPLY = "it does not reply"
+NO_REPLY = "the server does not reply"
 QUIET_SECONDS = 2.0  # a first connection that takes longer than this is logged
 
 logger = logging.getLogger("mainspring.nats")
 
 
 class ConnectionId(NamedTuple):
-    """The identity of a connection: no other connection to any server has it."""
+    """The identity of a connection. It is unique among all connections to all servers."""
 
     server: str
-    """The id of the server, which changes when the server restarts."""
+    """The id of the server. The id changes when the server restarts."""
     number: int
 
 
 class Connection:
     """A connection to the NATS servers, with requests and the server's time.
 
-    Any thread may use it, once it is open.
+    Any thread may use the connection, once it is open.
     """
 
     def __init__(self, servers: list[str], settings: NatsSettings, clock: Clock) -> None:
@@ -77,12 +77,12 @@ class Connection:
         self.denied: str | None = None
         """The last permission error of the server."""
         self.optional_subjects: tuple[str, ...] = ()
-        """Prefixes of subjects, in lower case, that this process can do without: a denial is no error."""
+        """Prefixes, in lower case, of subjects that this process can do without: their denial is no error."""
 
     # -- opening and closing
 
     def open(self) -> None:
-        """Connect to a server; raise `EngineUnavailable` if none answers in time."""
+        """Connect to a server; raise `EngineUnavailable` if no server accepts the connection in time."""
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="mainspring-nats", daemon=True)
         self._thread.start()
@@ -138,7 +138,7 @@ class Connection:
             ping_interval=5,
             max_outstanding_pings=2,
             pending_size=PENDING_BYTES,
-            skip_subject_validation=True,  # no check of subjects: all of them consist of valid tokens
+            skip_subject_validation=True,  # all subjects consist of valid tokens, so they need no check
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnect,
             reconnected_cb=self._on_reconnect,
@@ -154,7 +154,7 @@ class Connection:
         asyncio.run_coroutine_threadsafe(self._disconnect(), loop).result(timeout=10)
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
-        late = asyncio.all_tasks(loop)  # requests that other threads started during the close
+        late = asyncio.all_tasks(loop)  # requests that other threads have started during this call
         for task in late:
             task.cancel()
         if late:
@@ -168,7 +168,7 @@ class Connection:
             try:
                 await asyncio.wait_for(client.flush(), 1)
             except (nats.errors.Error, TimeoutError):
-                logger.debug("%s: closed without flushing", self.address)
+                logger.debug("%s: the connection was closed before all messages were sent", self.address)
             await _close(client)
         current = asyncio.current_task()
         for task in asyncio.all_tasks():
@@ -180,7 +180,7 @@ class Connection:
         self._last_error = text or NO_REPLY
         if "uthorization" in text:
             self._refusal = text
-        elif isinstance(error, ConnectionResetError):  # the server's reason may not have arrived yet
+        elif isinstance(error, ConnectionResetError):  # the server's reason may arrive later, or not at all
             self._refusal = self._refusal or text
         level = logging.DEBUG
         if "ermissions" in text:
@@ -193,7 +193,10 @@ class Connection:
         logger.log(level, "%s: %s", self.address, text)
 
     def _fail_denied_requests(self, denied: DeniedSubject) -> bool:
-        """Fail the requests to a denied subject; return False if none waits, so that the error must be logged."""
+        """Fail the requests to a denied subject; return whether a caller gets the error.
+
+        If no caller gets the error, it must be logged.
+        """
         is_reported = self._inbox.fail_denied(denied)
         return self.pulls.fail_denied(denied.subject, self.permission_error) or is_reported
 
@@ -216,7 +219,7 @@ class Connection:
 
     @property
     def connection_id(self) -> ConnectionId | None:
-        """The identity of the connection; None while there is none."""
+        """The identity of the current connection; None while there is no connection."""
         client = self._client
         if client is None or not client.is_connected:
             return None
@@ -225,13 +228,16 @@ class Connection:
 
     @property
     def unconfirmed_seconds(self) -> float:
-        """For how long the connection may have been closed already: the age of the last request with a reply."""
+        """The seconds since the last request that got a reply was sent.
+
+        For at most this long, the connection may have been closed without this process noticing.
+        """
         loop = self._loop
         return math.inf if loop is None else loop.time() - self._inbox.confirmed
 
     @property
     def client(self) -> BatchingClient | None:
-        """The client, for use on the loop; None if it is closed."""
+        """The client, for use on the event loop; None if the connection is closed."""
         return self._client
 
     @property
@@ -244,7 +250,7 @@ class Connection:
 
     @property
     def server(self) -> dict[str, Any]:
-        """The INFO message of the connected server: its id, its name, its cluster."""
+        """The INFO message of the connected server. It contains the id, name and cluster of the server."""
         return self._client.server if self._client else {}
 
     @property
@@ -273,9 +279,9 @@ class Connection:
         return to_instant(self._clock.now(), "now")
 
     def set_time(self, server: int, monotonic: int) -> None:
-        """Record the server's time, which was measured at an instant of the local monotonic clock.
+        """Record the server's time, and the instant of the local monotonic clock at which the time was measured.
 
-        From then on `now` does not depend on the local wall clock, which may be wrong or be set.
+        From then on, `now` does not depend on the local wall clock, which may be wrong or may be set.
         """
         self._time_sample = (monotonic, server)
 
@@ -286,7 +292,7 @@ class Connection:
         loop = self._loop
         if loop is None:
             work.close()
-            raise self.unavailable("it is closed", remedy="open the engine first")
+            raise self.unavailable("the connection is closed", remedy="open the engine first")
         future = None
         try:
             future = asyncio.run_coroutine_threadsafe(work, loop)
@@ -296,12 +302,12 @@ class Connection:
                 future.cancel()
             raise
         except (TimeoutError, CancelledError) as error:
-            raise self.unavailable("it did not reply in time") from error
+            raise self.unavailable("the server did not reply in time") from error
         except RuntimeError as error:
             if not loop.is_closed():
                 raise
             work.close()
-            raise self.unavailable("it was closed meanwhile", remedy="open the engine again") from error
+            raise self.unavailable("the connection was closed", remedy="open the engine again") from error
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call a function on the event loop as soon as possible, from any thread.
@@ -334,7 +340,7 @@ class Connection:
         return EngineUnavailable(
             engine=f"NATS at {self.address}",
             reason=f"this user has no permission to {action} to {subject!r}",
-            remedy=f"grant what `mainspring nats permissions --prefix {self.settings.prefix}` prints, "
+            remedy=f"grant the rights that `mainspring nats permissions --prefix {self.settings.prefix}` prints, "
             "and name the role of the user in the URL: &role=worker",
         )
 
@@ -358,9 +364,9 @@ class Connection:
 
     @contextmanager
     def shared_deadline(self) -> Iterator[None]:
-        """Apply one timeout to all requests in the block together, instead of one to each request."""
+        """Apply one timeout to all requests in a `with` block together, instead of one timeout to each request."""
         timeout = self.settings.timeout
-        try:  # before the change: a KeyboardInterrupt may come right behind it
+        try:  # the change is inside the block, because a KeyboardInterrupt may come right after it
             _shared_deadline.set(None if timeout is None else self.monotonic() / 1e6 + timeout)
             yield
         finally:
@@ -368,7 +374,7 @@ class Connection:
 
     def _connected(self) -> BatchingClient:
         if self._client is None:
-            raise self.unavailable("it is closed", remedy="open the engine first")
+            raise self.unavailable("the connection is closed", remedy="open the engine first")
         return self._client
 
     async def request(self, subject: str, data: bytes, deadline: float | None) -> Msg:
@@ -391,7 +397,7 @@ class Connection:
         raise self.unavailable(f"the request {subject} had no reply within {self.settings.timeout:g} s")
 
     async def is_absent(self, subject: str, seconds: float) -> bool:
-        """Send a message; return whether the server reports in time that no connection listens to its subject."""
+        """Send a message; return whether the server reports in time that the subject has no subscribers."""
         client = self._client
         if client is None or not client.is_connected:
             return False
@@ -399,7 +405,7 @@ class Connection:
             inbox, future = self._inbox.register(subject)
             await client.write([encode_message(subject, b"", inbox)])
             reply = await self._inbox.wait(inbox, future, seconds)
-        except (EngineUnavailable, nats.errors.Error):  # denied, or the connection is lost
+        except (EngineUnavailable, nats.errors.Error):  # permission is denied, or the connection is lost
             return False
         return reply is not None and status_of(reply) == NO_RESPONDERS
 
@@ -416,7 +422,7 @@ class Connection:
     async def _publish_all(self, messages: Sequence[tuple[str, bytes] | tuple[str, bytes, str]]) -> None:
         client = self._client
         if client is None or not client.is_connected:
-            return  # the messages are dropped: no sender relies on them
+            return  # drop the messages, because no sender relies on them
         try:
             await client.write([encode_message(*message) for message in messages])
         except nats.errors.Error as error:
@@ -425,7 +431,7 @@ class Connection:
     # -- notifications
 
     def subscribe(self, subject: str, on_message: Callable[[str, bytes], None]) -> None:
-        """Call a function, on the event loop's thread, for each message to a subject that no stream stores."""
+        """Subscribe to a subject that no stream stores; call a function on the event loop for each message."""
 
         async def receive(message: Msg) -> None:
             on_message(message.subject, message.data)
@@ -437,7 +443,7 @@ class Connection:
 
 
 async def _close(client: BatchingClient) -> None:
-    """Close a client, but give up after a while, because a close may hang after a failed handshake."""
+    """Close a client, but give up after 2 seconds, because a close may hang after a failed handshake."""
     try:
         await asyncio.wait_for(client.close(), 2)
     except (TimeoutError, OSError, nats.errors.Error) as error:

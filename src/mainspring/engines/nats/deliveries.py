@@ -1,7 +1,8 @@
 """Pulls deliveries from consumers, and collects replies of the server that consist of many messages.
 
 A fetch does not wait: the consumer sends the messages that it has right now. An idle pull is a pull request that
-waits on the server for one message. So a worker without jobs sends no requests until a job arrives.
+waits on the server for one message. So a worker without jobs need not ask again and again: it sends an idle pull,
+and gets the next job as soon as the job arrives.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LIMITER_HEADER = "Mainspring-Limiter"
 
 
 class Delivery(Struct, frozen=True, gc=False):
-    """A message that a consumer delivered. This process must acknowledge it."""
+    """A message that a consumer has delivered to this process. This process must acknowledge the message."""
 
     subject: str
     reply: str
@@ -35,14 +36,14 @@ class Delivery(Struct, frozen=True, gc=False):
     revision: int
     """The sequence number of the message in the stream."""
     pending: int
-    """How many more messages the consumer had to deliver at that time."""
+    """How many more messages the consumer had to deliver when it sent this message."""
     is_scheduled: bool
     """Whether the server published the message at a scheduled time."""
     deliveries: int
     received: float
-    """When it was received, by the clock of the loop."""
+    """The time at which the message was received, by the event loop's clock."""
     limiter: str = ""
-    """The subject of the limiter of its job, if a hand-over has stored the message."""
+    """The subject of the limiter of the message's job, if a hand-over has stored the message; otherwise empty."""
 
 
 class FetchRequest(Struct, frozen=True, gc=False):
@@ -60,7 +61,7 @@ def status_of(message: Msg) -> int | None:
 
 
 def parse_delivery(message: Msg) -> Delivery:
-    """Decode a message that a consumer delivered; its metadata is in the reply subject."""
+    """Decode a message that a consumer has delivered. The reply subject contains the metadata of the delivery."""
     tokens = message.reply.split(".")
     skip = 2 if len(tokens) > 9 else 0  # newer servers add domain and account
     return Delivery(
@@ -82,7 +83,10 @@ def nak(delay: float) -> bytes:
 
 
 class PullRequests:
-    """The pull requests of a connection. Only the event loop uses it, apart from the public attributes."""
+    """The pull requests of a connection. Methods must be called on the event loop.
+
+    Other threads may set the public attributes.
+    """
 
     def __init__(self, publish: Callable[[Sequence[tuple[str, bytes, str]]], None]) -> None:
         self._publish = publish
@@ -95,7 +99,7 @@ class PullRequests:
         self.idle_seconds = IDLE_SECONDS
         """How long an idle pull waits for a message.
 
-        It is short in a cluster, where an idle pull is silently lost if the leader dies.
+        This time is shorter in a cluster, because an idle pull is silently lost if the leader dies.
         """
         self.on_delivery: Callable[[Delivery], None] = lambda _delivery: None
         self.on_end: Callable[..., None] = lambda **_why: None
@@ -109,14 +113,17 @@ class PullRequests:
         await client.subscribe(f"{self._inbox}.idle.*", cb=self._receive_idle)
 
     def drop_all(self) -> None:
-        """End all pull requests: they were lost with the connection."""
+        """End all pull requests, because they were lost with the connection."""
         self.drop_idle()
         for done in self._unfinished:
             if not done.done():
                 done.set_result(False)
 
     def fail_denied(self, subject: str, make_error: Callable[[str], Exception]) -> bool:
-        """Fail the requests to a denied subject (in lower case); return whether such requests exist."""
+        """Fail the requests to a denied subject, given in lower case.
+
+        Return whether such requests exist, or the subject belongs to the inbox of the pull requests.
+        """
         denied = [(done, own) for done, own in self._unfinished.items() if own.lower() == subject]
         for done, own in denied:
             if not done.done():
@@ -124,13 +131,13 @@ class PullRequests:
         return bool(denied) or subject.startswith(f"{self._inbox.lower()}.")
 
     def drop_idle(self) -> None:
-        """Forget all idle pulls: the server does not have them any more."""
+        """Forget all idle pulls, because the server does not have them any more."""
         self._idle.clear()
 
     # -- idle pulls
 
     def start_idle(self, consumers: Sequence[str]) -> None:
-        """Start an idle pull on each of these consumers, unless one is waiting there already."""
+        """Start an idle pull on each of these consumers that has no idle pull of this process yet."""
         now = asyncio.get_running_loop().time()
         requests: list[tuple[str, bytes, str]] = []
         for consumer in consumers:
@@ -171,14 +178,20 @@ class PullRequests:
     async def collect(
         self, subject: str, body: dict[str, Any], seconds: float
     ) -> list[tuple[str, StoredMessage]] | None:
-        """Return all messages of a reply that ends with a status; None if the status does not come in time."""
+        """Send a request, and return all messages of the reply, which ends with a status.
+
+        Return None if the status does not come in time, or says that the service is not available.
+        """
         found = await self._request_many(subject, json.dumps(body).encode(), seconds, None)
         if found is None:
             return None
         return [(message.headers["Nats-Subject"], _stored(message)) for message in found if message.headers]
 
     async def _request_many(self, subject: str, body: bytes, seconds: float, most: int | None) -> list[Msg] | None:
-        """Return the messages up to a status, or up to `most`; without `most`, None if the reply is incomplete."""
+        """Send a request; return the messages of the reply until a status comes, or `most` messages have come.
+
+        If the reply is incomplete, return its messages with `most`, and None without `most`.
+        """
         client = self._client
         if client is None:
             return None
@@ -188,7 +201,7 @@ class PullRequests:
         async def receive(message: Msg) -> None:
             status = status_of(message)
             if status is None and done.done() and most is not None:
-                # the message is late, but it was delivered to this process
+                # the message is late, but the consumer has delivered it to this process
                 self.on_delivery(parse_delivery(message))
                 return
             if status is None:
@@ -224,7 +237,7 @@ def _stored(message: Msg) -> StoredMessage:
 
 
 async def unsubscribe(subscription: Subscription) -> None:
-    """End a subscription, also without a connection."""
+    """End a subscription. If the connection is lost, the subscription has ended with it."""
     try:
         await subscription.unsubscribe()
     except nats.errors.Error:  # the connection is lost, and the subscription with it

@@ -1,27 +1,29 @@
 """Hand-overs: a job that ends passes its place under a limiter to the next job, without an atomic batch.
 
-An atomic batch costs a server with one replica and file storage some milliseconds, and it is refused as a whole if
-another process has changed one of its records. A job that ends under one limiter needs none. Its writes are stored
-in this order, those of many jobs at once:
+An atomic batch costs a server with one replica and file storage some milliseconds, and the server refuses the
+whole batch if another process has changed one of its records. A job that ends under one limiter needs no atomic
+batch. Its writes are stored in three steps, and each step stores the writes of many jobs at once:
 
-1. the record of the job, with its outcome;
-2. the record of the limiter, which names the next job instead of this one;
-3. the record of the next job, which is ready now, and its message in the lane.
+1. the record of the ended job, with its outcome;
+2. the record of the limiter, which names the next job instead of the ended job;
+3. the record of the next job, which is ready now, and the message of the next job in its lane.
 
-The message of the job that has ended is acknowledged after that. If the process dies on the way, the server
-delivers that message again, and `AdmissionControl.finish` does the rest. The record of the limiter decides: it has
-the names of all jobs that it has admitted (`Limiter.is_exact`). A process that takes a job out of `holders` also
-writes the record of that job, and step 3 replaces only the record that was read, so it undoes no later decision.
+After step 3, the message of the ended job is acknowledged. If the process dies before that, the server delivers
+this message again, and `AdmissionControl.finish` does the missing steps. The record of the limiter decides which
+steps are missing, because it has the ids of all jobs that the limiter has admitted (`Limiter.is_exact`). A process
+that takes a job out of `holders` also writes the record of that job. Step 3 writes the record of the next job only
+if this record has not changed since it was read. So step 3 undoes no later decision.
 
-The message of step 3 has no data, unlike that of a batch: it may not be stored right behind the record. A header
-names the limiter, in case the record of the job is deleted before the hand-over is complete.
+The message of step 3 has no data, because other messages may be stored between the record and this message. (A
+message of an atomic batch has data.) A header of the message names the limiter, in case the record of the job is
+deleted before the hand-over is complete.
 
-    the limiter names       the record of that job says     then
-    a job that has ended    ended                           steps 2 and 3 are missing
-    the next job            it waits for this limiter       step 3 is missing
-    the next job            it is ready                     its message may be missing
+    the limiter names       the record of that job says             then
+    an ended job            the job has ended                       steps 2 and 3 are missing
+    the next job            the job waits for this limiter          step 3 is missing
+    the next job            the job is ready                        the message of step 3 may be missing
 
-Version 0.1 does not know these states. So processes store atomic batches for `OLD_SECONDS` after they have read a
+Version 0.1 cannot complete a hand-over. So a process stores atomic batches for `OLD_SECONDS` after it has read a
 limiter that version 0.1 has written.
 """
 
@@ -40,13 +42,13 @@ OLD_SECONDS = 60
 
 
 class FleetVersion(Struct):
-    """Whether processes of version 0.1 use the same limiters."""
+    """Detects whether processes of version 0.1 use the same limiters."""
 
     last_old: int | None = None
-    """When this process has last read a limiter that version 0.1 has written."""
+    """The instant at which this process last read a limiter that version 0.1 has written; None if never."""
 
     def has_old(self, limiters: Limiters) -> bool:
-        """Return whether version 0.1 has written a limiter that was read here, or a short time ago."""
+        """Return whether this process has read a limiter of version 0.1, now or within `OLD_SECONDS`."""
         if limiters.has_old:
             self.last_old = limiters.now
         return self.last_old is not None and limiters.now - self.last_old < OLD_SECONDS * MICROSECONDS

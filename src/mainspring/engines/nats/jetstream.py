@@ -241,7 +241,7 @@ class JetStream(Connection):
         self._require_size(writes)
         loop = self._loop
         if loop is None:
-            raise self.unavailable("it is closed", remedy="open the engine first")
+            raise self.unavailable("the connection is closed", remedy="open the engine first")
         with self._inbox.collect_acks(len(writes), loop.time()) as (inbox, acks):
             data = b"".join(
                 [

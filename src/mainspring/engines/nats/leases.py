@@ -1,9 +1,9 @@
 """The active leases of this process, and the requests to stop their jobs.
 
-The message of a leased job stays unacknowledged until the job has ended or is queued again. The heartbeat tells
-the server several times in each lease that the message is in progress. If this process dies, the server delivers
-the message to another worker. The notification that asks to stop a job may be lost, so the records of running jobs
-are also read every few seconds.
+The message of a leased job stays unacknowledged until the job has ended or is queued again. The heartbeat thread
+tells the server several times in each lease that the message is in progress. If this process dies, the server
+delivers the message to another worker. The notification that asks to stop a job may be lost, so this process also
+reads the records of running jobs every few seconds.
 """
 
 from __future__ import annotations
@@ -25,17 +25,20 @@ class ActiveLease(Struct):
     worker: int
     job: StoredJob
     revision: int
-    """The revision of its record."""
+    """The revision of the job's record."""
     reply: str
-    """The reply subject of its message, for acknowledgements."""
+    """The reply subject of the job's message. This process sends the acknowledgement to this subject."""
 
     def is_of(self, lease: Lease, worker: int) -> bool:
-        """Return whether this is the given lease of a worker: the same job, not another with its id, and token."""
+        """Return whether this lease belongs to a worker and is the given lease.
+
+        The places are compared, because another job may have had the same id; so are the fencing tokens.
+        """
         return (self.worker, self.job.place, self.job.token) == (worker, lease.ref, lease.token)
 
 
 class ActiveLeases:
-    """All leases of this process, by job. The heartbeat reads them on another thread."""
+    """All leases of this process, by job id. The heartbeat thread reads them, too."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -45,7 +48,7 @@ class ActiveLeases:
         return len(self._by_job)
 
     def get(self, job_id: str) -> ActiveLease | None:
-        """Return the lease of a job; None if this process has none."""
+        """Return the lease of a job; None if this process has no lease of the job."""
         return self._by_job.get(job_id)
 
     def put(self, active: ActiveLease) -> None:
@@ -54,7 +57,7 @@ class ActiveLeases:
             self._by_job[active.job.id] = active
 
     def drop(self, job_id: str) -> ActiveLease | None:
-        """Remove the lease of a job, and return it."""
+        """Remove the lease of a job, and return the lease; return None if this process has no lease of the job."""
         with self._lock:
             return self._by_job.pop(job_id, None)
 
@@ -94,7 +97,7 @@ class StopRequests:
                 self._requested.add(job_id)
 
     def take(self, worker: int) -> list[str]:
-        """Return the jobs of a worker that are to stop, each once."""
+        """Return the ids of the jobs of a worker that are to stop. Each request is returned once."""
         with self._lock:
             own = [job_id for job_id in self._requested if self._belongs_to(job_id, worker)]
             self._requested = {job_id for job_id in self._requested if self.leases.get(job_id)}.difference(own)
@@ -105,7 +108,7 @@ class StopRequests:
         return active is not None and active.worker == worker
 
     def read(self) -> bool:
-        """Read the records of running jobs, at most every few seconds; return whether any of them is to stop."""
+        """Read the records of running jobs, at most once in `READ_INTERVAL`; return whether any job is to stop."""
         now = self._transactions.jetstream.monotonic()
         running = [active for active in self.leases.all() if active.job.status is JobStatus.RUNNING]
         if not running or now - self._last_read < READ_INTERVAL:

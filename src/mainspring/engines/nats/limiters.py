@@ -1,13 +1,16 @@
 """Limiters: the stored state of sequences, of limits and of paused queues.
 
-A limiter is a sequence, which admits one job at a time, a bucket of a limit, or a queue, which admits jobs under
-limits while it is not paused. Its record counts the jobs that it has admitted and the jobs that wait for it, and
-has the tokens of a rate. The record of each job says which limiters have admitted it and where it waits. Both
-records are always written in one transaction, so the counts are exact.
+There is a limiter for each sequence, for each bucket of a limit, and for each queue with jobs under limits. The
+limiter of a sequence admits one job at a time. The limiter of a queue admits jobs while the queue is not paused.
 
-A job holds its sequence from the moment its turn comes, also while it waits for limits. It holds either all its
-limits or none. `jobs.limits` decides whether a limit admits a job. When a rate is changed, as many tokens are
-missing as before.
+The record of a limiter counts the jobs that the limiter has admitted and the jobs that wait for it; for a rate,
+the record also contains the state of the tokens. The record of each job says which limiters have admitted the job,
+and where the job waits. Both records are written in one transaction, or in the order of a hand-over (see
+`handover`), so the counts are exact.
+
+A job holds its sequence from the moment its turn comes, also while the job waits for limits. A job holds either
+all its limits or none. `jobs.limits` decides whether a limit admits a job. When the settings of a rate change, as
+many tokens are missing as before.
 """
 
 from __future__ import annotations
@@ -32,14 +35,20 @@ CURRENT = 1
 """The version of limiter records."""
 MAX_HOLDERS = 16
 MAX_GROUPS = 512
-"""Beyond that, the groups of a limiter share a few lines, so that its record stays small."""
+"""How many groups the record of a limiter has before further groups share `SHARED_LINES` lines.
+
+So the record stays small.
+"""
 SHARED_LINES = 64
 MAX_RECORD = 100_000
-"""A record with more bytes is stored without the fronts of its lines."""
+"""The largest record of a limiter, in bytes, that is stored with the fronts of its lines."""
 MAX_READY = 4
-"""How many jobs of a group that takes turns are in the lanes at once, so that other groups get their turns."""
+"""How many jobs of one group are in the lanes at once, if groups take turns."""
 LEAD = 1 * MICROSECONDS
-"""How long before it is due a wake-up is delivered: a worker keeps it, and is more exact than the server."""
+"""How long before its due time the server delivers a wake-up to a worker.
+
+The worker keeps the wake-up until it is due, because the timer of the worker is more exact than the server's.
+"""
 OVERDUE = 5 * MICROSECONDS
 """A wake-up that is this late is presumed lost."""
 
@@ -68,12 +77,15 @@ def limiters_of(job: StoredJob | NewJob) -> tuple[str, ...]:
 
 
 def group_of(limits: Iterable[str]) -> str:
-    """Return the name of the group of all jobs under exactly these limits; a limit refuses all of them or none."""
+    """Return the name of the group of the jobs under exactly these limits.
+
+    A limit refuses either all jobs of a group or none.
+    """
     return digest(*sorted(set(limits)))[:16]
 
 
 def fair_bucket(buckets: Iterable[Bucket]) -> Bucket | None:
-    """Return the bucket that counts the ready jobs of a group; None: the group takes no turns with others."""
+    """Return the bucket that counts the ready jobs of a group; None if the group takes no turns with others."""
     return next((bucket for bucket in buckets if not bucket.endswith(SEPARATOR)), None)
 
 
@@ -85,15 +97,15 @@ class JobAdmission(NamedTuple):
 
     state: str
     admitted_by: tuple[str, ...] = ()
-    """The limiters that have admitted it."""
+    """The limiters that have admitted the job."""
     limiter: str = ""
-    """The limiter that it waits for."""
+    """The limiter that the job waits for."""
     group: str = ""
-    """The group in whose line it waits."""
+    """The group in whose line the job waits."""
     reserved: tuple[str, ...] = ()
-    """The rates that have reserved a token for it. The start of the job uses the token up."""
+    """The rates that have reserved a token for the job. The start of the job uses the token up."""
     is_counted: bool = True
-    """Whether the limiter of its key counts it while it is ready."""
+    """Whether the limiter of the job's key counts the job while the job is ready."""
 
     @property
     def buckets(self) -> tuple[str, ...]:
@@ -161,25 +173,26 @@ class Waiter(Struct, frozen=True, array_like=True, order=True, gc=False):
     place: int
     job_id: str
     others: tuple[str, ...] = ()
-    """The other limiters of the job, which are read together with it."""
+    """The other limiters of the job. They are read together with the job."""
 
 
 class LimiterGroup(Struct, array_like=True):
-    """The jobs under the same limits, which wait for a limiter in one line."""
+    """A group in the record of a limiter: the jobs under the same limits, which wait in one line."""
 
     name: str
     waiting: int = 0
     ready: int = 0
-    """How many were admitted and have not started: a few at a time, if groups take turns."""
+    """How many jobs of the group were admitted and have not started; at most `MAX_READY`, if groups take turns."""
     turn: int = 0
     place: int = 0
     """`turn` and `place` of the last job in the line."""
     is_mixed: bool = False
-    """Whether a job joined behind jobs with a later position, so that the line is not in order."""
+    """Whether a job was added behind jobs with a later position, so that the messages are not in order."""
     front: list[Waiter] = field(default_factory=list)
-    """The first jobs of the line. If it is empty although jobs wait, the messages of the line must be read.
+    """The first jobs of the line. If this list is empty although jobs wait, the messages of the line must be read.
 
-    Version 0.1 does not know this field and leaves it out when it writes the record, so it is never outdated.
+    Version 0.1 does not know this field and leaves it out when it writes the record. So the list is never
+    outdated.
     """
 
 
@@ -194,38 +207,41 @@ class Limiter(Struct, array_like=True):
     place: int = 0
     """`turn` and `place` of the job that holds a sequence."""
     full_at: int = 0
-    """When a rate has all its tokens again, if no further job starts."""
+    """The instant at which a rate has all its tokens again, if no further job starts."""
     interval: int = 0
-    """The interval of the rate that `full_at` was computed with."""
+    """The interval of the rate with which `full_at` was computed."""
     reserved: int = 0
     """How many tokens of the rate are reserved for jobs that are ready."""
     groups: list[LimiterGroup] = field(default_factory=list)
-    """In the order of their turns: the first is next."""
+    """The groups in the order of their turns; the first group has the next turn."""
     wakeup: int | None = None
-    """When the next wake-up of this limiter is due."""
+    """The due time of the next wake-up of this limiter; None if no wake-up is scheduled."""
     version: int = 0
-    """`CURRENT` if this version has written the record: version 0.1 leaves the field out."""
+    """`CURRENT` if this version of Mainspring has written the record; 0 if version 0.1 has written it."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether `holders` has all admitted jobs."""
+        """Whether `holders` contains the ids of all admitted jobs."""
         return len(self.holders) == self.admitted
 
     @property
     def has_waiting(self) -> bool:
-        """Whether any job waits."""
+        """Whether any job waits for this limiter."""
         return any(group.waiting for group in self.groups)
 
     def is_idle(self) -> bool:
-        """Return whether no job is admitted, ready or waiting; a rate may still lack tokens."""
+        """Return whether the limiter has no admitted, ready or waiting jobs. A rate may still lack tokens."""
         return not self.admitted and not self.groups
 
     def find(self, name: str) -> LimiterGroup | None:
-        """Return a group with waiting or ready jobs; None if there is none of this name."""
+        """Return the group of this name; None if it has neither waiting nor ready jobs."""
         return next((group for group in self.groups if group.name == name), None)
 
     def group(self, name: str) -> LimiterGroup:
-        """Return a group, created if there is none; if there are too many, return one that several share."""
+        """Return the group of this name, and create the group if it does not exist.
+
+        If the limiter has `MAX_GROUPS` groups already, return a group whose line several groups share.
+        """
         group = self.find(name)
         if group is None and len(self.groups) >= MAX_GROUPS:
             name = f"shared {int(name, 16) % SHARED_LINES}"
@@ -236,7 +252,7 @@ class Limiter(Struct, array_like=True):
         return group
 
     def rotate(self, group: LimiterGroup) -> None:
-        """Move a group behind the others; remove it if it is empty."""
+        """Move a group behind the other groups; remove the group if none of its jobs waits or is ready."""
         self.groups.remove(group)
         if group.waiting or group.ready:
             self.groups.append(group)
@@ -247,12 +263,12 @@ class Limiter(Struct, array_like=True):
             self.groups.remove(group)
 
     def empty_fronts(self) -> None:
-        """Empty the fronts of all lines; they are read from the messages when they are needed."""
+        """Empty the fronts of all lines. A transaction that needs a front reads the messages of the line."""
         for group in self.groups:
             group.front.clear()
 
     def count_ready(self, name: str) -> None:
-        """Count a ready job of a group; if there are too many groups, further ones take no turns."""
+        """Count a ready job of a group. If the limiter has `MAX_GROUPS` groups, further groups are not counted."""
         if self.find(name) is not None or len(self.groups) < MAX_GROUPS:
             self.group(name).ready += 1
 
@@ -263,7 +279,7 @@ class Limiter(Struct, array_like=True):
             self.holders.append(job.id)
 
     def release(self, job: StoredJob) -> None:
-        """Count a job as no longer admitted; do nothing if another process has done so before."""
+        """Count a job as no longer admitted; do nothing if another process has already done so."""
         if job.id in self.holders:
             self.holders.remove(job.id)
             self.admitted -= 1
@@ -280,16 +296,16 @@ class Limiters:
         self._settings_cache = settings_cache
         self._limiters: dict[str, Limiter] = {}
         self.exact: set[str] = set()
-        """The limiters whose records named all admitted jobs when they were read."""
+        """The names of the limiters whose records contained the ids of all admitted jobs when they were read."""
         self.saved: dict[str, Limiter] = {}
-        """The limiters that are written here, by subject."""
+        """The limiters that this transaction writes, by subject."""
         self.has_old = False
-        """Whether version 0.1 has written one of the records."""
+        """Whether version 0.1 has written a record that this transaction has read."""
 
     # -- records
 
     def prefetch(self, jobs: Iterable[StoredJob]) -> None:
-        """Read all limiters of jobs, and the settings, in one request."""
+        """Read all limiters of these jobs, and the settings, in one request."""
         self.prefetch_named(limiter for job in jobs for limiter in limiters_of(job))
 
     def prefetch_named(self, names: Iterable[str]) -> None:
@@ -315,7 +331,7 @@ class Limiters:
         return limiter
 
     def get_confirmed(self, name: str) -> Limiter:
-        """Return a limiter; if it seems to have no record, a second read confirms it."""
+        """Return a limiter. If no record was found for the limiter, read the record again to make sure."""
         subject = self._subject(name)
         if subject not in self.saved and not self.transaction.stored(subject).revision:
             self.transaction.confirm(subject)
@@ -323,7 +339,10 @@ class Limiters:
         return self.get(name)
 
     def save(self, limiter: Limiter) -> None:
-        """Write a limiter. The record of an idle one is deleted, or expires when its rate has all tokens again."""
+        """Write the record of a limiter.
+
+        The record of an idle limiter is deleted, or expires when its rate has all tokens again.
+        """
         transaction, subject = self.transaction, self._subject(limiter.name)
         self.saved[subject] = limiter
         purges = transaction.batch.purges
@@ -350,18 +369,18 @@ class Limiters:
     # -- limits
 
     def refusal(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
-        """Return the refusal of the first bucket that does not admit a job; None: all admit it."""
+        """Return the refusal of the first bucket that refuses a job; None if all buckets admit the job."""
         return self._admission(buckets).refusal(buckets)
 
     def refusal_by(self, limiter: Limiter) -> Refusal | None:
-        """Return the refusal of this limiter alone; None: it admits a job."""
+        """Return the refusal of this limiter alone; None if this limiter admits a job."""
         if limiter.name.startswith(QUEUE_PREFIX):
             is_open = not self.is_paused(limiter.name.removeprefix(QUEUE_PREFIX))
             return None if is_open else Refusal(limiter.name, None)
         return self.refusal((limiter.name,))
 
     def has_turn(self, buckets: tuple[Bucket, ...]) -> bool:
-        """Return whether the group of these buckets has few enough ready jobs for another one."""
+        """Return whether the group of these buckets has fewer than `MAX_READY` ready jobs."""
         fair = fair_bucket(buckets)
         group = None if fair is None else self.get(fair).find(group_of(buckets))
         return group is None or group.ready < MAX_READY
@@ -380,14 +399,17 @@ class Limiters:
         return Admission(limits, states, self.now)
 
     def _convert_tokens(self, limiter: Limiter, interval: int) -> None:
-        """Compute `full_at` for another interval of the rate, with as many tokens missing as before."""
+        """Compute `full_at` for a new interval of the rate, with as many tokens missing as before."""
         if limiter.interval not in (0, interval):
             missing = -(-max(0, limiter.full_at - self.now) // limiter.interval)
             limiter.full_at = self.now + missing * interval
         limiter.interval = interval
 
     def admit(self, job: StoredJob, admitted_by: tuple[str, ...]) -> None:
-        """Admit a job to all its limits, which do not refuse it, and put it into its lane."""
+        """Admit a job to all its limits, and put the job into its lane.
+
+        The caller has checked that no limit refuses the job.
+        """
         buckets = tuple(dict.fromkeys(job.limits))
         reserved = tuple(bucket for bucket in buckets if self._interval(bucket))
         for bucket in buckets:
@@ -406,7 +428,10 @@ class Limiters:
         self.transaction.publish_ready(job)
 
     def end_ready(self, admission: JobAdmission, *, is_started: bool) -> list[str]:
-        """Count a job as no longer ready; a start uses its tokens up. Return the limiters that may have room."""
+        """Count a job as no longer ready, and return the names of the limiters that may have room now.
+
+        If the job has started, its tokens are used up. Otherwise its rates get the tokens back.
+        """
         fair = fair_bucket(admission.buckets) if admission.is_counted else None
         changed = admission.changed_by_start
         if changed:
@@ -427,7 +452,10 @@ class Limiters:
         return list(changed)
 
     def use_tokens(self, bucket: Bucket, full_at: int) -> None:
-        """Use up tokens of a rate, so that it has all of them again at `full_at`; do nothing without a rate."""
+        """Use up tokens of a rate, so that the rate has all its tokens again at `full_at`.
+
+        Do nothing if the bucket belongs to no rate.
+        """
         interval = self._interval(bucket)
         if interval and full_at > self.now:
             limiter = self.get(bucket)
@@ -436,24 +464,31 @@ class Limiters:
             self.save(limiter)
 
     def _is_narrow(self, bucket: Bucket) -> bool:
-        """Return whether a limit admits so few jobs of a key that the ready ones need not be counted."""
+        """Return whether a bucket belongs to a concurrency of at most `MAX_READY`.
+
+        The ready jobs of such a bucket need no count, because the concurrency keeps them few enough.
+        """
         limit = self._settings_cache.read(self.transaction).limits.get(family_of(bucket))
         return limit is not None and limit.per is None and limit.most <= MAX_READY
 
     def _interval(self, bucket: Bucket) -> int:
-        """Return how many microseconds a token of a rate takes; 0 if there is no rate."""
+        """Return after how many microseconds a rate gets its next token; 0 if the bucket belongs to no rate."""
         limit = self._settings_cache.read(self.transaction).limits.get(family_of(bucket))
         return 0 if limit is None or limit.per is None else limit.interval
 
     # -- wake-ups
 
     def wake_at_token(self, limiter: Limiter, refusal: Refusal) -> None:
-        """Schedule a wake-up for when a rate has a token; if all are reserved, the next start admits others."""
+        """Schedule a wake-up for the instant at which a rate has a token again.
+
+        If the rate lacks no tokens, all of them are reserved for ready jobs, and the next start of such a job
+        wakes the limiter.
+        """
         if refusal.until is not None and limiter.full_at > self.now:
             self.wake_at(limiter, refusal.until)
 
     def wake_at(self, limiter: Limiter, instant: int) -> None:
-        """Schedule a wake-up of a limiter, unless an earlier one is scheduled already."""
+        """Schedule a wake-up of a limiter, unless an earlier wake-up is scheduled already and not overdue."""
         if limiter.wakeup is not None and self.now - OVERDUE < limiter.wakeup <= instant + 1_000:
             return
         limiter.wakeup = instant

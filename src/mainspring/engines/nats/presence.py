@@ -1,21 +1,26 @@
-"""Presence: finds workers whose process has died, seconds after its connection ended and long before their lease.
+"""Presence: finds workers whose process has died, seconds after its connection ended, before their leases end.
 
-Each process with workers listens on a subject of its own, and declares it in the heartbeats of its workers, with
-the server and the number of its connection. Once a second other workers send a message there. No process answers
-it. But if no connection listens, the server says so at once ("no responders").
+Each process with workers subscribes to a subject of its own, and declares this subject in the heartbeats of its
+workers, with the id of its server and the number of its connection. About once a second, other processes send a
+probe, a message to this subject. No process answers a probe. But if no connection is subscribed to the subject,
+the server reports "no responders" at once.
 
-A worker is dead if all of this holds:
+An observing process finds a worker dead if all of these conditions hold:
 
-- Three such messages in a row found no listener, and at least two seconds passed between the first and the last.
-  Silence is a sign of life: a process that is suspended still has its connection. Its lease decides.
-- Each time, the server of that connection confirmed that it is closed, and no server that was there lately was
-  missing. A server that was restarted has another id and cannot confirm anything; neither can a server behind a
-  broken route. Then the lease decides.
-- The observing process was connected all the time, and the worker has sent no heartbeat.
+- Three probes in a row found no subscriber, and at least two seconds passed from the first to the last probe. If
+the
+  server reports nothing, the worker may be alive, because a suspended process still has its connection. Then the
+  worker keeps its jobs until its lease ends.
+- For each of these probes, the server of the worker's connection confirmed that the connection is closed, and
+every
+  server of the cluster that had answered lately answered again. A server that was restarted has a new id and
+  cannot confirm that; neither can a server that no route leads to. Then the worker keeps its jobs until its lease
+  ends.
+- The observing process was connected all the time, and the worker has sent no heartbeat in that time.
 
 So a worker that is connected, or that reconnects within two seconds, keeps its jobs. A worker whose connection is
-closed for longer loses them, though it may be alive: it starts no job from the first second on, see
-`WorkerRegistry.may_start`.
+closed for longer loses its jobs, even if the worker is alive. Such a worker starts no jobs once its connection has
+been unconfirmed for one second: see `WorkerRegistry.may_start`.
 """
 
 from __future__ import annotations
@@ -40,13 +45,13 @@ from mainspring.engines.nats.subject_names import CONNECTIONS, SubjectNames
 from mainspring.jobs.timestamps import MICROSECONDS
 
 ABSENCE_SECONDS = 2.0
-"""A worker that is gone for this long loses its jobs."""
+"""A worker that is absent for this long loses its jobs."""
 MIN_PROBES = 3
 PROBE_SECONDS = 1.05  # from one probe to the next
 ANSWER_SECONDS = 1.0
 SERVERS_SECONDS = 0.5
 ROLL_CALL_SECONDS = 30.0
-SERVER_KEPT_SECONDS = 300.0  # for so long a server that does not answer any more is missed
+SERVER_KEPT_SECONDS = 300.0  # how long after its last answer a server is still expected to answer
 WATCHED = 3
 """How many other processes each process watches."""
 CHECK_AGAIN = 30 * MICROSECONDS
@@ -55,24 +60,24 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class Presence(Struct, frozen=True, array_like=True):
-    """A declaration in a heartbeat: where a process listens, and over which connection."""
+    """The part of a heartbeat that says to which subject a process is subscribed, and over which connection."""
 
     token: str
-    """The last token of the subject on which the process listens."""
+    """The last token of the subject to which the process is subscribed."""
     server: str
-    """The id of the server that it is connected to; it changes when the server restarts."""
+    """The id of the server that the process is connected to. The id changes when the server restarts."""
     connection: int
     """The number of the connection on that server."""
 
 
 class OwnPresence:
-    """The presence of this process. It is declared only after a message to the own subject has arrived."""
+    """The presence of this process. It is declared only after a test message to the subject has arrived."""
 
     def __init__(self, jetstream: JetStream, names: SubjectNames) -> None:
         self._jetstream = jetstream
         self.token = token_hex(8)
         self._subject = names.presence + self.token
-        self._lock = Lock()  # guards what follows; held during a check
+        self._lock = Lock()  # guards the following attributes; held during a check
         self._client: BatchingClient | None = None  # the client that has the subscription
         self._checked: ConnectionId | None = None
         self._check_at = 0
@@ -81,9 +86,10 @@ class OwnPresence:
         self._arrived: asyncio.Future[bool] | None = None  # on the loop only
 
     def declare(self) -> Presence | None:
-        """Return the presence over the current connection; None if it is not connected, or messages do not arrive.
+        """Return the presence over the current connection.
 
-        Not on the loop: the first call on each connection waits for a message to arrive.
+        Return None if this process is not connected, or does not receive messages to its subject. The first call
+        on each connection waits until a test message arrives, so do not call this method on the event loop.
         """
         with self._lock:
             connection = self._jetstream.connection_id
@@ -100,14 +106,14 @@ class OwnPresence:
         if not self._is_heard and self._jetstream.is_connected and not self._is_warned:
             logger.warning(
                 "%s: this user cannot receive messages on %r; if this process dies, its jobs wait for the end of "
-                "their lease: grant what `mainspring nats permissions` prints",
+                "their lease: grant the permissions that `mainspring nats permissions` prints",
                 self._jetstream.address,
                 self._subject,
             )
             self._is_warned = True
 
     async def _check(self) -> bool:
-        """Subscribe, unless done before, and return whether a message of this process arrives."""
+        """Subscribe, unless this client is subscribed already; return whether a test message arrives."""
         client = self._jetstream.client
         if client is None or not client.is_connected:
             return False
@@ -129,7 +135,7 @@ class OwnPresence:
 
 
 class Sign(NamedTuple):
-    """A heartbeat of a worker that declares its presence."""
+    """The presence that a worker has declared, with the revision of the heartbeat that declares it."""
 
     worker: int
     revision: int
@@ -137,26 +143,29 @@ class Sign(NamedTuple):
 
 
 class Absence(Struct):
-    """How often a worker was found absent in a row, since its last heartbeat."""
+    """The number of probes in a row that found a worker absent, since its last heartbeat."""
 
     revision: int
-    """Of that heartbeat."""
+    """The revision of that heartbeat."""
     first: float
-    """When the first answer arrived."""
+    """The time at which the answer to the first of these probes arrived."""
     count: int = 0
 
 
 class AbsenceCounter:
-    """Counts in a row how often workers were absent. Without I/O; times are seconds of any steady clock."""
+    """Counts for each worker how many probes in a row found it absent.
+
+    This class does no I/O. Times are seconds of any monotonic clock.
+    """
 
     def __init__(self) -> None:
         self._absences: dict[int, Absence] = {}
 
     def absent(self, sign: Sign, *, sent: float, answered: float) -> bool:
-        """Record that no process listened to a message; return whether the worker is dead.
+        """Record that a probe found no subscriber; return whether the worker is dead.
 
-        The server looks for listeners some time between `sent` and `answered`. So the time from the first answer
-        to the last message is the shortest that the worker can have been absent.
+        The server looks for subscribers at some time between `sent` and `answered`. So the worker was absent at
+        least from the answer to the first probe until the last probe was sent.
         """
         absence = self._absences.get(sign.worker)
         if absence is None or absence.revision != sign.revision:
@@ -169,12 +178,12 @@ class AbsenceCounter:
         self._absences.pop(sign.worker, None)
 
     def keep(self, workers: Iterable[int]) -> None:
-        """Forget all other workers."""
+        """Delete the counts of all other workers."""
         kept = set(workers)
         self._absences = {worker: absence for worker, absence in self._absences.items() if worker in kept}
 
     def clear(self) -> None:
-        """Start all counts again."""
+        """Delete all counts, so that they start again."""
         self._absences.clear()
 
 
@@ -189,7 +198,7 @@ class _ConnectionList(Struct):
 
 
 class ServerAnswer(Struct):
-    """The answer of one server to the question which connections it has."""
+    """The answer of one server to a request for a list of its connections."""
 
     server: _ServerIdentity
     data: _ConnectionList | None = None
@@ -199,7 +208,7 @@ _decoder = msgspec.json.Decoder(ServerAnswer)
 
 
 class ServerRoster:
-    """The servers that have answered lately, by name. Without I/O."""
+    """The names of the servers that have answered within `SERVER_KEPT_SECONDS`. This class does no I/O."""
 
     def __init__(self) -> None:
         self._answered: dict[str, float] = {}
@@ -209,16 +218,18 @@ class ServerRoster:
         self._answered.update(dict.fromkeys(names, now))
 
     def names(self, now: float) -> set[str]:
-        """Return the servers that must answer."""
+        """Return the names of the servers that are expected to answer."""
         return {name for name, at in self._answered.items() if now - at < SERVER_KEPT_SECONDS}
 
 
 def find_answer(
     presence: Presence, answers: Mapping[str, ServerAnswer], expected: set[str]
 ) -> ServerAnswer | None:
-    """Return the answer of the server of a connection; None if it, or another server of its cluster, is missing.
+    """Return the answer of the server that has the connection of a process.
 
-    If a server is missing, the worker may have moved there. Answers and expected servers are given by name.
+    Return None if this server has not answered. In a cluster, also return None if any expected server has not
+    answered, because the process may be connected to that server now. `answers` has the answers by server name,
+    and `expected` the names of servers.
     """
     own = next((answer for answer in answers.values() if answer.server.id == presence.server), None)
     if own is None or (own.server.cluster and not expected <= answers.keys()):
@@ -233,7 +244,11 @@ def is_closed(presence: Presence, answers: Mapping[str, ServerAnswer], expected:
 
 
 def choose_watched(signs: Iterable[Sign], own: int) -> list[list[Sign]]:
-    """Return the workers of the processes that this process watches: those after its own worker in a ring."""
+    """Return the workers of the `WATCHED` processes that this process watches, as one list for each process.
+
+    All processes form a ring, in the order of their worker numbers. This process, which has the worker `own`,
+    watches the processes that follow it in the ring.
+    """
     by_token: dict[str, list[Sign]] = {}
     for sign in sorted(signs):
         by_token.setdefault(sign.presence.token, []).append(sign)
@@ -244,38 +259,41 @@ def choose_watched(signs: Iterable[Sign], own: int) -> list[list[Sign]]:
 
 
 class PresenceMonitor:
-    """Watches the workers of other processes, on the loop of the connection, from the first `watch` to `stop`."""
+    """Watches the workers of other processes, on the event loop, from the first call of `watch` to `stop`."""
 
     def __init__(self, jetstream: JetStream, names: SubjectNames, own: OwnPresence) -> None:
         self._jetstream = jetstream
         self._names = names
         self._own = own
-        self._task: asyncio.Task[None] | None = None  # on the loop only, like the counts and the roster
+        self._task: asyncio.Task[None] | None = None  # used on the loop only, like the counts and the roster
         self._counter = AbsenceCounter()
         self._roster = ServerRoster()
         self._roll_call_at = 0.0
         self._is_warned = False
         self._signs: list[list[Sign]] = []  # replaced as a whole, so it needs no lock
         self._lock = Lock()
-        self._dead: dict[int, int] = {}  # revisions of the last heartbeats, by worker
+        self._dead: dict[int, int] = {}  # the revisions of last heartbeats, by worker
         self.on_death: Callable[[], None] = lambda: None
-        """Called on the loop when `take_dead` has something to return."""
+        """Called on the event loop when `take_dead` has workers to return."""
 
     # -- on any thread
 
     def stop(self) -> None:
-        """Watch no worker any more."""
+        """Stop watching workers."""
         self._signs = []
         self._jetstream.call_soon(self._stop)
 
     def watch(self, signs: Iterable[Sign], own: int) -> None:
-        """Watch some of these workers from now on, as they were just read; `own` is a worker of this process."""
+        """Watch the workers that `choose_watched` selects; `own` is the number of a worker of this process.
+
+        The caller has just read `signs` from the server. They replace the signs of the last call.
+        """
         self._signs = choose_watched((sign for sign in signs if sign.presence.token != self._own.token), own)
         if self._signs:
             self._jetstream.call_soon(self._start)
 
     def take_dead(self) -> dict[int, int]:
-        """Return the workers that were found dead, each once, with the revision of its last heartbeat."""
+        """Return the workers that were found dead since the last call, with the revisions of their heartbeats."""
         with self._lock:
             dead, self._dead = self._dead, {}
             return dead
@@ -283,7 +301,7 @@ class PresenceMonitor:
     # -- on the loop
 
     def reset(self) -> None:
-        """Start all counts again: the connection of this process was lost."""
+        """Delete all counts and the dead workers that were found, because this process has lost its connection."""
         self._counter.clear()
         with self._lock:
             self._dead.clear()
@@ -303,8 +321,8 @@ class PresenceMonitor:
             began = loop_time()
             try:
                 await self._probe_all(self._signs)
-            except Exception:  # the next round must follow
-                logger.exception("%s: looking for dead workers failed", self._jetstream.address)
+            except Exception:  # the task must go on, to send the next probes
+                logger.exception("%s: the search for dead workers failed", self._jetstream.address)
             await asyncio.sleep(max(0.0, began + PROBE_SECONDS - loop_time()))
 
     async def _probe_all(self, watched: list[list[Sign]]) -> None:
@@ -346,7 +364,7 @@ class PresenceMonitor:
             self._is_warned = True
             logger.warning(
                 "%s: worker %d has lost its connection, but no server answers to %r; its jobs wait for the end of "
-                "its lease: grant what `mainspring nats permissions` prints",
+                "its lease: grant the permissions that `mainspring nats permissions` prints",
                 self._jetstream.address,
                 process[0].worker,
                 CONNECTIONS,
@@ -354,12 +372,16 @@ class PresenceMonitor:
         return is_closed(presence, answers, expected)
 
     async def _ask_servers(self, presence: Presence | None, expected: set[str]) -> dict[str, ServerAnswer]:
-        """Ask all servers for a connection; return their answers by name, after a while if some are missing."""
+        """Ask all servers whether they have the connection of a process; return the answers by server name.
+
+        Return as soon as `find_answer` finds the answer of the process's server, otherwise after
+        `SERVERS_SECONDS`.
+        """
         answers: dict[str, ServerAnswer] = {}
         done = asyncio.Event()
 
         async def receive(message: Msg) -> None:
-            if status_of(message) is not None:  # no server answers this account
+            if status_of(message) is not None:  # the account of this user gets no answers from servers
                 done.set()
                 return
             answer = _decoder.decode(message.data)

@@ -1,12 +1,12 @@
-"""Rescues jobs of dead workers, and repairs deliveries: lost messages, and messages that a consumer has skipped.
+"""Rescues jobs of dead workers, and queues jobs again whose message was lost or was skipped by a consumer.
 
-No crash of a worker leaves a job without a message. But an operator may purge a stream or delete a consumer, a
-server may lose data that it had not written to disk, and a bug may drop a message. So a process with the
-projection regularly compares the overdue jobs with the messages in the queue.
+A job keeps its message when a worker crashes. But an operator may purge a stream or delete a consumer, a server
+may lose data that it had not written to disk, and a bug may drop a message. So a process with the projection
+regularly checks whether overdue jobs have messages.
 
-Server 2.15.1 was seen to skip messages after a purge: a consumer reported nothing to deliver, although a message
-was there. Mainspring does not purge such subjects any more. In addition each sweep checks one lane, which costs
-one request.
+Server 2.15.1 was seen to skip messages after a purge: a consumer reported that it had nothing to deliver, although
+its lane had a message. Mainspring no longer purges the subjects of lanes. In addition, each sweep checks one lane
+for skipped messages; the check costs one request.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EVENTS = {JobStatus.PENDING: EventKind.RESCUED, JobStatus.CANCELED: EventKind.CA
 
 
 class InFlightJobs:
-    """Finds the jobs of a worker: each has a message that was delivered and is not acknowledged."""
+    """Finds the jobs of a worker among the messages that were delivered and are not acknowledged."""
 
     def __init__(self, transactions: TransactionManager, streams: Streams, lanes: NatsLanes) -> None:
         self._transactions = transactions
@@ -103,7 +103,10 @@ class NatsJobRescuer:
         self._quarantined: list[str] = []
 
     def rescue(self, transaction: Transaction, job: StoredJob) -> None:
-        """Take a job from a dead worker, and queue it again, unless its crashes or a stop request end it."""
+        """Take a job from a dead worker, and queue the job again.
+
+        If the job has crashed too often, or a stop was requested, the job ends instead.
+        """
         was_running = job.status is JobStatus.RUNNING
         after = transitions.rescued(job, transaction.now, self._max_crashes)
         if job.needs_admission and was_running:
@@ -126,7 +129,10 @@ class NatsJobRescuer:
                 transaction.batch.after_commit(lambda: self._rescued.append(job.id))
 
     def sweep(self) -> tuple[list[str], list[str]]:
-        """Rescue jobs that workers left behind; return those rescued, and quarantined, since the last sweep."""
+        """Rescue jobs that workers have left behind.
+
+        Return the ids of the jobs that were rescued since the last sweep, and of those that were quarantined.
+        """
         self.take_over()
         entries = self._workers.read_all()
         for number, (record, _) in entries.items():
@@ -155,7 +161,7 @@ class NatsJobRescuer:
         self._workers.delete(number)
 
 
-STUCK = 5 * MICROSECONDS  # a due job that waits longer may have been skipped
+STUCK = 5 * MICROSECONDS  # if a job is due for longer than this, a consumer may have skipped its message
 LANE_PAGE = 50
 
 
@@ -172,7 +178,7 @@ class DeliveryRepair:
         self._turn = 0
 
     def repair_next_lane(self) -> list[str]:
-        """Check the next lane; queue the jobs again that its consumer has skipped, and return their ids."""
+        """Check the next lane; queue jobs again whose messages its consumer has skipped, and return their ids."""
         lanes = list(self._lanes.all)
         if not lanes:
             return []
@@ -196,7 +202,7 @@ class DeliveryRepair:
         if job is None or job.status is not JobStatus.PENDING or job.owner is not None:
             return False
         if job.due > transaction.now - STUCK or (job.needs_admission and not is_ready(job)):
-            return False  # it may just have become due, or waits for its sequence or limits
+            return False  # the job may just have become due, or waits for its sequence or limits
         self._job_queue.make_ready_again(transaction, job)
         return True
 
@@ -208,11 +214,11 @@ def _prefetch(transaction: Transaction, job_ids: Sequence[str]) -> None:
 PAGE_SIZE = 150
 ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 OVERDUE = 60 * MICROSECONDS
-"""How long a job may be overdue before its message is checked."""
+"""How long a job must be overdue before `OrphanRepair` checks whether it has a message."""
 
 
 class OrphanRepair:
-    """Finds orphans, which have neither a message nor a live worker, and queues them again."""
+    """Finds orphans and queues them again. An orphan is a job that has neither a message nor a live worker."""
 
     def __init__(
         self,
@@ -230,10 +236,13 @@ class OrphanRepair:
         self._admission = admission
         self._rescuer = rescuer
         self._workers = workers
-        self._ends: dict[JobStatus | None, str | None] = {}  # by status: the end of the last page
+        self._ends: dict[JobStatus | None, str | None] = {}  # the end of the last page, by status
 
     def repair(self, overdue: int = OVERDUE) -> list[str]:
-        """Queue jobs again that have no message; return their ids."""
+        """Queue orphans again that are overdue by `overdue` microseconds, and return their ids.
+
+        Each call checks one page of pending jobs and one page of running jobs.
+        """
         before = self._transactions.now() - overdue
         projection = self._projector.catch_up()
         records = [
@@ -243,11 +252,11 @@ class OrphanRepair:
         ]
         repaired = [record.id for record in self._find_orphans(records) if self._queue_again(record)]
         for job_id in repaired:
-            logger.warning("job %s, or the job that it waited for, had no message in the queue; repaired", job_id)
+            logger.warning("job %s, or the job that it waited for, had no message; the job was repaired", job_id)
         return repaired
 
     def _next_page(self, projection: Projection, query: Query) -> list[JobRecord]:
-        """Return a page of overdue jobs; each call returns the next page."""
+        """Return the next page of overdue jobs, after the page of the last call."""
         page = projection.find(replace(query, limit=PAGE_SIZE, after=self._ends.get(query.status)))
         self._ends[query.status] = page.end
         return page.records
@@ -280,11 +289,11 @@ class OrphanRepair:
         job = transaction.job(record.id)
         expected = (record.token, record.owner, record.status)
         if job is None or (job.token, job.owner, job.status) != expected:
-            return False  # another process has changed it meanwhile
+            return False  # another process has changed the job meanwhile
         if job.owner is not None:
             self._rescuer.rescue(transaction, job)
         elif job.needs_admission and job.admission and not is_ready(job):
-            return self._admission.finish_for(transaction, job)  # it needs no message in the queue
+            return self._admission.finish_for(transaction, job)  # a waiting job needs no message in a lane
         elif is_ready(job) and job.needs_admission:
             self._job_queue.make_ready_again(transaction, job)
         else:

@@ -1,10 +1,10 @@
 """The reply inbox: passes each reply of the server to the request that waits for it.
 
-Most requests are coroutines on the event loop. The acknowledgements of messages that are stored one by one wake
-the thread of their caller itself, without a coroutine in between: this is the way of a submit.
+Most requests are coroutines on the event loop. A thread that stores messages one by one, such as a submit, waits
+for their acknowledgements without a coroutine: the inbox wakes the thread directly.
 
-No request waits for a reply that cannot come: the wait ends at once when the connection is lost, or when the
-server denies permission for the subject.
+The wait for a reply ends at once when the connection is lost, or when the server denies permission for the
+subject, because then no reply can come.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"
 
 
 class DeniedSubject(msgspec.Struct, frozen=True):
-    """A subject that the server denies to this user, in lower case, as nats-py reports errors."""
+    """A subject that the server denies to this user. It is in lower case, because nats-py's errors are."""
 
     is_subscription: bool
     subject: str
 
 
 def parse_denied_subject(text: str) -> DeniedSubject | None:
-    """Return the denied subject that an error of the server names; None if the error is not about permissions."""
+    """Return the subject that the server denies in an error text; None if the text is no permission error."""
     match = _DENIED.search(text.lower())
     return None if match is None else DeniedSubject(match[1] == "subscription", match[2])
 
@@ -49,7 +49,7 @@ _decoder = msgspec.json.Decoder(_PubAck)
 
 
 class PubAcks:
-    """Collects the acknowledgements of a number of published messages, for a thread that waits for them."""
+    """Collects the acknowledgements of several published messages, for a thread that waits for them."""
 
     __slots__ = ("_done", "_left", "revisions", "sent")
 
@@ -63,7 +63,7 @@ class PubAcks:
 
     def add(self, index: int, message: Msg) -> None:
         """Record the server's acknowledgement of one message."""
-        if message.data:  # otherwise no stream has this subject
+        if message.data:  # without data, the reply says that no stream has this subject
             stored = _decoder.decode(message.data)
             self.revisions[index] = stored.seq if stored.error is None else None
         self._left -= 1
@@ -71,12 +71,12 @@ class PubAcks:
             self.end()
 
     def end(self) -> None:
-        """End the wait. On the loop."""
+        """End the wait. Only the event loop calls this method."""
         if self._done.locked():
             self._done.release()
 
     def wait(self, seconds: float) -> None:
-        """Wait for the end, on the thread of the caller."""
+        """Block the calling thread until `end` is called, or the seconds have passed."""
         self._done.acquire(timeout=max(0.001, seconds))
 
 
@@ -86,7 +86,7 @@ class _PendingRequest(msgspec.Struct, frozen=True, gc=False):
     sent: float
 
     def fail_if_sent_to(self, subject: str, make_error: Callable[[str], EngineUnavailable]) -> bool:
-        """Fail the request if it was sent to this subject (in lower case); return whether it was."""
+        """Fail the request if it was sent to this subject, given in lower case; return whether it failed."""
         denied = [own for own in self.subjects if own.lower() == subject]
         if denied:
             self.fail(make_error(denied[0]))
@@ -99,7 +99,10 @@ class _PendingRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReplyInbox:
-    """Receives replies and passes them to the requests. On the event loop, except where it says otherwise."""
+    """Receives replies and passes them to the requests.
+
+    Methods must be called on the event loop, unless their docstring says otherwise.
+    """
 
     def __init__(self, make_error: Callable[[str], EngineUnavailable]) -> None:
         self._make_error = make_error  # called with the denied subject
@@ -109,7 +112,10 @@ class ReplyInbox:
         self._is_denied = False
         self.subject = ""
         self.confirmed = 0.0
-        """When the last request with a reply was sent, by the clock of the loop: the connection was open then."""
+        """The time at which the last request with a reply was sent, by the event loop's clock; 0 if there is none.
+
+        The connection was open at that time.
+        """
 
     async def open(self, client: BatchingClient) -> None:
         """Subscribe to the subjects that receive replies."""
@@ -145,7 +151,7 @@ class ReplyInbox:
         return inbox, future
 
     async def wait(self, inbox: str, future: asyncio.Future[Msg], seconds: float) -> Msg | None:
-        """Wait for a reply and return it; None if none comes in time, or if the connection is lost."""
+        """Wait for a reply and return it; return None if no reply comes in time, or the connection is lost."""
         try:
             return await asyncio.wait_for(future, max(0.001, seconds))
         except TimeoutError:
@@ -155,7 +161,10 @@ class ReplyInbox:
 
     @contextmanager
     def collect_acks(self, number: int, sent: float) -> Iterator[tuple[str, PubAcks]]:
-        """Yield the reply subject of a number of messages, to which each appends its index. On any thread."""
+        """Yield a reply subject for several messages, and the object that collects their acknowledgements.
+
+        The reply subject of each message is this subject and the index of the message. Any thread may call this.
+        """
         inbox = self._next_subject()
         acks = PubAcks(number, sent)
         try:
@@ -165,7 +174,10 @@ class ReplyInbox:
             self._acks.pop(inbox, None)
 
     def fail_all(self) -> None:
-        """End all waits, because the connection is lost. The next connection may have other permissions."""
+        """End all waits, because the connection is lost.
+
+        Also forget a denied permission, because the next connection may have other permissions.
+        """
         self._is_denied = False
         self.confirmed = 0.0
         for request in list(self._requests.values()):
@@ -173,9 +185,9 @@ class ReplyInbox:
         self._end_ack_waits()
 
     def fail_denied(self, denied: DeniedSubject) -> bool:
-        """Fail the requests to a denied subject; return whether a caller gets the error, now or later."""
+        """Fail the requests to a denied subject; return whether a caller gets the error, at once or later."""
         is_reported = bool(self._acks)
-        self._end_ack_waits()  # the callers send messages without an acknowledgement again
+        self._end_ack_waits()  # the callers send unacknowledged messages again
         if denied.is_subscription:
             is_ours = denied.subject.startswith(self.subject.lower())
             self._is_denied = self._is_denied or is_ours

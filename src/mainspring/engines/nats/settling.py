@@ -1,4 +1,4 @@
-"""Settles leases: stores the outcome of a job and everything that follows from it in one transaction."""
+"""Settles leases: stores the outcomes of jobs, and the follow-up jobs and events that belong to each outcome."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class NatsJobSettler:
         self._uncertain: dict[tuple[str, int], str] = {}  # nonces of outcomes that may have been stored
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
-        """End leases; False for those that were no longer valid."""
+        """Store outcomes, and end their leases; return for each outcome whether its lease was still valid."""
         results: dict[int, bool] = {}
         nonces = {number: self._nonce_of(outcome) for number, outcome in enumerate(outcomes)}
         try:
@@ -59,7 +59,7 @@ class NatsJobSettler:
             results |= self._settle_part(worker, simple, nonces, self._commit_in_order)
             results |= self._settle_part(worker, others, nonces, self._transactions.commit_each)
         except EngineUnavailable:
-            # They may have been stored: if the worker sends them again, their nonces show that.
+            # The server may have stored the outcomes. If the worker sends them again, their nonces show that.
             for number, outcome in enumerate(outcomes):
                 self._uncertain[outcome.lease.id, outcome.lease.token] = nonces[number][0]
             raise
@@ -119,7 +119,10 @@ class NatsJobSettler:
         )
 
     def _commit_in_order(self, transaction: Transaction) -> set[str]:
-        """Store ends of jobs, step by step if possible; return the records whose changes were not all stored."""
+        """Store the ends of jobs in the order of a hand-over, or as one batch if they need one.
+
+        Return the subjects of the records whose changes were not all stored.
+        """
         ordered = None
         if not transaction.independent_writes():
             ordered = self._admission.order_writes(transaction)
@@ -128,7 +131,10 @@ class NatsJobSettler:
         return self._transactions.commit_in_order(transaction, ordered)
 
     def _finish(self, transaction: Transaction, outcome: Outcome) -> None:
-        """Complete the hand-over of a job whose end an earlier try may have stored; it may be deleted by now."""
+        """Complete the hand-over of a job whose end an earlier try may have stored.
+
+        If the job has been deleted meanwhile, use the record of its lease.
+        """
         job = transaction.job(outcome.lease.id)
         active = self._leases.get(outcome.lease.id)
         if job is None and active is not None:
@@ -156,7 +162,10 @@ class NatsJobSettler:
     def _read_jobs(
         self, transaction: Transaction, worker: int, outcomes: Mapping[int, Outcome], uncertain: set[int]
     ) -> None:
-        """Use the records of active leases; read the others, and those that another process has changed."""
+        """Read the jobs of outcomes. The record of a job with an active lease is known and need not be read.
+
+        Jobs whose outcome may have been stored are read again.
+        """
         unknown = []
         for outcome in outcomes.values():
             active = self._leases.get(outcome.lease.id)
@@ -166,7 +175,7 @@ class NatsJobSettler:
                 unknown.append(outcome.lease.id)
         transaction.prefetch_jobs(unknown)
         jobs = self._limited_jobs(transaction, outcomes.values())
-        # To complete hand-overs, uncertain jobs are read after their limiters.
+        # To complete hand-overs, the jobs of uncertain outcomes must be read after their limiters.
         again = [transaction.names.job(outcomes[number].lease.id) for number in uncertain]
         transaction.forget(again)
         self._admission.prefetch(transaction, jobs, again)
@@ -216,7 +225,7 @@ class NatsJobSettler:
             self._event_log.write(transaction, event, job)
 
     def _release_leases(self, worker: int, settled: Sequence[tuple[Outcome, bool]]) -> None:
-        """Acknowledge messages of jobs that have ended or are queued again; return the others to the server."""
+        """End leases: acknowledge the messages of settled jobs, return those of refused outcomes to the server."""
         replies: list[tuple[str, bytes]] = []
         for outcome, is_accepted in settled:
             active = self._leases.get(outcome.lease.id)
@@ -226,7 +235,10 @@ class NatsJobSettler:
         self._transactions.jetstream.send(replies)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        """Store progress reports, and the `started` events of handlers that have begun."""
+        """Store progress reports, and write the `started` events of their jobs.
+
+        Return for each report whether its job still runs under the same lease.
+        """
         return self._transactions.run_many(
             reports, lambda transaction, report: self._report(transaction, worker, report), prefetch=_prefetch
         )
@@ -267,7 +279,7 @@ def _prefetch(transaction: Transaction, reports: Sequence[ProgressReport]) -> No
 
 
 def _was_stored(transaction: Transaction, outcome: Outcome, nonce: str) -> bool:
-    """Return whether an earlier try has stored an outcome, and only its reply was lost."""
+    """Return whether an earlier try has stored an outcome, so that only the server's reply was lost."""
     job = transaction.job(outcome.lease.id)
     return job is not None and (job.place, job.settled_by) == (outcome.lease.ref, nonce)
 
@@ -277,7 +289,7 @@ def _is_running(job: StoredJob, lease: Lease, worker: int) -> bool:
 
 
 def _with_lost_start(job: StoredJob | None, outcome: Outcome, worker: int) -> Outcome:
-    """Mark a handed-back lease as started, if its start was stored and only the reply was lost."""
+    """Mark a handed-back lease as started, if its start was stored and only the server's reply was lost."""
     lease = outcome.lease
     is_held = outcome.kind is OutcomeKind.HANDED_BACK and not lease.is_started
     if job is None or not is_held or not _is_running(job, lease, worker):

@@ -1,11 +1,12 @@
 """Optimistic transactions on the stream.
 
-A `Transaction` remembers the revision of each record that it reads. The commit stores all writes, if each written
-record still has that revision; otherwise it stores nothing, and the `TransactionManager` runs the work again with
-current data. So the code of a transaction reads, decides and writes without locks.
+A `Transaction` remembers the revision of each record that it reads. If each written record still has this revision
+at the commit, the commit stores all writes. Otherwise the commit stores nothing, and the `TransactionManager` runs
+the work again with current data. So the code of a transaction reads, decides and writes without locks.
 
-Rule: a record that a decision depends on must be written by that transaction, or by every transaction that could
-make the decision wrong. The commit does not check records that were only read.
+Rule: if a decision depends on a record, the same transaction must write this record, or every transaction that
+could make the decision wrong must write a record that this transaction writes, too. The commit does not check
+records that the transaction has only read.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ class Transaction:
         self.batch = WriteBatch()
         """The batch for unconditional writes, and for actions after the commit."""
         self.admitter: object = None
-        """The limiters that `admission` has read and changed in this transaction."""
+        """The `admission.Admitter` of this transaction; None until it is needed."""
         self._jetstream = jetstream
         self._read: dict[str, StoredMessage] = {}
-        self._jobs: dict[str, StoredJob | None] = {}  # as last read or written here
+        self._jobs: dict[str, StoredJob | None] = {}  # by id, as last read or written here
         self._written: dict[str, tuple[bytes, Mapping[str, str] | None]] = {}
         self._ready: dict[str, str] = {}  # subjects of ready messages, by the subject of the job's record
-        self._indexes: dict[str, int] = {}  # of written records in the batch, by subject
+        self._indexes: dict[str, int] = {}  # positions of written records in the batch, by subject
         self._first = 0
 
     # -- records
@@ -82,10 +83,10 @@ class Transaction:
                     self._jobs.pop(from_token(subject.removeprefix(self.names.jobs)), None)
 
     def confirm(self, subject: str) -> None:
-        """Read a subject again, alone, if it seems to have no message.
+        """Read a subject again, alone, if the first read found no message.
 
-        The server promises no common instant for a read of many subjects. One that is replaced at the same time
-        must not count as deleted.
+        The server may read the subjects of one request at different instants. So it may miss a message that is
+        replaced at the same time, and this message must not count as deleted.
         """
         if not self.stored(subject).revision:
             self.forget([subject])
@@ -96,12 +97,12 @@ class Transaction:
         self._read[subject] = StoredMessage(revision, data)
 
     def get(self, subject: str) -> bytes:
-        """Return the data of a subject, as this transaction wrote or read it; empty if there is none."""
+        """Return the data of a subject as this transaction has written or read it; empty if there is no data."""
         written = self._written.get(subject)
         return self.stored(subject).data if written is None else written[0]
 
     def stored(self, subject: str) -> StoredMessage:
-        """Return the message of a subject as this transaction read it."""
+        """Return the message of a subject as this transaction has read it."""
         if subject not in self._read:
             self.prefetch([subject])
         return self._read[subject]
@@ -109,13 +110,13 @@ class Transaction:
     def put(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> None:
         """Write the data of a subject.
 
-        The commit fails if another process changes it first; empty data clears it.
+        The commit fails if another process changes the subject first. Empty data clears the subject.
         """
         self.stored(subject)
         self._written[subject] = (data, headers)
 
     def get_struct(self, subject: str, kind: type[S]) -> S | None:
-        """Return the decoded data of a subject; None if there is none."""
+        """Return the decoded data of a subject; None if the subject has no data."""
         data = self.get(subject)
         return decode(data, kind) if data else None
 
@@ -128,24 +129,27 @@ class Transaction:
         self.put(subject, b"", TOMBSTONE_TTL)
 
     def scan(self, subject: str, *, after: int = 0, most: int = 1_000) -> list[tuple[str, StoredMessage]]:
-        """Return the messages of subjects with a wildcard, in the order in which they were stored."""
+        """Return messages whose subjects match a wildcard, in the order in which they were stored.
+
+        Return at most `most` messages, and only messages with a revision greater than `after`.
+        """
         return self._jetstream.scan(subject, after=after, most=most)
 
     def scan_each(self, places: Sequence[tuple[str, int]], *, most: int) -> list[list[tuple[str, StoredMessage]]]:
-        """Scan several subjects with wildcards at once, each after its own revision."""
+        """Scan several wildcards at once. `places` has each wildcard, and the revision after which to begin."""
         return self._jetstream.scan_each(places, most=most)
 
     # -- jobs
 
     def job(self, job_id: str) -> StoredJob | None:
-        """Return a job by its id; None if there is none."""
+        """Return the job with this id; None if there is no such job."""
         if job_id not in self._jobs:
             data = self.get(self.names.job(job_id))
             self._jobs[job_id] = decode_job(data) if data else None
         return self._jobs[job_id]
 
     def job_at(self, subject: str) -> StoredJob | None:
-        """Return the job whose record has this subject; None if there is none."""
+        """Return the job whose record has this subject; None if there is no such job."""
         return self.job(from_token(subject.removeprefix(self.names.jobs)))
 
     def assume_job(self, job: StoredJob, revision: int) -> None:
@@ -174,9 +178,10 @@ class Transaction:
         self._jobs[job_id] = None
 
     def publish_ready(self, job: StoredJob) -> None:
-        """Store the message that delivers a job to a worker, right behind the job record that is written here.
+        """Add the ready message of a job, which delivers the job to a worker.
 
-        The message has the content of the record. So the worker that gets it knows the record and its revision.
+        The message is stored right behind the record of the job and contains the same data. So the worker that
+        gets the message knows the record and its revision.
         """
         self._ready[self.names.job(job.id)] = self._ready_subject(job)
 
@@ -195,16 +200,16 @@ class Transaction:
     # -- committing
 
     def revisions(self) -> dict[str, int]:
-        """Return the revisions of all records that this transaction stored, by subject."""
+        """Return the revisions of all records that this transaction has stored, by subject."""
         return {subject: self._first + index for subject, index in self._indexes.items()}
 
     def last_record(self) -> int:
-        """Return the revision of the last job record that this transaction stored; 0 if there was none."""
+        """Return the revision of the last job record that this transaction has stored; 0 if it has stored none."""
         jobs = self.names.jobs
         return max((at for subject, at in self.revisions().items() if subject.startswith(jobs)), default=0)
 
     def set_first_revision(self, first: int) -> None:
-        """Record that all writes were stored, the first of them with this revision."""
+        """Record that all writes were stored, and that the first write got this revision."""
         self._first = first
 
     @property
@@ -213,7 +218,7 @@ class Transaction:
         return list(self._written)
 
     def independent_writes(self) -> list[Write] | None:
-        """Return the writes if they are only job records, which can be stored one by one; otherwise None."""
+        """Return the writes if all of them are job records, which can be stored one by one; otherwise None."""
         batch = self.batch
         has_more = batch.writes or batch.sends or batch.events or batch.purges or batch.has_callbacks
         are_jobs = all(subject.startswith(self.names.jobs) for subject in self._written)
@@ -222,14 +227,17 @@ class Transaction:
         return self.conditional_writes()
 
     def conditional_writes(self) -> list[Write]:
-        """Return the writes of records, each with the revision that it replaces."""
+        """Return the writes of records, each with the revision that the write replaces."""
         return [
             Write(subject, data, self._read[subject].revision, headers)
             for subject, (data, headers) in self._written.items()
         ]
 
     def ready_of(self, subject: str) -> str | None:
-        """Return the subject of the message that delivers a job, given that of its record; None: there is none."""
+        """Return the subject of a job's ready message, given the subject of the job's record.
+
+        Return None if this transaction stores no ready message of the job.
+        """
         return self._ready.get(subject)
 
     def set_revisions(self, revisions: dict[str, int | None]) -> None:
@@ -237,7 +245,10 @@ class Transaction:
         self._indexes = {subject: revision for subject, revision in revisions.items() if revision is not None}
 
     def build_batch(self) -> WriteBatch:
-        """Return all writes as one batch: each record and its ready message, then the unconditional writes."""
+        """Return all writes as one batch: each record with its ready message, then the unconditional writes.
+
+        Raise `BatchTooLarge` if the batch would exceed the server's limit.
+        """
         changes = WriteBatch()
         for subject, (data, headers) in self._written.items():
             self._indexes[subject] = changes.put(subject, data, self._read[subject].revision, headers)
@@ -253,16 +264,19 @@ class Transaction:
 
 
 class OrderedWrites:
-    """Writes that need not be stored as one batch, if they are stored in this order."""
+    """Writes that need no atomic batch if they are stored in this order: ended jobs, limiters, ready jobs."""
 
     def __init__(self) -> None:
         self.ended: list[Write] = []
         """The records of jobs that have ended."""
         self.limiters: list[Write] = []
         self.ready: list[tuple[Write, Write]] = []
-        """The record and the message of each job that comes next."""
+        """The record and the ready message of each job that a limiter has admitted instead of an ended job."""
         self.keys: dict[str, str] = {}
-        """By the record of a job: that of its limiter, or nothing. If one is not stored, the others must wait."""
+        """The subject of each job's limiter, by the subject of the job; empty if the job has no limiter.
+
+        If a write of a limiter is not stored, the later writes of the same limiter must not be stored either.
+        """
 
 
 class TransactionManager:
@@ -272,9 +286,9 @@ class TransactionManager:
         self.jetstream = jetstream
         self.names = names
         self.on_job_end: Callable[[Transaction, StoredJob, int], None] = lambda _transaction, _job, _seconds: None
-        """Called for a job that has ended and that the server will delete after some seconds."""
+        """Called for each ended job that the server will delete, with the number of seconds until then."""
         self.retention: dict[JobStatus, int] = {}
-        """How many microseconds after their end the server deletes jobs, by status; if missing, never."""
+        """How many microseconds after its end the server deletes a job, by status. Other jobs are not deleted."""
 
     def now(self) -> int:
         """Return the server's time, in microseconds."""
@@ -285,7 +299,7 @@ class TransactionManager:
         return Transaction(self.jetstream, self.names, self.now(), self.retention, self.on_job_end)
 
     def run(self, work: Callable[[Transaction], T]) -> T:
-        """Run work in new transactions until one commits; return its result."""
+        """Run work in a new transaction, repeatedly until a commit succeeds; return the result of the work."""
         for attempt in range(MAX_TRIES):
             transaction = self.begin()
             result = work(transaction)
@@ -299,10 +313,11 @@ class TransactionManager:
         )
 
     def commit_each(self, transaction: Transaction) -> set[str]:
-        """Store the writes of a transaction; return the subjects that another process has changed meanwhile.
+        """Store the writes of a transaction; return the subjects that were not stored.
 
-        Records that do not depend on each other are stored one by one: a batch costs the server some milliseconds
-        more, and twice the work for each record.
+        A write is not stored if another process has changed the record meanwhile. Records that do not depend on
+        each other are stored one by one, because a batch costs the server some milliseconds more, and twice the
+        work for each record.
         """
         writes = transaction.independent_writes()
         if writes is None:
@@ -313,10 +328,11 @@ class TransactionManager:
         return {write.subject for write, revision in zip(writes, revisions, strict=True) if revision is None}
 
     def commit_in_order(self, transaction: Transaction, writes: OrderedWrites) -> set[str]:
-        """Store writes step by step; return the subjects that were not stored, or not all that follows from them.
+        """Store writes in the order of a hand-over.
 
-        If a write is refused, or its reply is lost, the later steps of the same limiter are left out. The caller
-        reads the records again and completes them.
+        If a write is refused, or its reply is lost, the later writes of the same limiter are left out. Return the
+        subjects of ended jobs that were not stored, and of limiters whose writes were not all stored. The caller
+        reads these records again and completes the hand-overs.
         """
         keys = writes.keys
         revisions: dict[str, int | None] = {}
@@ -336,7 +352,7 @@ class TransactionManager:
         return missed | set(ended)
 
     def _store(self, writes: Sequence[Write], revisions: dict[str, int | None]) -> list[str]:
-        """Store writes one by one, and note their revisions; return the subjects of those without a revision."""
+        """Store writes one by one, and add their revisions to `revisions`; return the subjects not stored."""
         stored = self.jetstream.store_each(writes) if writes else []
         revisions.update(zip((write.subject for write in writes), stored, strict=True))
         return [write.subject for write, revision in zip(writes, stored, strict=True) if revision is None]
@@ -344,20 +360,26 @@ class TransactionManager:
     def _purge_in_order(
         self, transaction: Transaction, revisions: Mapping[str, int | None], missed: set[str]
     ) -> None:
-        """Purge messages older than these writes, except those of limiters that were not written."""
+        """Purge subjects after the writes of a hand-over, except the lines of limiters that were not written.
+
+        Purge only messages that are older than the first of these writes, or that one of these writes has cleared.
+        """
         unwritten = {subject.rpartition(".")[2] for subject in missed}
         oldest = min((revision for revision in revisions.values() if revision), default=0)
         purges = []
         for subject in transaction.batch.purges:
             own = revisions.get(subject)
             if own is not None:
-                purges.append((subject, own + 1))  # the write has cleared the subject
+                purges.append((subject, own + 1))  # a write with empty data has cleared the subject
             elif oldest and subject not in missed and self.names.limiter_of_line(subject) not in unwritten:
                 purges.append((subject, oldest))
         self.jetstream.purge_before(purges)
 
     def commit(self, transaction: Transaction) -> bool:
-        """Store all writes of a transaction; store none and return False if another process changed a record."""
+        """Store all writes of a transaction, and return True.
+
+        If another process has changed one of the written records meanwhile, store nothing and return False.
+        """
         first = self.jetstream.commit(transaction.build_batch())
         if first is None:
             return False
@@ -374,7 +396,10 @@ class TransactionManager:
         prefetch: Callable[[Transaction, Sequence[Item]], None] | None = None,
         batch_size: int = 200,
     ) -> list[T]:
-        """Run work for each of many items, in as few transactions as possible. Each item sees earlier changes."""
+        """Run work for each of many items, with up to `batch_size` items in one transaction; return the results.
+
+        The work for an item sees the changes of the items before it.
+        """
         results: list[T] = []
         while items:
             part = items[:batch_size]

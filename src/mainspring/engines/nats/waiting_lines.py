@@ -1,12 +1,15 @@
 """Waiting lines: the jobs that wait for a limiter, one line for each group of jobs under the same limits.
 
-A waiting job is a message. It is stored together with the records of its job and of the limiter, which counts it.
-It is deleted later. If the deletion is lost, the message is stale: the record of the job says where the job waits.
+Each waiting job has a message in its line. The message is stored in one transaction with the record of the job and
+with the record of the limiter, which counts the waiting jobs. The message is deleted after the transaction in
+which the job leaves the line. If the deletion is lost, the message is stale. Readers recognize a stale message,
+because the record of the job says where the job waits.
 
-The first job of a line is the one with the smallest (turn, place). The record of the limiter has the first jobs of
-each line, its front, so that a job which ends finds the next one without reading the line. When the front is used
-up, the next `FRONT` jobs are read from the messages: in most lines these are the oldest messages. If a job joined
-behind jobs with a later position, and not in the front, the order is exact among the first `MIXED_PAGE` messages.
+The first job of a line is the job with the smallest (turn, place). The record of the limiter contains the first
+jobs of each line, the front of the line. So the transaction that ends a job finds the next job without reading the
+line. When the front is used up, the next `FRONT` jobs are read from the messages; in most lines these are the
+oldest messages. A line is mixed if a job was added behind jobs with a later position. In a mixed line, the order
+is exact among the first `MIXED_PAGE` messages.
 """
 
 from __future__ import annotations
@@ -24,8 +27,10 @@ from mainspring.engines.nats.write_batch import StoredMessage
 from mainspring.jobs.limits import family_of
 
 FRONT = 32
-"""How many jobs of a line the record of its limiter has at most. Several lines share this number, with one each at
-least."""
+"""How many jobs the fronts of all lines of a limiter contain together.
+
+The lines share this number equally. The front of each line may contain at least one job.
+"""
 MIXED_PAGE = 64
 
 
@@ -35,11 +40,11 @@ class WaitingJob(Struct, frozen=True, array_like=True):
     turn: int
     place: int
     limiters: tuple[str, ...]
-    """All limiters of the job, which are read together with it."""
+    """All limiters of the job. They are read together with the job."""
 
 
 class _LineReader:
-    """What a transaction has read of the messages of a line, to fill its front."""
+    """The waiting jobs that a transaction has read from the messages of a line, to fill the front of the line."""
 
     def __init__(self, subject: str, page: int) -> None:
         self.subject = subject
@@ -51,12 +56,12 @@ class _LineReader:
 
 
 class WaitingLines:
-    """Reads and changes lines within one transaction, which sees its own changes at once."""
+    """Reads and changes lines within one transaction. Reads include the changes of the same transaction."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
         self._names = transaction.names
-        self._appended: dict[tuple[str, str], dict[str, Waiter]] = {}  # joined here, by limiter and group, and id
+        self._appended: dict[tuple[str, str], dict[str, Waiter]] = {}  # added here: by limiter and group, by id
 
     def append(self, limiter: Limiter, group: LimiterGroup, job: StoredJob) -> None:
         """Add a job to a line. The caller writes the records of the job and the limiter."""
@@ -88,11 +93,11 @@ class WaitingLines:
         self.delete_message(limiter.name, group.name, job_id)
 
     def delete_message(self, limiter: str, group: str, job_id: str) -> None:
-        """Delete the message of a job that waits no longer."""
+        """Delete the message of a job that no longer waits in the line."""
         self._transaction.batch.purge(self._names.waiting_job(limiter, group, job_id))
 
     def first(self, limiter: Limiter, group: LimiterGroup) -> StoredJob | None:
-        """Return the next job; None: the line is empty, or a replica that lags behind does not have it yet."""
+        """Return the first job of a line; None if the line is empty, or a lagging replica lacks its messages."""
         while group.waiting:
             if not group.front:
                 self.fill([(limiter, group)])
@@ -107,7 +112,10 @@ class WaitingLines:
         return None
 
     def prefetch(self, heads: Iterable[tuple[Limiter, LimiterGroup, int]], also: Iterable[str]) -> None:
-        """Read the first jobs of many lines, so many of each, their other limiters, and other records, at once."""
+        """Read the first jobs of many lines together with their other limiters and the subjects in `also`.
+
+        `heads` has the limiter and the group of each line, and how many jobs of the line to read.
+        """
         wanted = [head for head in heads if head[1].waiting]
         self.fill([(limiter, group) for limiter, group, _ in wanted if not group.front])
         waiters = [waiter for _, group, most in wanted for waiter in group.front[:most]]
@@ -120,7 +128,7 @@ class WaitingLines:
     # -- reading the messages
 
     def fill(self, lines: Sequence[tuple[Limiter, LimiterGroup]]) -> None:
-        """Fill the fronts of lines from their messages; all lines are read at once."""
+        """Fill the fronts of lines from their messages. Each request to the server reads a page of every line."""
         readers = [
             _LineReader(self._names.line(limiter.name, group.name), MIXED_PAGE if group.is_mixed else FRONT)
             for limiter, group in lines
@@ -135,11 +143,11 @@ class WaitingLines:
             last = max(waiters, default=None)
             waiters += [own for own in appended.values() if reader.is_at_end or (last and own < last)]
             if group.is_mixed and reader.is_at_end and len(waiters) < group.waiting:
-                continue  # a replica lags behind, and may lack the first job
+                continue  # a replica lags behind, and may lack the message of the first job
             group.front[:] = sorted(waiters)[: _room(limiter)]
 
     def _read_pages(self, readers: Sequence[tuple[_LineReader, Limiter, LimiterGroup]]) -> None:
-        """Read the next page of each line, without stale messages."""
+        """Read the next page of each line, and delete the stale messages of the page."""
         transaction = self._transaction
         page = max(reader.page for reader, _, _ in readers)
         pages = transaction.scan_each([(reader.subject, reader.position) for reader, _, _ in readers], most=page)
@@ -170,6 +178,9 @@ def _decode(limiter: Limiter, subject: str, message: StoredMessage) -> Waiter:
 
 
 def _waits_in(job: StoredJob, limiter: Limiter, group: LimiterGroup) -> bool:
-    """Return whether a job waits in a line. One that was admitted may not know it yet: see `handover`."""
+    """Return whether a job waits in a line.
+
+    The record of a job that a hand-over has admitted may still say that the job waits: see `handover`.
+    """
     admission = admission_of(job)
     return (admission.limiter, admission.group) == (limiter.name, group.name) and job.id not in limiter.holders

@@ -1,9 +1,10 @@
 """Workers and their heartbeats. The record of a worker on the server expires if the worker does not renew it.
 
-The number of a worker is a revision of the stream, so it is never used again. A worker whose record has expired
-counts as dead: other workers may have claimed its jobs. A worker that leaves jobs behind stores their ids, and
-other workers rescue the jobs at once. They store the same for a worker whose process has died (`presence.py`). A
-thread renews the record several times in each lease, and tells the server which messages are still in progress.
+The number of a worker is a revision of the stream, so no other worker ever gets the same number. A worker whose
+record has expired counts as dead: other workers may have claimed its jobs. A worker that leaves jobs behind stores
+their ids in its record, and other workers rescue the jobs at once. A worker that finds another worker dead stores
+the ids of the dead worker's jobs in the same way (`presence.py`). A thread renews the records of this process
+several times in each lease, and tells the server which messages are still in progress.
 """
 
 from __future__ import annotations
@@ -30,14 +31,17 @@ from mainspring.jobs.timestamps import MICROSECONDS
 
 BEATS_PER_LEASE = 4
 CONFIRMED_SECONDS = 1.0
-"""How long a worker may rely on a reply of the server: less than `presence.ABSENCE_SECONDS`, with a margin."""
-MAX_CONFIRMATIONS = 3  # heartbeats in a row that are confirmed too late, because the machine is overloaded
+"""How long a reply of the server proves that the connection is open.
+
+This time is shorter than `presence.ABSENCE_SECONDS`, so that there is a margin.
+"""
+MAX_CONFIRMATIONS = 3  # how many heartbeats to try in a row, if an overloaded machine gets the replies too late
 
 logger = logging.getLogger("mainspring.nats")
 
 
 class HeartbeatThread:
-    """Calls a function regularly, on its own thread, until it is stopped."""
+    """A thread that calls a function regularly, `BEATS_PER_LEASE` times in each lease."""
 
     def __init__(self, lease: float, beat: Callable[[], None]) -> None:
         self._seconds = lease / BEATS_PER_LEASE
@@ -47,7 +51,7 @@ class HeartbeatThread:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, if it does not run already."""
+        """Start the thread, unless it is running already."""
         if self._thread is None:
             self._stopped = False
             self._woken.clear()
@@ -64,20 +68,20 @@ class HeartbeatThread:
                 self._beat()
             except EngineUnavailable as error:
                 logger.warning("a heartbeat was not sent: %s", error)
-            except Exception:  # the next heartbeats must be sent
+            except Exception:  # the thread must go on, to send the next heartbeats
                 logger.exception("a heartbeat failed")
 
     def call_now(self) -> None:
-        """Call the function at once, if the thread runs. From any thread."""
+        """Make the thread call the function at once, if the thread runs. Any thread may call this method."""
         self._woken.set()
 
     def stop(self) -> None:
-        """Stop; a last call may still be in progress."""
+        """Ask the thread to stop. A last call of the function may still be in progress."""
         self._stopped = True
         self._woken.set()
 
     def join(self) -> None:
-        """Wait for the last call, which ends when the connection is closed at the latest."""
+        """Wait until the thread has ended. Its last call ends at the latest when the connection is closed."""
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join()
@@ -90,16 +94,16 @@ class HeartbeatRecord(Struct, frozen=True, array_like=True):
     process: int
     types: tuple[str, ...]
     beat: int
-    """When it was sent."""
+    """The instant at which the heartbeat was sent, by the server's clock; 0 if the worker has left or died."""
     left_behind: tuple[str, ...] = ()
-    """Jobs of a worker that has left without settling them, or has died."""
+    """The ids of the jobs of a worker that has left without settling them, or has died."""
     has_left: bool = False
     presence: Presence | None = None
-    """Where other workers find out whether its process is connected. Version 0.1 does not declare it."""
+    """The subject and the connection by which other workers probe the process. Version 0.1 stores no presence."""
 
 
 class HeartbeatEntry(NamedTuple):
-    """A heartbeat with its revision."""
+    """A stored heartbeat, and the revision of its record."""
 
     record: HeartbeatRecord
     revision: int
@@ -118,12 +122,12 @@ class WorkerRegistry:
         self._jetstream = jetstream
         self._names = names
         self._declare_presence = declare_presence
-        self._lock = Lock()  # held while a heartbeat is sent: one at a time
+        self._lock = Lock()  # held while a heartbeat is sent, so that only one is sent at a time
         self._lease = round(settings.lease * MICROSECONDS)
         self._ttl = {"Nats-TTL": f"{ceil(settings.lease)}s"}
         self._changing = Lock()  # guards `_ours` against a removal during a heartbeat; held briefly
-        self._ours: dict[int, tuple[WorkerInfo, int]] = {}  # with the revision of the last heartbeat
-        self._sent: dict[int, tuple[int, int]] = {}  # when it was sent, by the local monotonic and wall clock
+        self._ours: dict[int, tuple[WorkerInfo, int]] = {}  # by number, with the revision of the last heartbeat
+        self._sent: dict[int, tuple[int, int]] = {}  # local monotonic and wall-clock time of the last heartbeat
 
     @property
     def numbers(self) -> list[int]:
@@ -159,26 +163,29 @@ class WorkerRegistry:
         return revision
 
     def renew(self, worker: int) -> bool:
-        """Store a heartbeat; False if the last one has expired, or other workers have declared this one dead."""
+        """Store a heartbeat of a worker, and return True.
+
+        Return False if the last heartbeat has expired, or another worker has declared this worker dead.
+        """
         with self._lock:
             if worker not in self._ours:
                 return False
             info, revision = self._ours[worker]
             renewed = self._send_heartbeat(worker, info, revision)
-            while renewed is None:  # the last one may have been stored, and its reply was lost
+            while renewed is None:  # the last heartbeat may have been stored although its reply was lost
                 entry = self._jetstream.read_one(self._names.worker(worker))
                 if not entry.data or decode(entry.data, HeartbeatRecord).has_left:
                     self.drop(worker)
                     return False
                 renewed = self._send_heartbeat(worker, info, entry.revision)
             with self._changing:
-                if worker not in self._ours:  # it was dropped meanwhile
+                if worker not in self._ours:  # the worker was dropped meanwhile
                     return False
                 self._ours[worker] = (info, renewed)
             return True
 
     def announce(self, worker: int, types: tuple[str, ...]) -> bool:
-        """Store a heartbeat with the types that a worker has handlers for; False if the last one has expired."""
+        """Store a heartbeat with the job types that a worker has handlers for; return the result of `renew`."""
         with self._lock:
             if worker not in self._ours:
                 return False
@@ -187,8 +194,11 @@ class WorkerRegistry:
         return self.renew(worker)
 
     def leave(self, worker: int, left_behind: tuple[str, ...]) -> None:
-        """Remove a worker, or store the ids of the jobs that it leaves behind, so that they are rescued."""
-        with self._lock:  # else a heartbeat in progress could replace this record
+        """Remove the record of a worker.
+
+        If the worker leaves jobs behind, store their ids instead, so that other workers rescue the jobs.
+        """
+        with self._lock:  # otherwise a heartbeat in progress could replace this record
             ours = self._ours.pop(worker, None)
             self._sent.pop(worker, None)
             subject = self._names.worker(worker)
@@ -200,18 +210,24 @@ class WorkerRegistry:
             self._jetstream.store(subject, encode(record))
 
     def has_lease(self, worker: int) -> bool:
-        """Return whether the last heartbeat of a worker is within its lease; else others may claim its jobs."""
+        """Return whether the last heartbeat of a worker is younger than a lease.
+
+        If the heartbeat is older, other workers may claim the jobs of the worker.
+        """
         if worker not in self._ours:
             return False
         monotonic, wall = self._sent.get(worker, (0, 0))
-        # The monotonic clock stops while the machine sleeps, and the wall clock may be set: use the longer time.
+        # The monotonic clock stops while the machine sleeps, and the wall clock may be set. So the longer time
+        # counts.
         return max(self._jetstream.monotonic() - monotonic, self._jetstream.local_time() - wall) < self._lease
 
     def may_start(self, worker: int, connection: ConnectionId | None) -> bool:
-        """Return whether a worker may start the jobs that it has claimed, in a call that began on a connection.
+        """Return whether a worker may start the jobs that it has just claimed.
 
-        Two seconds after the connection of a worker was closed, others may claim its jobs. A recent reply over the
-        same connection proves that it was not closed. Else a heartbeat must prove that the worker counts as alive.
+        `connection` is the connection over which the claim began. Two seconds after the connection of a worker was
+        closed, other workers may claim its jobs. A recent reply over the same connection proves that the
+        connection was not closed. Without such a reply, a heartbeat must prove that the worker still counts as
+        alive.
         """
         if not self.has_lease(worker):
             return False
@@ -231,7 +247,10 @@ class WorkerRegistry:
         return self._jetstream.unconfirmed_seconds < CONFIRMED_SECONDS
 
     def declare_dead(self, worker: int, revision: int, left_behind: tuple[str, ...]) -> bool:
-        """Store that a worker has died, with the ids of its jobs; False if it sent another heartbeat, or left."""
+        """Store that a worker has died, with the ids of its jobs, and return True.
+
+        Return False if the worker has sent another heartbeat since `revision`, or has left.
+        """
         subject = self._names.worker(worker)
         entry = self._jetstream.read_one(subject)
         if entry.revision != revision or not entry.data:
@@ -242,12 +261,12 @@ class WorkerRegistry:
         return self._jetstream.commit(batch) is not None
 
     def drop(self, worker: int) -> None:
-        """Stop the heartbeats of a worker that was disconnected for longer than its lease."""
+        """Stop the heartbeats of a worker that counts as dead, because its lease has ended."""
         with self._changing:
             self._ours.pop(worker, None)
 
     def drop_all(self) -> None:
-        """Stop all heartbeats: other workers may claim the jobs of this process when the lease is over."""
+        """Stop all heartbeats. Other workers may claim the jobs of this process when the leases have ended."""
         with self._changing:
             self._ours.clear()
 
@@ -256,7 +275,7 @@ class WorkerRegistry:
         self._jetstream.purge(self._names.worker(worker))
 
     def read_all(self) -> dict[int, HeartbeatEntry]:
-        """Return the heartbeats of all workers, by number."""
+        """Return the stored heartbeats of all workers, by worker number."""
         found = self._jetstream.scan(f"{self._names.workers}*")
         entries = ((subject.rpartition(".")[2], entry) for subject, entry in found)
         return {
@@ -275,7 +294,7 @@ class WorkerRegistry:
         ]
 
     def signs(self, entries: dict[int, HeartbeatEntry]) -> list[Sign]:
-        """Return the heartbeats that declare where the presence of a worker can be probed."""
+        """Return the presence of every worker that has declared its presence and has not left."""
         return [
             Sign(number, revision, record.presence)
             for number, (record, revision) in entries.items()
@@ -283,12 +302,12 @@ class WorkerRegistry:
         ]
 
     def lease_left(self, worker: int, now: int) -> int:
-        """Return for how many microseconds a worker still owns its jobs."""
+        """Return how many microseconds of a worker's lease are left; 0 if other workers may claim its jobs."""
         if worker in self._ours:
             return self._lease
         data = self._jetstream.read_one(self._names.worker(worker)).data
         if not data:
             return 0
         record = decode(data, HeartbeatRecord)
-        # The server deletes an expired heartbeat a little after the lease is over.
+        # The server deletes an expired heartbeat a little after the lease has ended.
         return 0 if record.has_left else max(MICROSECONDS // 5, record.beat + self._lease - now)
