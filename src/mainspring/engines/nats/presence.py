@@ -8,12 +8,10 @@ the server reports "no responders" at once.
 An observing process finds a worker dead if all of these conditions hold:
 
 - Three probes in a row found no subscriber, and at least two seconds passed from the first to the last probe. If
-the
-  server reports nothing, the worker may be alive, because a suspended process still has its connection. Then the
-  worker keeps its jobs until its lease ends.
+  the server reports nothing, the worker may be alive, because a suspended process still has its connection. Then
+  the worker keeps its jobs until its lease ends.
 - For each of these probes, the server of the worker's connection confirmed that the connection is closed, and
-every
-  server of the cluster that had answered lately answered again. A server that was restarted has a new id and
+  every server of the cluster that had answered lately answered again. A server that was restarted has a new id and
   cannot confirm that; neither can a server that no route leads to. Then the worker keeps its jobs until its lease
   ends.
 - The observing process was connected all the time, and the worker has sent no heartbeat in that time.

@@ -1,15 +1,15 @@
 """Opens the connections of this process to one file, lends them to threads, and closes them before a fork.
 
-SQLite's locks belong to a process, and SQLite counts them in memory: a forked child with an inherited connection
-would count locks that it does not hold. So all connections are closed before a fork, and the parent reopens those
-that it needs.
+SQLite's file locks belong to a process, and SQLite counts them in memory. A forked child with an inherited
+connection would count locks that the child does not hold. So all connections are closed before a fork, and the
+parent reopens the connections that it needs.
 
 Invariants
-- One thread at a time uses a connection. It holds the lock `writing` meanwhile, or shares the fork lock. A fork
-  blocks further threads and waits until no other thread uses a connection.
-- A fork by a signal handler or finalizer may interrupt a thread that uses a connection itself. Its connection is
-  closed, too: its transaction is rolled back and its next statement fails, in the parent and in the child. So
-  Python code never runs inside of a call of SQLite: there are no hooks.
+- One thread at a time uses a connection. Meanwhile the thread holds the lock `writing`, or shares the fork lock. A
+  fork blocks further threads, and waits until no other thread uses a connection.
+- A signal handler or finalizer may fork while its own thread uses a connection. This connection is closed, too:
+  its transaction is rolled back, and its next statement fails, in the parent and in the child. A connection must
+  not be closed inside a call of SQLite. So no Python code may run inside such a call, and there are no hooks.
 - Locks are acquired in this order: `writing`, the fork lock.
 - Statements that are executed repeatedly stay prepared.
 
@@ -37,7 +37,7 @@ _DATA_ERRORS = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, apsw
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Convert errors of SQLite that the block raises to errors of Mainspring: see `translate`."""
+    """Convert errors of SQLite that a `with` block raises to errors of Mainspring: see `translate`."""
     try:
         yield
     except apsw.Error as error:
@@ -45,7 +45,7 @@ def translated(path: str) -> Iterator[None]:
 
 
 def translate(error: apsw.Error, path: str) -> MainspringError:
-    """Return the error of Mainspring for an error of SQLite; it names the file, the reason and the remedy."""
+    """Return the error of Mainspring for an error of SQLite. It names the file, the reason and the remedy."""
     engine = f"SQLite file {path}"
     if isinstance(error, _DATA_ERRORS):
         return RefusedByStore(engine=engine, reason=f"{type(error).__name__}: {error}")
@@ -59,35 +59,35 @@ def translate(error: apsw.Error, path: str) -> MainspringError:
         return EngineUnavailable(
             engine=engine,
             reason=f"the disk is full ({error})",
-            remedy="free some space; nothing stored before is lost",
+            remedy="free some space; the jobs that were stored before are not lost",
         )
     if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError | apsw.PermissionsError):
         return EngineUnavailable(
             engine=engine,
-            reason=f"it cannot be written ({error})",
+            reason=f"the file cannot be written ({error})",
             remedy=f"give user {os.geteuid()} write access to the file and to its directory",
         )
     if isinstance(error, apsw.ConnectionClosedError):
         return EngineUnavailable(
             engine=engine,
             reason="the process forked, or closed the store, in the middle of this call on the same thread",
-            remedy="make the call again; let signal handlers and finalizers not fork",
+            remedy="make the call again; do not fork in signal handlers and finalizers",
         )
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return EngineUnavailable(
             engine=engine,
-            reason=f"another process held its lock for too long ({error})",
+            reason=f"another process held the lock of the file for too long ({error})",
             remedy="look for a suspended process or an open transaction on this file, and try again",
         )
     return EngineUnavailable(
         engine=engine,
         reason=f"{type(error).__name__}: {error}",
-        remedy="see the log; nothing of this operation was stored",
+        remedy="read the log of this process; the failed operation has stored nothing",
     )
 
 
-# Statements that a connection keeps prepared: more than the engine has, with one `insert_few` for each number of
-# jobs.
+# How many statements a connection keeps prepared. The engine has fewer statements, even if `insert_few` is counted
+# once for each number of jobs.
 STATEMENT_CACHE_SIZE = 200
 
 
@@ -95,10 +95,10 @@ class ConnectionPool(Protocol):
     """Opens the connections to one database, and lends them to threads."""
 
     writing: RLock
-    """A re-entrant lock, for the thread that uses the writing connection. A fork holds it."""
+    """A re-entrant lock. The thread that uses the writing connection holds it, and so does a fork."""
 
     def open_writer(self) -> apsw.Connection:
-        """Return the writing connection, to a thread that holds `writing`."""
+        """Return the writing connection. The calling thread must hold `writing`."""
 
     def writer(self) -> AbstractContextManager[apsw.Connection]:
         """Lend the connection for writing to this thread."""
@@ -107,10 +107,10 @@ class ConnectionPool(Protocol):
         """Lend a connection for reading to this thread."""
 
     def dedicated(self, purpose: str) -> AbstractContextManager[apsw.Connection]:
-        """Lend the connection that is reserved for one purpose to this thread."""
+        """Lend to this thread the connection that is reserved for one purpose."""
 
     def temporary(self) -> AbstractContextManager[apsw.Connection]:
-        """Lend a connection to this thread for one use."""
+        """Lend a connection to this thread for one use only."""
 
     def close(self) -> None:
         """Close all connections of the pool."""
@@ -140,10 +140,10 @@ class FileConnectionPool:
         suspend_for_forks(self)
 
     def connect(self) -> apsw.Connection:
-        """Open a connection; the caller closes it."""
+        """Open a connection. The caller must close it."""
         connection = apsw.Connection(self._path, statementcachesize=STATEMENT_CACHE_SIZE)
         connection.set_busy_timeout(self._busy_timeout_ms)
-        with suppress(apsw.Error):  # a SQLite build without blocking locks polls instead
+        with suppress(apsw.Error):  # a build of SQLite without blocking locks polls instead
             connection.setlk_timeout(self._busy_timeout_ms, 0)
         return connection
 
@@ -154,7 +154,7 @@ class FileConnectionPool:
             yield self.open_writer()
 
     def open_writer(self) -> apsw.Connection:
-        """Return the writing connection, to a thread that holds `writing`."""
+        """Return the writing connection. The calling thread must hold `writing`."""
         if self._writer is None:
             self._writer = self._make_writer()
         return self._writer
@@ -184,12 +184,12 @@ class FileConnectionPool:
                 self._lent.pop(id(connection), None)
                 connection.close()
                 raise
-            if self._lent.pop(id(connection), None) is not None:  # no fork has closed it
+            if self._lent.pop(id(connection), None) is not None:  # no fork has closed the connection
                 self._readers.append(connection)
 
     @contextmanager
     def dedicated(self, purpose: str) -> Iterator[apsw.Connection]:
-        """Lend the connection that is reserved for one purpose to the calling thread."""
+        """Lend to the calling thread the connection that is reserved for one purpose."""
         with self._fork_lock:
             connection = self._dedicated.get(purpose)
             if connection is None:
@@ -207,7 +207,7 @@ class FileConnectionPool:
                 connection.close()
 
     def close(self) -> None:
-        """Close all connections. They are opened again at their next use."""
+        """Close all connections. The next use of a connection opens it again."""
         self.suspend()
         self.resume()
 
@@ -232,14 +232,15 @@ class FileConnectionPool:
         self.writing.release()
 
     def resume_in_child(self) -> None:
-        """Release `writing`. The child opens connections of its own with another pool."""
+        """Release `writing` in a forked child. The child opens its own connections with another pool."""
         self.writing.release()
 
 
 class _ForkLock:
-    """A shared-exclusive lock: threads that use a connection share it, a fork acquires it exclusively.
+    """A shared-exclusive lock. Threads that use a connection share the lock; a fork acquires it exclusively.
 
-    Several exclusive holders do not exclude each other. A thread that shares the lock does not wait for itself.
+    Several forks may hold the lock exclusively at the same time. A fork by a thread that shares the lock does not
+    wait for its own thread.
     """
 
     def __init__(self) -> None:
@@ -260,7 +261,7 @@ class _ForkLock:
                 self._changed.notify_all()
 
     def acquire_exclusive(self) -> None:
-        """Let no other thread share the lock, and wait until none does."""
+        """Prevent other threads from sharing the lock, and wait until no other thread shares it."""
         with self._changed:
             self._exclusive += 1
             me = get_ident()
@@ -268,7 +269,7 @@ class _ForkLock:
                 self._changed.wait()
 
     def release_exclusive(self) -> None:
-        """Undo one `acquire_exclusive`. Threads may share the lock again when all are undone."""
+        """Undo one `acquire_exclusive`. Threads may share the lock again when all such calls are undone."""
         with self._changed:
             self._exclusive -= 1
             self._changed.notify_all()
@@ -278,7 +279,7 @@ class Suspendable(Protocol):
     """A pool of connections that no thread may use during a fork."""
 
     def suspend(self) -> None:
-        """Let no other thread use a connection, and wait until none does."""
+        """Prevent other threads from using a connection, and wait until no other thread uses one."""
 
     def resume(self) -> None:
         """Undo one `suspend`."""
@@ -288,13 +289,14 @@ class Suspendable(Protocol):
 
 
 _all: WeakSet[Suspendable] = WeakSet()  # global, because a fork affects the whole process
-_forking = local()  # `pools` has those that the forking thread has suspended
+_forking = local()  # `pools` has the pools that the forking thread has suspended
 
 
 def suspend_for_forks(pool: Suspendable) -> None:
     """Suspend a pool of connections during every fork of this process.
 
-    A thread inside a call of SQLite may hold mutexes of SQLite, which the child would wait for forever.
+    Otherwise a thread inside a call of SQLite could hold a mutex of SQLite during the fork, and the child would
+    wait for this mutex forever.
     """
     _all.add(pool)
 
@@ -306,7 +308,7 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_parent() -> None:
-    for pool in vars(_forking).pop("pools", ()):  # none if another thread imported this module during the fork
+    for pool in vars(_forking).pop("pools", ()):  # empty if another thread imported this module during the fork
         pool.resume()
 
 

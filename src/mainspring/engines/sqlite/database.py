@@ -1,20 +1,21 @@
-"""Transactions on one SQLite file: a unit is one transaction on the writing connection; other connections read.
+"""Transactions on one SQLite file. A unit is one transaction on the writing connection; other connections read.
 
-Processes that write to one file queue for a `WriteLock`, a `flock` lock that the kernel grants in order. SQLite
-itself waits by retrying after a pause, so a process that commits without a break wins nearly every time: a process
-that wanted the lock every 10 ms waited half a second for it, and less than a millisecond with the file lock.
-SQLite's lock still protects the file; the file lock only orders the writers.
+Processes that write to one file queue for a `WriteLock`, a `flock` lock that the kernel grants in order. SQLite's
+own lock has no queue: a process that waits for it tries again after a pause. So a process that commits without a
+break gets SQLite's lock nearly every time. Another process, which wanted the lock every 10 ms, waited half a
+second for SQLite's lock, and less than a millisecond for the file lock. SQLite's lock still protects the file; the
+file lock only orders the writers.
 
-A unit may run on the thread of a caller, where a `KeyboardInterrupt` or an exception of a signal handler can end
-it at any instruction. `run` therefore acquires the lock with `call_with`, which releases it whatever happens. The
-next unit removes what an interrupt left behind, an open transaction for instance.
+A unit may run on the thread of a caller. There, a `KeyboardInterrupt` or an exception of a signal handler can end
+the unit at any instruction. Therefore `run` acquires the lock `writing` with `call_with`, which releases the lock
+in any case. If an interrupt leaves a transaction open, the next unit rolls it back.
 
 Invariants
 - One thread writes at a time, in units that are committed or rolled back as a whole.
-- `_unit_thread` is the thread whose unit runs now. It is set and cleared by assignments without a call, where no
-  interrupt comes, so an interrupted unit never leaves it behind: a thread that finds itself there is inside of its
-  own unit.
-- Errors of the driver leave this module as errors of Mainspring that name a remedy: see `translate`.
+- `_unit_thread` is the thread whose unit runs now. It is set and cleared by plain assignments. No interrupt comes
+  during these, so an interrupted unit always clears it. If `_unit_thread` is the current thread, then the current
+  code runs inside a unit.
+- This module raises errors of Mainspring that name a remedy, instead of errors of the driver: see `translate`.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ from mainspring.jobs.interruptible_lock import call_with
 fcntl: ModuleType | None
 try:
     import fcntl
-except ImportError:  # Windows: writers wait by SQLite's retries
+except ImportError:  # on Windows, writers only wait for SQLite's own lock
     fcntl = None
 
 Result = TypeVar("Result")
 
 Durability: TypeAlias = Literal["full", "normal"]
 Probe: TypeAlias = Callable[[str, str], None]
-"""A callback before and after each statement of a unit: `probe("before", "COMMIT")`. Tests crash in it."""
+"""A callback before and after each statement of a unit: `probe("before", "COMMIT")`. Tests let it crash."""
 
 CACHE_KIB = 16_384
 
 
 class Database:
-    """One SQLite file: runs units on it and lends connections for reading."""
+    """One SQLite file. Runs units that write to the file, and lends connections that read it."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Database:
         connections: ConnectionPool | None = None,
     ) -> None:
         self.path = path
-        self._is_export = is_export  # whether it may open a file whose jobs are moved to another store
+        self._is_export = is_export  # whether to open a file whose jobs were moved to another store
         self._durability = durability
         self._probe = probe
         milliseconds = round(busy_timeout * 1_000)
@@ -79,22 +80,22 @@ class Database:
         self._checkpointer: Checkpointer | None = None
         self._log_grower: LogGrower | None = None
         self._is_open = False
-        self._writing = self._connections.writing  # held by a unit; guards what follows
+        self._writing = self._connections.writing  # held by a unit; guards the following attributes
         self._unit_thread = 0
         self._is_begun = False  # from the begin of a unit until its commit or rollback is complete
-        self._is_committed = False  # the commit is done, and `after_commit` is not
+        self._is_committed = False  # between the commit and the end of `after_commit`
         self._writer: apsw.Connection | None = None
         self._is_synchronous = True
-        self._committed: int | None = None  # data version after the last unit, for which the schema was checked
+        self._committed: int | None = None  # SQLite's data version after the last unit; its schema was checked
         self.version = 0
-        """Version of the content, valid inside a unit: grows when anything but own units may have changed it."""
+        """Version of the content, valid inside a unit. It grows when others may have changed the content."""
         self._before_commit: list[Callable[[], None]] = []
         self.after_commit: Callable[[], None] = _nothing
         self.after_rollback: Callable[[], None] = _nothing
 
     def open(self) -> None:
         """Open the file, create it if it does not exist, and migrate its schema."""
-        with self._writing, translated(self.path):  # no unit runs
+        with self._writing, translated(self.path):  # so that no unit runs
             if self._is_open:
                 return
             found = require_accessible(Path(self.path))
@@ -102,28 +103,28 @@ class Database:
                 raise EngineUnavailable(
                     engine=f"SQLite file {self.path}",
                     reason="it is a directory",
-                    remedy="name a file inside of it",
+                    remedy="name a file inside the directory",
                 )
             folder = Path(self.path).parent
             if not folder.is_dir():
                 raise EngineUnavailable(
                     engine=f"SQLite file {self.path}",
                     reason=f"the directory {folder} does not exist",
-                    remedy="create it, or name another file",
+                    remedy="create the directory, or name another file",
                 )
             self._checkpointer = Checkpointer(self._connections)
             self._connections.open_writer()
             self._is_open = True
 
     def _prepare(self, connection: apsw.Connection) -> None:
-        # If two processes switch a new file to write-ahead logging at once, SQLite refuses one without waiting.
+        # If two processes switch a new file to write-ahead logging at once, SQLite refuses one of them at once.
         with self._write_lock.held() if self._is_shared else nullcontext():
             self._prepare_file(connection)
         self._committed = None
         self._is_synchronous = self._durability == "full"
         connection.pragma("synchronous", "FULL" if self._is_synchronous else "NORMAL")
         connection.pragma("cache_size", -CACHE_KIB)
-        connection.pragma("wal_autocheckpoint", 0)  # `Checkpointer` does it
+        connection.pragma("wal_autocheckpoint", 0)  # because `Checkpointer` runs the checkpoints
         self._log_grower = LogGrower(connection) if self._durability == "full" else None
 
     def _prepare_file(self, connection: apsw.Connection) -> None:
@@ -134,14 +135,14 @@ class Database:
         if mode != "wal":
             raise EngineUnavailable(
                 engine=f"SQLite file {self.path}",
-                reason=f"its file system does not support write-ahead logging (journal mode {mode!r})",
+                reason=f"the file system does not support write-ahead logging (journal mode {mode!r})",
                 remedy="put the file on a local disk, not on a network share",
             )
         if not is_marked:
             migrate(connection, self.path)
 
     def close(self) -> None:
-        """Close every connection. When the last process does so, SQLite copies the log into the file."""
+        """Close every connection. When the last process closes the file, SQLite copies the log into it."""
         with self._writing:
             self._is_open = False
             if self._checkpointer is not None:
@@ -151,7 +152,7 @@ class Database:
     # -- writing
 
     def run(self, function: Callable[..., Result], *arguments: Any, durable: bool) -> Result:
-        """Call a function in one transaction, and return its result; inside of a unit it joins that one."""
+        """Call a function in one unit, and return its result. Inside a unit, the function joins this unit."""
         me = get_ident()
         if self._unit_thread == me:
             return function(*arguments)
@@ -181,9 +182,10 @@ class Database:
 
     @contextmanager
     def unit(self, *, durable: bool) -> Iterator[None]:
-        """Run the block as one transaction, which commits or rolls back; a nested unit joins the outer one.
+        """Run a `with` block in one unit, which is committed, or rolled back after an error.
 
-        For threads that no signal interrupts. Others call `run`.
+        A nested unit joins the outer unit. This method is for threads that no signal interrupts. Other threads
+        must call `run`.
         """
         me = get_ident()
         if self._unit_thread == me:
@@ -204,11 +206,11 @@ class Database:
                 self._unit_thread = 0
 
     def _begin(self, *, durable: bool) -> None:
-        if self._is_begun:  # an interrupt ended the last unit, and its end, too
+        if self._is_begun:  # an interrupt has also interrupted `_end_unit` of the last unit
             self._end_unit()
         if not self._is_open:
             raise EngineUnavailable(
-                engine=f"SQLite file {self.path}", reason="it is not open", remedy="open() the engine first"
+                engine=f"SQLite file {self.path}", reason="the file is not open", remedy="open() the engine first"
             )
         self._is_begun = True
         self._writer = writer = self._connections.open_writer()
@@ -219,7 +221,7 @@ class Database:
             self._writer.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
             self._is_synchronous = wanted
         self.write("BEGIN IMMEDIATE")
-        if writer.data_version() != self._committed:  # another process wrote, perhaps a new schema
+        if writer.data_version() != self._committed:  # another process has written, perhaps a new schema
             self._require_usable(writer)
             self.version += 1
         if self._log_grower is not None and self._log_grower.is_nearly_full:
@@ -236,22 +238,23 @@ class Database:
             self._committed = self._writer.data_version()
             if self._checkpointer is not None:
                 self._after_write(self._writer, self._checkpointer)
-        except apsw.Error:  # a fork on this thread has closed the connection; the commit succeeded nevertheless
+        except apsw.Error:  # a fork on this thread has closed the connection, after the commit has succeeded
             self._committed = None
         self._end_unit()
 
     def _after_write(self, writer: apsw.Connection, checkpointer: Checkpointer) -> None:
-        # The length of the log, in pages. A hook would be called inside of SQLite; this takes half a microsecond.
+        # Ask SQLite for the length of the log, in pages, which takes half a microsecond. A hook could report it,
+        # too, but Python code must not run inside a call of SQLite.
         pages, _ = writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
         checkpointer.after_write(writer, pages)
         if self._log_grower is not None:
             self._log_grower.after_write(pages)
 
     def _end_unit(self) -> None:
-        """End a unit: after its commit, or after an error or interrupt at any point. Calling it twice is harmless.
+        """End a unit after its commit, or after an error or interrupt at any point. A second call does nothing.
 
-        An interrupt right after the commit may come before `_is_committed` is set. The unit then ends as if it
-        was rolled back: the caches are read again, and workers are woken in either case.
+        An interrupt right after the commit may come before `_is_committed` is set. Then the unit ends as if it had
+        been rolled back. This does no harm: caches are read again, and workers are woken in either case.
         """
         if not self._is_begun:
             return
@@ -269,7 +272,7 @@ class Database:
             require_version(connection, self.path)
 
     def write(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:
-        """Execute one statement in the current unit and return its one value or row, if it has one."""
+        """Execute one statement in the current unit; return its value or row, or None if there is no row."""
         assert self._writer is not None, "outside of a unit"
         if self._probe is not None:
             self._probe("before", sql)
@@ -284,7 +287,7 @@ class Database:
         return self._writer.changes()
 
     def before_commit(self, call: Callable[[], None]) -> None:
-        """Register a call for the moment before the current unit commits; a rollback drops it."""
+        """Register a function that is called right before the current unit is committed. A rollback drops it."""
         self._before_commit.append(call)
 
     def _roll_back(self) -> None:
@@ -298,7 +301,7 @@ class Database:
 
     @contextmanager
     def reader(self) -> Iterator[apsw.Connection]:
-        """Lend a connection for reading, to any thread."""
+        """Lend a connection for reading. Any thread may call this method."""
         with translated(self.path), self._connections.reader() as connection:
             if connection.pragma("user_version") == MOVED and not self._is_export:
                 raise moved_error(connection, self.path)
@@ -315,7 +318,7 @@ class Database:
 
 
 class FileChangeDetector:
-    """Detects whether another connection has written to the file since the last call. For one thread."""
+    """Detects whether another connection has written to the file since the last call. For use by one thread."""
 
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
@@ -323,10 +326,10 @@ class FileChangeDetector:
         self._version: int | None = None
 
     def has_changed(self) -> bool:
-        """Return whether the version counter of the file has changed; this reads one page."""
+        """Return whether the version counter of the file has changed. This call reads one page."""
         try:
             with self._connections.dedicated(self._purpose) as connection:
-                version: int = connection.pragma("data_version")  # data_version() would need a read first
+                version: int = connection.pragma("data_version")  # the method data_version() needs a read first
         except apsw.Error:
             return True  # the next operation on the file reports the error
         before, self._version = self._version, version
@@ -338,7 +341,7 @@ def _nothing() -> None:
 
 
 class WriteLock:
-    """The lock for which the writers of one file queue. One thread of a process uses it at a time."""
+    """The file lock for which the writers of one SQLite file queue. One thread of a process uses it at a time."""
 
     def __init__(self, path: str, *, timeout: float) -> None:
         self._path = path
@@ -347,7 +350,7 @@ class WriteLock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the file lock during the block; if it is not granted in time, run the block without it."""
+        """Hold the file lock during a `with` block. After the timeout, run the block without the lock."""
         try:
             self.acquire()
             yield
@@ -355,7 +358,7 @@ class WriteLock:
             self.release()
 
     def acquire(self) -> None:
-        """Wait for the file lock, until a timeout."""
+        """Wait for the file lock. After the timeout, return without the lock."""
         if fcntl is not None and self._has_file():
             self._acquire()
 
@@ -366,7 +369,7 @@ class WriteLock:
 
     def _has_file(self) -> bool:
         if self._descriptor is None:
-            with suppress(OSError):  # no file lock then: the writer waits by SQLite's retries
+            with suppress(OSError):  # then there is no file lock, and the writer only waits for SQLite's own lock
                 self._descriptor = os.open(f"{self._path}-turn", os.O_CREAT | os.O_RDONLY, 0o666)
         return self._descriptor is not None
 
@@ -380,7 +383,7 @@ class WriteLock:
             self._wait(self._descriptor)
 
     def _wait(self, descriptor: int) -> None:
-        self._descriptor = None  # until the lock is granted: the helper thread closes it if this thread gives up
+        self._descriptor = None  # until the lock is granted; the helper closes it if this thread gives up
         waiter = _LockWaiter(descriptor)
         try:
             if waiter.wait_acquired(self._timeout):
@@ -404,10 +407,10 @@ class _LockWaiter:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._acquired = Event()
-        self._claim = [None]  # the first to pop it decides: the helper gets the lock, or the caller gives up
+        self._claim = [None]  # popped by the helper when it gets the lock, or by a caller that gives up
 
     def wait_acquired(self, timeout: float) -> bool:
-        """Wait for the lock. Return False after a timeout; the helper then frees it as soon as it gets it."""
+        """Wait for the lock, and return True. After the timeout return False; the helper will free the lock."""
         Thread(target=self._wait, name="mainspring-write-lock", daemon=True).start()
         if self._acquired.wait(timeout):
             return True
@@ -419,11 +422,11 @@ class _LockWaiter:
         return False
 
     def give_up(self) -> None:
-        """Free the lock, now or as soon as the helper gets it."""
+        """Free the lock at once, or as soon as the helper gets it."""
         try:
             self._claim.pop()
         except IndexError:
-            with suppress(OSError):  # the caller had given up already, and the helper has closed it
+            with suppress(OSError):  # the caller had given up already, and the helper has closed the descriptor
                 os.close(self._descriptor)
 
     def _wait(self) -> None:

@@ -1,7 +1,7 @@
 """`SqliteEngine`, the engine that stores jobs in one SQLite file.
 
-Each operation handles a whole batch of jobs with a few statements in one transaction. A lease has no expiry of its
-own: it belongs to one incarnation of a worker, which holds a file lock and sends a heartbeat.
+Each operation handles a whole batch of jobs with a few statements in one transaction. A lease has no expiry time.
+It is valid until its worker is declared dead. A worker shows that it is alive by a file lock and by heartbeats.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import instants_of
 
 BUSY_TIMEOUT_SECONDS = 30.0
-WAKE_HORIZON = 2_500_000  # microseconds: jobs due within it wake other processes; these poll once a second anyway
+# A submit wakes other processes if a job is due within this time. Otherwise they find the job in time when they
+# poll, once a second.
+WAKE_HORIZON = 2_500_000  # microseconds
 
 
 Result = TypeVar("Result")
@@ -74,7 +76,7 @@ logger = logging.getLogger("mainspring.sqlite")
 
 
 class SqliteEngine:
-    """Jobs in one SQLite file. Several processes may share the file; a submit in one wakes the others."""
+    """Stores jobs in one SQLite file. Several processes may share the file; a submit in one wakes the others."""
 
     capabilities = frozenset(Capability)
 
@@ -91,7 +93,8 @@ class SqliteEngine:
     ) -> None:
         if durability not in ("full", "normal"):
             raise ValueError(f"durability must be 'full' or 'normal', got {durability!r}")
-        self.path = os.path.realpath(path)  # processes that open it by a symlink must find the same lock files
+        # The real path, because a process that opens the file by a symlink must find the same lock files.
+        self.path = os.path.realpath(path)
         database = Database(
             self.path, durability=durability, busy_timeout=busy_timeout, is_shared=is_shared, probe=probe
         )
@@ -115,9 +118,9 @@ class SqliteEngine:
         self._worker_files = WorkerFiles(self.path)
         self._listeners: dict[int, WakeupListener] = {}
         self._wake: Callable[[], None] = _nothing
-        self._must_wake = False  # set inside a unit (one transaction), acted on after its commit
+        self._must_wake = False  # set inside a unit (one transaction); the workers are woken after its commit
         self._must_wake_others = False
-        self._enrolled: list[int] = []  # workers that this unit enrolled; a rollback removes their files
+        self._enrolled: list[int] = []  # workers that this unit has enrolled; a rollback removes their files
         self._dead_workers: list[int] = []  # dead workers whose files are removed after the commit of this unit
         self._failure_detector = FailureDetector(self._clock)
 
@@ -146,7 +149,7 @@ class SqliteEngine:
         return self._database.unit(durable=durable)
 
     def in_unit(self, function: Callable[..., Result], *arguments: Any, durable: bool = True) -> Result:
-        """Call a function in one transaction, on a thread that a signal may interrupt."""
+        """Call a function in one transaction, on any thread, even one that a signal may interrupt."""
         return self._database.run(function, *arguments, durable=durable)
 
     def _wake_up(self) -> None:
@@ -158,7 +161,8 @@ class SqliteEngine:
             while self._dead_workers:
                 self._worker_files.remove(self._dead_workers[-1])
                 self._dead_workers.pop()
-            # The flags are cleared afterwards: if an interrupt comes first, the database calls this again.
+            # Each flag is cleared after its wake-up. If an interrupt comes in between, the database calls this
+            # method again.
             if self._must_wake:
                 self._wake()
                 self._must_wake = False
@@ -166,12 +170,12 @@ class SqliteEngine:
                 if self._is_shared:
                     self._worker_files.wake_others(self._database.version)
                 self._must_wake_others = False
-        except Exception:  # the commit succeeded: the caller must not take this for a failed commit
+        except Exception:  # not raised, because the caller would take the error for a failed commit
             logger.exception("%s: workers could not be woken; they poll the store once a second", self.description)
             self._must_wake = self._must_wake_others = False
 
     def _wake_all(self) -> None:
-        """Wake this process and all others after the current unit commits."""
+        """Wake the workers of this process and of all others after the current unit has been committed."""
         self._must_wake = self._must_wake_others = True
 
     def _after_rollback(self) -> None:
@@ -180,7 +184,7 @@ class SqliteEngine:
         self._dead_workers.clear()
         self._store.forget()
         if must_wake:
-            self._wake()  # an interrupt may have come right after the commit
+            self._wake()  # the commit may have succeeded, if an interrupt came right after it
         for worker in self._enrolled:
             self._remove_worker_files(worker)
         self._enrolled.clear()
@@ -196,7 +200,7 @@ class SqliteEngine:
         return answers
 
     def _wake_for(self, jobs: Sequence[NewJob]) -> None:
-        """After the commit, wake this process, and the other processes if one of these jobs is due soon."""
+        """Wake the workers of this process after the commit; wake other processes, too, if a job is due soon."""
         self._must_wake = True
         first = jobs[0].due if len(jobs) == 1 else min(job.due for job in jobs)
         self._must_wake_others |= first <= self.now() + WAKE_HORIZON
@@ -206,7 +210,7 @@ class SqliteEngine:
 
     def _change(self, commands: Sequence[Command]) -> list[Changed]:
         answers = self._commands.execute(commands)
-        self._wake_all()  # a job may be due now, or must be stopped
+        self._wake_all()  # a command may have made a job due, or asked a worker to stop a job
         return answers
 
     def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
@@ -239,7 +243,7 @@ class SqliteEngine:
         with self.unit(durable=True):
             values = (worker.name, worker.process, to_json(worker.types), self.now())
             number: int = self._database.write(sql.ENROLL, values)
-            if self._is_shared:  # before the commit: a process that sees the worker finds its lock held
+            if self._is_shared:  # before the commit, so that a process that reads the worker finds its lock held
                 self._enrolled.append(number)
                 self._create_worker_files(number)
             return number
@@ -274,7 +278,7 @@ class SqliteEngine:
         with self.unit(durable=False):
             self._database.write(sql.RELEASE_HELD_OF_WORKER, (worker,))
             if self._database.changes():
-                self._wake_all()  # other workers do not know when these jobs are due or expire
+                self._wake_all()  # other workers must find out when these jobs are due or expire
             has_left_jobs = self._database.write(sql.HAS_OWNER, (worker,))  # the next sweep rescues these jobs
             self._database.write(sql.DECLARE_DEAD if has_left_jobs else sql.DELETE_WORKER, (worker,))
         self._remove_worker_files(worker)
@@ -296,7 +300,7 @@ class SqliteEngine:
             if follow_ups:
                 self._wake_for(follow_ups)
             if any(outcome.kind is not OutcomeKind.COMPLETED for outcome in outcomes):
-                self._wake_all()  # some jobs may run again
+                self._wake_all()  # some of the jobs may run again
             return answers
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
@@ -383,10 +387,10 @@ class SqliteEngine:
             return read_events(connection, after, limit)
 
     def backup(self, path: str) -> None:
-        """Write a consistent, compact copy; processes can use the store meanwhile."""
+        """Write a consistent, compact copy of the store to a new file. Processes can use the store meanwhile."""
         target = Path(path).absolute()
         if target.exists():
-            raise FileExistsError(f"{target} exists; a backup is written to a new file")
+            raise FileExistsError(f"{target} exists; name a file that does not exist yet")
         try:
             self._database.copy_to(str(target))
         except apsw.Error as error:
@@ -394,7 +398,7 @@ class SqliteEngine:
             raise EngineUnavailable(
                 engine=self.description,
                 reason=f"the backup to {target} failed ({error})",
-                remedy="check that its directory exists, is writable and has room",
+                remedy="check that the directory of the backup exists, is writable and has room",
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""The event log: stores events in the transaction that causes them, but only while a client listens."""
+"""The event log. While a client listens, each transaction stores the events that it causes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mainspring.jobs.events import Event, EventKind, EventPage, event_after
 from mainspring.jobs.records import STATUS_AFTER, Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
 
-MAX_EVENTS = 100_000  # older events are deleted, even if a slow listener has not read them
+MAX_EVENTS = 100_000  # the events before these are deleted, even if a slow listener has not read them
 
 LISTENING = "SELECT listening FROM settings"
-# ?1 until, ?2 now; a stored time more than a day ahead comes from a clock that was ahead, and is replaced
+# ?1 until, ?2 now. If the stored time is more than a day ahead, a wrong clock has set it, and it is replaced.
 LISTEN = "UPDATE settings SET listening = iif(listening > ?2 + 86400000000, ?1, max(listening, ?1))"
 LAST_POSITION = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)"
 # batch of [kind, at, id, type, queue, note]
@@ -24,14 +24,15 @@ WRITE = """
 INSERT INTO events (kind, at, id, type, queue, note)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5 FROM json_each(?1)
 """
-# `started` events of committed starts, under negative numbers, which readers skip, until the handler has begun.
+# Stores the `started` events of committed starts with negative numbers. Readers skip these until `WRITE_STARTED`
+# copies them, when the handler has begun.
 # batch of ids; ?2 now
 DEFER_STARTED = """
 INSERT OR REPLACE INTO events (seq, kind, at, id, type, queue)
 SELECT -j.seq, 'started', ?2, j.id, l.type, l.queue
 FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value JOIN lanes AS l ON l.id = j.lane
 """
-# batch of [id, when its handler began, or NULL]
+# batch of [id, time at which the handler began, or NULL]
 WRITE_STARTED = """
 INSERT INTO events (kind, at, id, type, queue)
 SELECT e.kind, coalesce(v.value ->> 1, e.at), e.id, e.type, e.queue
@@ -43,13 +44,15 @@ DELETE_DEFERRED = """
 DELETE FROM events WHERE seq IN (
     SELECT -j.seq FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value)
 """
-# batch of ids; ?2 kind, ?3 now, ?4 note: events of jobs that are given by id only
+# Writes the same event for several jobs; looks up their types and queues.
+# batch of ids; ?2 kind, ?3 now, ?4 note
 WRITE_FOR = """
 INSERT INTO events (kind, at, id, type, queue, note)
 SELECT ?2, ?3, j.id, l.type, l.queue, ?4
 FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value JOIN lanes AS l ON l.id = j.lane
 """
-# batch of ids; ?2 the kind for PENDING jobs, ?3 now: the present state of jobs, with the error of FAILED ones
+# Writes an event for the current status of each job; the note of a FAILED job is the first line of its error.
+# batch of ids; ?2 the kind for PENDING jobs, ?3 now
 WRITE_STATES = """
 INSERT INTO events (kind, at, id, type, queue, note)
 SELECT CASE j.status WHEN 0 THEN ?2 WHEN 3 THEN 'failed' ELSE 'canceled' END, ?3, j.id, l.type, l.queue,
@@ -70,18 +73,18 @@ _rows = msgspec.json.Decoder(list[tuple[int, EventKind, int, str, str, str, str 
 
 
 class EventWriter:
-    """Writes events to the event log. For use inside a unit (one transaction)."""
+    """Writes events to the event log. Methods must be called inside a unit (one transaction)."""
 
     def __init__(self, database: Database, now: Callable[[], int]) -> None:
         self._database = database
         self._now = now
         self.is_followed = False
-        """The last result of `has_listener`; any thread may read it."""
-        self._listening = 0  # until when there is a listener
-        self._version: int | None = None  # of the store when this was read
+        """The last result of `has_listener`. Any thread may read this attribute."""
+        self._listening = 0  # time until which a client listens
+        self._version: int | None = None  # version of the store at which `_listening` was read
 
     def has_listener(self) -> bool:
-        """Return whether there is a listener. Only reads the store if another process has written to it."""
+        """Return whether a client listens. Read the store only if another process has written to it."""
         version = self._database.version
         if version != self._version:
             self._listening = self._database.write(LISTENING)
@@ -90,7 +93,7 @@ class EventWriter:
         return self.is_followed
 
     def forget(self) -> None:
-        """Drop the cache: what was read may have been rolled back."""
+        """Drop the cached value, because it may have been rolled back."""
         self._version = None
 
     def defer_started(self, ids: list[str]) -> None:
@@ -99,10 +102,11 @@ class EventWriter:
             self._database.write(DEFER_STARTED, (to_json(ids), self._now()))
 
     def write_started(self, starts: list[tuple[str, int | None]], ended: Iterable[str] = ()) -> None:
-        """Publish the `started` events of attempts, given by job id and time, unless they were published before.
+        """Publish the deferred `started` events of attempts, unless they were published before.
 
-        The jobs in `ended`, which include those handed back, get no `started` event any more. The caller has
-        checked that a client listens.
+        `starts` has the id of each job, and the time at which its handler began, or None for the time of the
+        stored start. The deferred events of the jobs in `ended`, which include jobs that were handed back, are
+        deleted. The caller has checked that a client listens.
         """
         began = dict(starts)  # a batch may have several reports of a job
         if began:
@@ -123,7 +127,7 @@ class EventWriter:
             self._database.write(WRITE_FOR, (to_json(ids), kind.value, self._now(), note))
 
     def write_states(self, ids: list[str], pending: EventKind) -> None:
-        """Write the event that fits the status of each job, `pending` for PENDING jobs, if a client listens."""
+        """Write an event for the current status of each job, if a client listens. PENDING jobs get `pending`."""
         if ids and self.has_listener():
             self._database.write(WRITE_STATES, (to_json(ids), pending.value, self._now()))
 
@@ -153,7 +157,7 @@ class EventWriter:
         self._database.write(DELETE_OLD, (MAX_EVENTS,))
 
     def listen(self, until: int) -> str:
-        """Record a listener until a time; return the position after which its events begin."""
+        """Record that a client listens until a time; return the position after which new events are stored."""
         self.forget()
         self._database.write(LISTEN, (until, self._now()))
         self._database.write(DELETE_OLD, (MAX_EVENTS,))

@@ -1,16 +1,19 @@
-"""The write-ahead log of a file: a thread copies it into the file, and the writer extends it in large steps.
+"""The write-ahead log of a SQLite file: a thread runs checkpoints, and the writer extends the log in large steps.
 
-Copying the log (a checkpoint) takes long, so a thread of its own does it, and commits do not wait for it.
+A checkpoint copies the log into the SQLite file. It takes long, so it runs in a thread of its own, and commits do
+not wait for it.
 
-An fsync of a file that has grown writes the file system's own records, too. It takes about one and a half times
-as long as one that follows an overwrite. SQLite appends to the log until a checkpoint has copied all of it, and
-then begins again at its start. So the writer extends a log that is nearly full by a megabyte of zeros, which the
-next forty commits or so overwrite. SQLite ignores zeros at the end of a log: a frame without a page number is
-invalid, and the log ends before it. `docs/decisions/032-the-log-grows-in-steps.md` has the measurements.
+If a file has grown, its fsync also writes records of the file system. Such an fsync takes about one and a half
+times as long as an fsync after an overwrite. SQLite appends to the log until a checkpoint has copied all of it,
+and then begins again at the start of the log. So the writer extends a log that is nearly full by a megabyte of
+zeros. The next forty commits or so overwrite the zeros. SQLite ignores zeros at the end of a log, because a frame
+without a page number is invalid, and an invalid frame ends the log. `docs/decisions/032-the-log-grows-in-steps.md`
+has the measurements.
 
 Invariants
-- The log is extended inside of a transaction. Then no other process can append to it at the same time.
-- The log is only appended to, and nothing depends on it: after an error the log grows by itself, as usual.
+- The writer extends the log inside a transaction. So no other process can append to the log at the same time.
+- The writer only appends zeros, and SQLite does not depend on them. If an append fails, SQLite extends the log
+  itself at each commit.
 """
 
 from __future__ import annotations
@@ -24,44 +27,45 @@ import apsw
 from mainspring.engines.sqlite.connections import ConnectionPool
 
 STEP = 1_048_576  # bytes of zeros
-SHORT = 32  # pages; a process that submits a few jobs and ends does not extend the log
+SHORT = 32  # pages; a shorter log is not extended, because the process may only submit a few jobs and end
 MARGIN = 65_536  # bytes that the next commits may need
 HEADER, FRAME_HEADER = 32, 24  # bytes; see "The WAL File Format" of SQLite
 
 
 class LogGrower:
-    """Extends the log in large steps. The thread that writes uses it."""
+    """Extends the log in large steps. Only the thread that writes calls its methods."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._path = connection.filename_wal
         self._frame: int = FRAME_HEADER + connection.pragma("page_size")
         self._used = 0  # bytes of the file that the log occupies
-        self._size = 0  # of the file, as far as known
+        self._size = 0  # size of the file when it was last checked
         self.is_nearly_full = False
 
     def after_write(self, pages: int) -> None:
-        """Compare the length of the log, in pages, with the size of the file."""
+        """Find out whether the log, which has this many pages, has nearly filled its file."""
         self._used = HEADER + pages * self._frame
         self.is_nearly_full = pages >= SHORT and self._used + MARGIN > self._size
 
     def grow(self) -> None:
-        """Append zeros to the file if it is nearly full; called inside of a transaction."""
+        """Append zeros to the file if the log has nearly filled it. Must be called inside a transaction."""
         self.is_nearly_full = False
         try:
             descriptor = os.open(self._path, os.O_WRONLY)
             try:
                 self._size = os.fstat(descriptor).st_size
-                if self._used + MARGIN > self._size:  # no other process has extended it
+                if self._used + MARGIN > self._size:  # no other process has extended the file
                     self._size += os.pwrite(descriptor, bytes(STEP), self._size)
             finally:
-                os.close(descriptor)  # SQLite has no locks on this file that this would release
+                os.close(descriptor)  # this releases no locks of SQLite, because SQLite does not lock this file
         except OSError:  # the disk is full, for example
             self._size = 1 << 62  # no further attempts
 
 
-CHECKPOINT_PAGES = 1_000  # of the log since the last request
-# SQLite cannot restart a log that is written without a pause. When it is this long, the writing thread runs the
-# checkpoint itself; the checkpoint thread has left it little to copy.
+CHECKPOINT_PAGES = 1_000  # a checkpoint is requested when the log has grown by this many pages
+# SQLite cannot restart a log that is written without a pause. When the log has this many pages, the writing thread
+# runs the checkpoint itself. The checkpoint thread has copied most pages already, so the writing thread copies
+# few.
 OVERDUE_PAGES = 4_000
 
 
@@ -77,11 +81,11 @@ class Checkpointer:
         self._requested_at = 0
 
     def after_write(self, connection: apsw.Connection, pages: int) -> None:
-        """Request a checkpoint if the log is long; the writer calls this after each commit."""
+        """Request a checkpoint if the log is long. The writer calls this method after each commit."""
         if pages < self._requested_at:  # SQLite has restarted the log
             self._requested_at = 0
         if pages >= OVERDUE_PAGES:
-            with suppress(apsw.Error):  # a reader or another checkpoint blocks it; the next commit retries
+            with suppress(apsw.Error):  # if a reader or another checkpoint blocks it, the next commit retries
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         elif pages - self._requested_at >= CHECKPOINT_PAGES:
             self._requested_at = pages
@@ -114,6 +118,7 @@ class Checkpointer:
                 self._is_requested = False
                 if self._is_closed:
                     return
-            # If another process runs a checkpoint or the disk is full, the log only stays longer.
+            # If the checkpoint fails, because another process runs one or the disk is full, the log only gets
+            # longer.
             with suppress(apsw.Error), self._connections.dedicated("checkpoint") as connection:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)

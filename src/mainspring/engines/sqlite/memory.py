@@ -1,8 +1,9 @@
 """`memory://`: the SQLite engine on a database in the memory of this process.
 
-There is one connection, because other connections could not see the database; a lock lends it to one thread at a
-time, for reading and for writing. There is no file, so there are no file locks, no write-ahead log and no workers
-in other processes. The content lives as long as the engine: `close` keeps it, and a forked child cannot use it.
+There is only one connection, because another connection could not see the database. The connection is lent to one
+thread at a time, for reading and for writing. There is no file, so there are no file locks, no write-ahead log and
+no workers in other processes. The jobs exist as long as the engine object: `close` keeps them. A forked child
+cannot use them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class MemoryEngine(SqliteEngine):
 
 
 class MemoryDatabase(Database):
-    """A database without a file. It is open from the beginning, and `close` leaves it open."""
+    """A database without a file. The database is open from the beginning, and `close` leaves it open."""
 
     def __init__(self, probe: Probe | None) -> None:
         super().__init__(
@@ -63,17 +64,17 @@ class MemoryDatabase(Database):
         self._is_open = True
 
     def open(self) -> None:
-        """Do nothing: the database is open from the beginning."""
+        """Do nothing, because the database is open from the beginning."""
 
     def close(self) -> None:
-        """Do nothing: the content must outlive the engine's `close`."""
+        """Do nothing, because the jobs must outlive the engine's `close`."""
 
 
 class MemoryConnectionPool:
     """Lends the only connection to a database in memory, to one thread at a time.
 
-    A fork waits until no thread has the connection, and does not close it: a database in memory has no file locks
-    that a child process could count wrongly.
+    A fork waits until no thread uses the connection. The fork does not close the connection, because a database in
+    memory has no file locks that a child process could count wrongly.
     """
 
     def __init__(self) -> None:
@@ -83,12 +84,12 @@ class MemoryConnectionPool:
 
     @contextmanager
     def _lend(self) -> Iterator[apsw.Connection]:
-        """Lend the connection. A thread that has it already gets it again."""
+        """Lend the connection to this thread. A thread may borrow the connection several times at once."""
         with self.writing:
             yield self.open_writer()
 
     def open_writer(self) -> apsw.Connection:
-        """Return the connection, to a thread that holds `writing`."""
+        """Return the connection. The calling thread must hold `writing`."""
         if self._connection is None:
             self._connection = _open_copy()
         return self._connection
@@ -110,10 +111,10 @@ class MemoryConnectionPool:
         return self._lend()
 
     def close(self) -> None:
-        """Do nothing: the content must outlive the engine's `close`."""
+        """Do nothing, because the jobs must outlive the engine's `close`."""
 
     def suspend(self) -> None:
-        """Wait until no thread has the connection, and lend it to none."""
+        """Wait until no thread uses the connection, and stop lending it."""
         self.writing.acquire()
 
     def resume(self) -> None:
@@ -126,7 +127,7 @@ class MemoryConnectionPool:
 
 
 def _open_copy() -> apsw.Connection:
-    """Open a new database with the current schema, by copying a template: ten times faster than the migrations."""
+    """Open a new database with the current schema. Copying a template is ten times faster than the migrations."""
     connection = apsw.Connection(PATH, statementcachesize=STATEMENT_CACHE_SIZE)
     with connection.backup("main", _empty_database(os.getpid()), "main") as copying:
         copying.step()
@@ -135,7 +136,7 @@ def _open_copy() -> apsw.Connection:
 
 @cache
 def _empty_database(_process: int) -> apsw.Connection:
-    """Return the template: a database with the current schema and no jobs. Each process has its own."""
+    """Return the template, a database with the current schema and no jobs. Each process has its own template."""
     connection = apsw.Connection(PATH)
     migrate(connection, PATH)
     return connection

@@ -1,4 +1,4 @@
-"""The parts of one open SQLite store, and its settings: paused queues and limits."""
+"""The components of one open SQLite store, and the settings of the store: paused queues and limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from mainspring.jobs.limits import Limit
 
 
 class Store:
-    """The parts of one open store. `wake` wakes all workers after the current unit (one transaction) commits."""
+    """The components of one open store, which share caches.
+
+    `wake` wakes all workers after the current unit (one transaction) has been committed.
+    """
 
     def __init__(self, database: Database, now: Callable[[], int], wake: Callable[[], None]) -> None:
         self.database = database
@@ -34,7 +37,7 @@ class Store:
         self.settings = StoreSettings(database, self._limits, self.bucket_counts, self.parked_groups)
 
     def forget(self) -> None:
-        """Drop cached state, which may have been rolled back; the next use reads it again."""
+        """Drop cached values, because they may have been rolled back. The next use reads them again."""
         self.lanes.forget()
         self.events.forget()
         self._limits.forget()
@@ -42,7 +45,7 @@ class Store:
 
 
 class StoreSettings:
-    """Pauses queues and changes limits; for use inside a unit (one transaction)."""
+    """Pauses queues and changes limits. Methods must be called inside a unit (one transaction)."""
 
     def __init__(
         self, database: Database, limits: LimitCache, bucket_counts: BucketCounts, parked_groups: ParkedGroups
@@ -53,7 +56,7 @@ class StoreSettings:
         self._parked_groups = parked_groups
 
     def pause(self, command: PauseQueue) -> bool:
-        """Pause or resume a queue; return whether it changed."""
+        """Pause or resume a queue; return whether its state has changed."""
         write = self._database.write
         write(sql.PAUSE_QUEUE if command.is_paused else sql.RESUME_QUEUE, (command.queue,))
         is_changed = self._database.changes() > 0
@@ -66,7 +69,7 @@ class StoreSettings:
         return is_changed
 
     def put_limit(self, command: PutLimit) -> bool:
-        """Define a limit, and let groups that wait for it try again; return whether it changed."""
+        """Define a limit, and unpark the groups that wait for it; return whether the limit has changed."""
         before = self._limits.all().get(command.family)
         by = to_json(command.by)
         self._database.write(sql.PUT_LIMIT, (command.family, command.most, command.per, by))
@@ -77,7 +80,7 @@ class StoreSettings:
         return is_changed
 
     def drop_limit(self, command: DropLimit) -> bool:
-        """Delete a limit, and unpark the groups that wait for it; return whether there was one."""
+        """Delete a limit, and unpark the groups that wait for it; return whether the limit existed."""
         self._database.write(sql.DROP_LIMIT, (command.family,))
         is_changed = self._changed_limit(command.family)
         self._bucket_counts.delete_rates(command.family)

@@ -1,7 +1,8 @@
-"""Stores submitted jobs in batches; looks up unique keys for a whole batch at once.
+"""Stores submitted jobs in batches, and looks up unique keys for a whole batch at once.
 
-A few plain jobs, such as those of many submitters that share a commit, are stored with bound values: SQLite takes
-longer to parse a batch in JSON. Each number of rows needs its own statement, so this is for a few jobs only.
+Most batches are passed to SQLite as JSON. Up to `FEW` plain jobs, such as the jobs of several submitters that
+share a commit, are passed as bound values instead, because SQLite takes longer to parse JSON. Bound values need
+one statement for each number of rows, so larger batches do not use them.
 """
 
 from __future__ import annotations
@@ -41,13 +42,16 @@ FEW = 32
 
 
 def are_few(jobs: Sequence[NewJob]) -> bool:
-    """Return whether `insert_few` can store these jobs."""
+    """Return whether the statement of `insert_few` can store these jobs."""
     return len(jobs) <= FEW and all(job.is_plain for job in jobs)
 
 
 @cache
 def insert_few(count: int) -> str:
-    """Return the statement that inserts `count` jobs: ?1 now, then id, lane, due, payload and codec of each."""
+    """Return the statement that inserts `count` jobs.
+
+    The first binding is the current time. Then come the id, lane, due time, payload and codec of each job.
+    """
     rows = [f"(?{n}, ?{n + 1}, ?{n + 2}, ?{n + 2}, ?1, ?{n + 3}, ?{n + 4})" for n in range(2, 2 + 5 * count, 5)]
     return f"""
 INSERT INTO jobs (id, lane, due, ready, created, payload, codec) VALUES {", ".join(rows)}
@@ -59,7 +63,7 @@ INSERT_ONE = insert_few(1)
 
 
 def few_rows(jobs: Iterable[NewJob], lanes: Iterable[int], now: int) -> tuple[Any, ...]:
-    """Return the bindings for `insert_few`."""
+    """Return the bindings for the statement of `insert_few`."""
     values: list[Any] = [now]
     for job, lane in zip(jobs, lanes, strict=True):
         values += (job.id, lane, job.due, to_stored(job.payload, job.codec), job.codec)
@@ -81,7 +85,7 @@ class UniqueKeyHolder(msgspec.Struct):
 
 
 class JobInserter:
-    """Stores jobs; for use inside a unit (one transaction)."""
+    """Stores jobs. Methods must be called inside a unit (one transaction)."""
 
     def __init__(self, store: Store) -> None:
         self._database = store.database
@@ -93,7 +97,7 @@ class JobInserter:
         self._now = store.now
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
-        """Store jobs; return for each its conflict with another job, or None if it was stored."""
+        """Store jobs; return for each job its conflict with another job, or None if the job was stored."""
         if len(jobs) == 1 and jobs[0].is_plain:
             return [self._submit_plain(jobs[0])]
         last = self._database.write(sql.LAST_JOB)
@@ -106,7 +110,7 @@ class JobInserter:
         return answers
 
     def _submit_plain(self, job: NewJob) -> Conflict | None:
-        """Store one plain job, with as few steps as possible: most submits are of this kind."""
+        """Store one plain job, with as few steps as possible, because most submits store one plain job."""
         kind = (job.queue, job.type, job.priority)
         lane = self._lanes.plain.get(kind)
         if lane is None:
@@ -120,7 +124,7 @@ class JobInserter:
         return conflict
 
     def _insert(self, jobs: Sequence[NewJob], last: int) -> bool:
-        """Insert jobs behind the row `last`; return False if some ids existed already."""
+        """Insert jobs after the row `last`; return False if some of the ids existed already."""
         write = self._database.write
         first = jobs[0]
         if are_few(jobs):
@@ -157,7 +161,7 @@ class JobInserter:
             self._groups.add_jobs_since(last, groups)
 
     def _lanes_of(self, jobs: Sequence[NewJob]) -> list[int]:
-        known: dict[tuple[str, str, int, bool], int] = {}  # most are of one kind, and a `Lane` is slow to create
+        known: dict[tuple[str, str, int, bool], int] = {}  # jobs share few lanes, and a `Lane` is slow to create
         numbers: list[int] = []
         for job in jobs:
             kind = (job.queue, job.type, job.priority, job.sequence is None and not job.limits)
@@ -167,7 +171,7 @@ class JobInserter:
         return numbers
 
     def _taken_ids(self, jobs: Sequence[NewJob], last: int) -> list[Conflict | None]:
-        """Return for each job None, or a conflict if its id existed before or earlier in the batch."""
+        """Return a conflict for each job whose id was stored before or occurs earlier in the batch, else None."""
         taken = self._existing_ids(jobs, last)
         answers: list[Conflict | None] = []
         for job in jobs:
@@ -181,7 +185,10 @@ class JobInserter:
     # -- unique keys and occurrences
 
     def _submit_unique(self, jobs: Sequence[NewJob], last: int) -> list[Conflict | None]:
-        """Store or replace jobs with unique keys; they may also conflict with earlier ones of the batch."""
+        """Store a batch with unique keys or occurrences of schedules; return the conflict of each job, or None.
+
+        A job may conflict with a stored job, or with an earlier job of the batch.
+        """
         taken = self._existing_ids(jobs, MAX_SEQ)
         holders = self._holders({job.unique.key for job in jobs if job.unique is not None})
         occurrences = self._occurrences(jobs)
@@ -272,13 +279,16 @@ class JobInserter:
 
 
 def _replaced(job: NewJob, by: NewJob) -> NewJob:
-    """Return a job with the arguments and times of a later one of its batch, and the limits they imply."""
+    """Return a job of a batch with the arguments, headers, times and limits of a later job that replaces it."""
     changes = {"payload": by.payload, "codec": by.codec, "due": by.due, "expires": by.expires}
     return replace(job, **changes, headers=by.headers, limits=by.limits)
 
 
 def _newest_holder(holders: dict[str, list[UniqueKeyHolder]], unique: UniqueKey, now: int) -> str | None:
-    """Return the id of the newest job that holds a key; `holders` are in the order of submission."""
+    """Return the id of the newest job that holds a unique key; None if no job holds the key.
+
+    The holders of each key are in the order of submission.
+    """
     same_key = holders.get(unique.key, ())
     found = [holder.id for holder in same_key if unique.is_held_by(holder.status, holder.created, now)]
     return found[-1] if found else None

@@ -1,9 +1,9 @@
-"""Files of workers beside the store: a lock file that shows that a worker lives, and a pipe that wakes it.
+"""Files of workers beside the store: a lock file that shows that a worker is alive, and a pipe that wakes it.
 
-Each worker holds a lock on a file named after its number. The kernel frees the lock when the process dies, so
-other workers can rescue its jobs at once. A byte written into the named pipe of a worker wakes it. It is a pipe
-and not a socket, because the path of a pipe may be long. On systems without locks and pipes, heartbeats and
-polling once a second replace them, but take longer.
+Each worker holds a lock on a file that is named after its number. The kernel frees the lock when the process dies,
+so other workers can rescue the jobs of the dead worker at once. A byte that is written into the named pipe of a
+worker wakes the worker. A pipe is used instead of a socket, because the path of a socket must be short. On systems
+without file locks and named pipes, workers rely on heartbeats and poll once a second, so they react later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weakref import WeakSet
 fcntl: ModuleType | None
 try:
     import fcntl
-except ImportError:  # Windows: heartbeats only
+except ImportError:  # on Windows, workers only have heartbeats
     fcntl = None
 
 POLL_SECONDS = 1.0
@@ -33,16 +33,16 @@ class WorkerFiles:
     def __init__(self, path: str) -> None:
         self._folder = Path(f"{path}-workers")
         self._locks: dict[int, int] = {}  # descriptors, by worker
-        self._lock = RLock()  # guards what follows; re-entrant, for a signal handler that closes the store
+        self._lock = RLock()  # guards the following attributes; re-entrant: a signal handler may close the store
         self._pipes: dict[str, int] = {}  # descriptors, by file name
         self._listed_at: int | None = None  # modification time of the folder when its pipes were listed
-        self._version: int | None = None  # of the store when the folder was examined last
+        self._version: int | None = None  # version of the store when the folder was last examined
         _all.add(self)
 
     # -- locks
 
     def acquire(self, worker: int) -> None:
-        """Acquire the lock of a new worker. The kernel frees it when this process ends."""
+        """Acquire the lock of a new worker. The kernel frees the lock when this process ends."""
         if fcntl is None:
             return
         descriptor = self._create(self._lock_path(worker))
@@ -63,12 +63,12 @@ class WorkerFiles:
             os.close(descriptor)
 
     def is_dead(self, worker: int) -> bool:
-        """Return whether a worker is dead, because no process holds its lock; False if that cannot be known."""
+        """Return whether a worker is dead, because no process holds its lock. Return False if this is unknown."""
         if fcntl is None or worker in self._locks:
             return False
         try:
             descriptor = os.open(self._lock_path(worker), os.O_RDWR)
-        except OSError:  # a dead worker leaves its lock file: without the file, nothing is known
+        except OSError:  # a dead worker leaves its lock file behind; without the file, nothing is known
             return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,11 +79,11 @@ class WorkerFiles:
         return True
 
     def has_lock_file(self, worker: int) -> bool:
-        """Return whether a worker has a lock file, because it was started on this machine."""
+        """Return whether the lock file of a worker exists here. A worker on another machine may have none here."""
         return self._lock_path(worker).exists()
 
     def remove(self, worker: int) -> None:
-        """Remove the files of a dead worker, and the folder if it is empty then."""
+        """Remove the files of a worker that has left or died, and the folder if it is empty then."""
         for path in (self._lock_path(worker), self._pipe_path(worker)):
             with suppress(OSError):
                 path.unlink()
@@ -91,7 +91,7 @@ class WorkerFiles:
             self._folder.rmdir()
 
     def release_after_fork(self) -> None:
-        """Close the parent's lock files in a forked child, so that the parent's death can be detected."""
+        """Close the parent's lock files in a forked child; otherwise the child would hold the locks, too."""
         for descriptor in (*self._locks.values(), *self._pipes.values()):
             with suppress(OSError):
                 os.close(descriptor)
@@ -110,10 +110,10 @@ class WorkerFiles:
             return None
 
     def wake_others(self, version: int) -> None:
-        """Wake the workers of other processes: write a byte into each of their pipes.
+        """Wake the workers of other processes: write a byte into the pipe of each worker.
 
-        `version` is the version of the store in the unit that woke them. A worker that enrolls or leaves writes to
-        the store. So the folder has the same pipes as long as no other process has written.
+        `version` is the version of the store in the unit that has ended. A worker that enrolls or leaves writes to
+        the store. So the folder has the same pipes as long as the version is the same.
         """
         with self._lock:
             if version != self._version:
@@ -141,8 +141,8 @@ class WorkerFiles:
             self._close_pipe(name)
         for name in names - self._pipes.keys():
             with suppress(OSError):  # the worker has left
-                # For reading, too: the pipe opens even if the worker has not opened it, and never causes a
-                # SIGPIPE.
+                # The pipe is also opened for reading. So it can be opened before the worker opens it, and a write
+                # never causes a SIGPIPE.
                 self._pipes[name] = os.open(self._folder / name, os.O_RDWR | os.O_NONBLOCK)
 
     def _close_pipe(self, name: str) -> None:
@@ -151,12 +151,12 @@ class WorkerFiles:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Close all files. Workers whose locks were not released count as dead from now on."""
+        """Close all files. Workers of this process whose locks were not released count as dead from now on."""
         with self._lock:
             for name in list(self._pipes):
                 self._close_pipe(name)
             self._listed_at = self._version = None
-        while self._locks:  # one by one: `release` may run at the same time. A later sweep removes the files.
+        while self._locks:  # one by one, because `release` may run meanwhile; a later sweep removes the files
             os.close(self._locks.popitem()[1])
 
     def _lock_path(self, worker: int) -> Path:
@@ -189,7 +189,7 @@ class ChangeDetector(Protocol):
 class WakeupListener:
     """A thread that calls `wake` when the pipe receives a byte, or when the file has changed.
 
-    It checks the file once a second.
+    The thread checks once a second whether the file has changed.
     """
 
     def __init__(self, pipe: int | None, changes: ChangeDetector, wake: Callable[[], None], *, name: str) -> None:
