@@ -60,7 +60,7 @@ def test_a_rule_that_makes_no_sense_is_wrong_usage(shop: ShopProgram) -> None:
     assert done.code == USAGE
     assert "hour is '25'" in done.error_line
     done = shop.run("schedules", "preview", "0 2 * *")
-    assert (done.code, "it has 4 fields; give 5" in done.error_line) == (USAGE, True)
+    assert (done.code, "the expression has 4 fields; give 5" in done.error_line) == (USAGE, True)
     done = shop.run("schedules", "preview", "0 2 * * *", "--tz", "berlin")
     assert done.code == USAGE
     assert "did you mean 'Europe/Berlin'?" in done.error_line

@@ -54,7 +54,7 @@ def test_many_jobs_all_or_none_are_refused_before_anything_is_stored(app: Mainsp
     @app.job
     def note(number: int) -> None: ...
 
-    with pytest.raises(RefusedByStore, match=r"NATS at .* it cannot store many jobs all or none \(atomic=True\)"):
+    with pytest.raises(RefusedByStore, match=r"NATS at .* this store cannot store many jobs all or none"):
         note.submit_many([(1,), (2,)], atomic=True)
     assert app.jobs() == []
     assert len(note.submit_many([(1,), (2,)])) == 2

@@ -1,19 +1,22 @@
-"""The turn to call the engine: the io thread has it for a batch of calls, or a caller has it for its own call.
+"""The turn to call the engine. One thread at a time has it: the io thread for a batch, or a caller for a call.
 
-A caller that finds no operation queued and the turn free makes its call on its own thread. This saves two changes
-of threads, which take longer than a commit without an fsync. In every other case the caller queues its operation,
-and the io thread commits it together with the others. While several threads submit, all of them queue: a thread
-that committed alone among them would let the others wait for a transaction of one job.
+If no operation is queued and the turn is free, a caller makes its call on its own thread. This saves two switches
+between threads, which take longer than a commit without an fsync. In every other case the caller queues its
+operation, and the io thread commits it together with the other queued operations. While several threads submit,
+all of them queue. Otherwise a thread that commits alone would make the other threads wait for a transaction of one
+job.
 
 Invariants
-- A caller never makes the calls of others, and never runs code of the control layer: see `OffCallers`.
-- An operation that is queued goes before callers that come later. `is_queue_idle` is False until it is answered.
+- A caller makes only its own calls, and never runs code of the control layer: see `OffCallers`.
+- A queued operation goes before callers that come later: `is_queue_idle` is False until the operation has its
+  reply.
 - A `KeyboardInterrupt` may end a caller at any instruction. So callers acquire the lock with `call_with` only, and
-  `_holder` is cleared by an assignment without a call, where no interrupt comes.
-- A call inside of another call on the same thread is refused: a signal handler, a finalizer or a callback of the
-  engine that submits would wait for the interrupted call below it. The lock is re-entrant, and `_holder` is set
-  after it is acquired and cleared before it is released. So a handler that runs between these steps does not
-  wait; its call is complete before the interrupted call begins, or begins after that call is complete.
+  `_holder` is cleared by a plain assignment, during which no interrupt comes.
+- A call inside another call on the same thread is refused. Otherwise a signal handler, a finalizer or a callback
+  of the engine that submits would wait for the call that it has interrupted. The lock is re-entrant. `_holder` is
+  set after the lock is acquired, and cleared before the lock is released. So a signal handler that runs between
+  these steps does not wait: its call is made completely before or completely after the call of the interrupted
+  thread.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ MUST_QUEUE: Final = MustQueue()
 
 
 CALM = 64
-"""After so many batches of one caller, callers that shared batches before make their own calls again."""
+"""How many batches in a row must have only one caller before callers make their own calls again."""
 
 
 class EngineTurn:
@@ -48,12 +51,12 @@ class EngineTurn:
     def __init__(self, runner: TaskRunner, *, is_queue_idle: Callable[[], bool], description: str) -> None:
         self._runner = runner
         self._is_queue_idle = is_queue_idle
-        self._description = description  # of the engine, for errors
+        self._description = description  # description of the engine, for errors
         self._lock = RLock()
         self._holder = 0  # the thread that calls the engine now
-        self._caller = 0  # the same, unless it is the io thread
+        self._caller = 0  # the same thread if it is a caller, 0 if it is the io thread
         self._is_closed = False
-        self._crowd = 0  # batches that must come before callers make their own calls again
+        self._crowd = 0  # how many batches of one caller must come before callers make their own calls again
 
     def call(self, function: Callable[..., Result], *arguments: Any) -> Result | MustQueue:
         """Call the engine on this thread, or return `MUST_QUEUE`."""
@@ -67,7 +70,7 @@ class EngineTurn:
     def _call_as(self, me: int, function: Callable[..., Result], arguments: tuple[Any, ...]) -> Result | MustQueue:
         self._holder = self._caller = me
         try:
-            # Both may have changed while this thread waited for the lock.
+            # Check both again, because they may have changed while this thread waited for the lock.
             if self._is_closed or not self._is_queue_idle():
                 return MUST_QUEUE
             return function(*arguments)
@@ -75,20 +78,20 @@ class EngineTurn:
             self._holder = self._caller = 0
 
     def note_batch(self, callers: int) -> None:
-        """Note how many operations of callers the io thread commits together; 0 says nothing about callers."""
+        """Note how many operations of callers the io thread commits together. A batch with none is ignored."""
         if callers > 1:
             self._crowd = CALM
         elif callers and self._crowd:
             self._crowd -= 1
 
     def require_waiting_allowed(self) -> None:
-        """Raise if this thread is inside of a call of the engine, which the answer would wait for."""
+        """Raise an error if this thread is inside a call of the engine: a wait inside it would never end."""
         if self._holder == get_ident():
             raise nested_error(self._description)
 
     @contextmanager
     def held_by_io_thread(self) -> Iterator[None]:
-        """Hold the turn for a batch, on the io thread."""
+        """Hold the turn during a `with` block, on the io thread."""
         me = get_ident()
         with self._lock:
             self._holder = me
@@ -103,55 +106,56 @@ class EngineTurn:
         return self._is_closed
 
     def close(self, seconds: float) -> None:
-        """Let no caller call the engine from now on, and wait up to `seconds` for the thread that does."""
+        """Prevent callers from calling the engine, and wait up to `seconds` for the thread that calls it now."""
         self._is_closed = True
         if seconds and self._lock.acquire(timeout=seconds):
             self._lock.release()
 
     @property
     def is_held_by_this_caller(self) -> bool:
-        """Whether this thread is a caller that calls the engine now, and not the io thread."""
+        """Whether this thread is calling the engine now and is not the io thread."""
         return self._caller == get_ident()
 
 
 class OffCallers:
-    """Calls a function that must not run on the threads of callers: in a task of the io runner then.
+    """Calls a function that must not run on the thread of a caller that is calling the engine.
 
-    Several requests before that task begins become one call.
+    On such a thread, a task of the io runner calls the function instead. Several requests before this task begins
+    become one call.
     """
 
     def __init__(self, function: Callable[[], object], turn: EngineTurn, runner: TaskRunner) -> None:
         self._function = function
         self._turn = turn
         self._runner = runner
-        self._tokens = [None]  # taken from the request of the task until the task begins
+        self._tokens = [None]  # empty while a task is posted and has not begun
 
     def __call__(self) -> None:
-        """Call the function, now or in a task."""
+        """Call the function at once, or in a task."""
         if not self._turn.is_held_by_this_caller:
             self._function()
             return
         try:
             self._tokens.pop()
         except IndexError:
-            return  # the task has not begun, so it comes after this request
+            return  # the posted task has not begun, so it covers this request
         try:
             self._runner.post(self._run)
         except BaseException as error:
             self._tokens.append(None)
-            if not isinstance(error, RunnerClosed):  # nothing runs after the end of the runner
+            if not isinstance(error, RunnerClosed):  # a closed runner needs no more calls
                 raise
 
     def _run(self) -> None:
-        self._tokens.append(None)  # first: a request from now on needs another call
+        self._tokens.append(None)  # before the call, because a later request needs another call
         self._function()
 
 
 def nested_error(description: str) -> EngineUnavailable:
-    """Make the error of a call that interrupts another call of the engine on the same thread."""
+    """Make the error for a call that interrupts another call of the engine on the same thread."""
     return EngineUnavailable(
         engine=description,
         reason="this thread is in the middle of another call, which a signal handler, a finalizer or a callback "
-        "has interrupted; nothing of the second call was stored",
-        remedy="let the signal handler or finalizer only set a flag or start a thread, and make the call there",
+        "has interrupted; the second call has stored nothing",
+        remedy="let the signal handler or finalizer only set a flag or start a thread, and make the call outside",
     )

@@ -1,8 +1,8 @@
 """Ids of jobs: 32 hexadecimal digits that sort by time, in the layout of UUIDv7.
 
 The ids of one process always grow, so a database index appends them at its end. `JobIds` draws a new random part
-for each millisecond and counts up within it. It reads random numbers for many milliseconds at once, because other
-threads would wait for its lock during the system call.
+for each millisecond, and counts up from it within the millisecond. One system call reads the random numbers for
+many milliseconds, because other threads must wait for the lock of `JobIds` during the call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RANDOM_BITS = 74
 _LOW = (1 << 62) - 1
 
 
-_forks = 0  # how many forks separate this process from the one that imported this module
+_forks = 0  # how many forks separate this process from the process that imported this module
 
 
 def _count_fork() -> None:
@@ -32,11 +32,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class JobIds:
-    """Makes ids of jobs. Many threads and forked children may use it."""
+    """Makes ids of jobs. Many threads and forked children may use one object."""
 
     def __init__(self) -> None:
-        self._lock = RLock()  # re-entrant: a signal handler or finalizer may submit, too
-        self._forks = -1  # for which the random numbers were drawn
+        self._lock = RLock()  # re-entrant, because a signal handler or finalizer may submit jobs
+        self._forks = -1  # the value of the global `_forks` when the random numbers were drawn
         self._millisecond = -1
         self._low = 0
         self._random = array("Q")
@@ -47,7 +47,7 @@ class JobIds:
         with self._lock:
             if millisecond > self._millisecond or self._forks != _forks:
                 self._millisecond = max(millisecond, self._millisecond)
-                self._low = self._draw() << (_RANDOM_BITS - 65)  # the top bit is room to count up
+                self._low = self._draw() << (_RANDOM_BITS - 65)  # the top bit is 0, as room to count up
             first = self._low
             self._low += count
             prefix = f"{self._millisecond:012x}7"
@@ -56,7 +56,7 @@ class JobIds:
         return [f"{prefix}{n >> 62:03x}{2 << 62 | n & _LOW:016x}" for n in range(first, first + count)]
 
     def _draw(self) -> int:
-        """Return 64 random bits. A forked child does not use random numbers of its parent."""
+        """Return 64 random bits. A forked child draws its own random numbers."""
         if not self._random or self._forks != _forks:
             self._random = array("Q", os.urandom(8 * DRAWN))
             self._forks = _forks
@@ -64,7 +64,7 @@ class JobIds:
 
 
 def require_id(job_id: object, name: str = "id") -> str:
-    """Return an id; raise an error unless it is printable, not empty and not too long."""
+    """Return an id; raise an error if the id is not a string, is empty, not printable or too long."""
     if not isinstance(job_id, str):
         raise TypeError(f"{name} must be a string, got {job_id!r}")
     if not job_id or not job_id.isprintable():
@@ -74,6 +74,6 @@ def require_id(job_id: object, name: str = "id") -> str:
             what=f"{name} {job_id[:40]!r}..., in characters,",
             size=len(job_id),
             limit=MAX_ID_LENGTH,
-            remedy="use a shorter one, such as a hash of it",
+            remedy="use a shorter one, such as a hash",
         )
     return job_id

@@ -1,7 +1,8 @@
 """A re-entrant lock for threads that an exception of a signal handler, such as Ctrl+C, may interrupt at any point.
 
-`with lock:` is not quite enough. From Python 3.14 on, `with` calls `__enter__` like any other function, and a
-signal handler may raise after that call and before the block. The lock would stay acquired for ever.
+A plain `with lock:` may leave the lock acquired. From Python 3.14 on, `with` calls `__enter__` like any other
+function. A signal handler may raise an exception after that call and before the block, and then the lock is never
+released.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ Result = TypeVar("Result")
 
 
 def call_with(lock: RLock, function: Callable[..., Result], *arguments: Any) -> Result:
-    """Call a function while the lock is held, and release the lock whatever happens."""
+    """Call a function while the lock is held, and release the lock afterwards, even after an interrupt."""
     is_owned: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]  # the method that `Condition` uses
     was_owned = is_owned()
     try:

@@ -2,10 +2,10 @@
 
 A caller that finds the queue empty and the engine free makes its call on its own thread: see `engine_turn.py`.
 
-Operations of the same kind become one call of the engine. If the transaction fails because of one operation, the
-io layer commits each operation alone, so that no caller fails for the mistake of another. If the engine is
-unavailable, all of them fail. For an engine without transactions each call is a transaction of its own; it checks
-its arguments before it stores anything.
+Operations of the same kind become one call of the engine. If the transaction fails, the io layer commits each
+operation alone, so that no caller gets an error that the operation of another caller has caused. If the engine is
+unavailable, all operations fail. If the engine cannot commit several calls in one transaction, each call is a
+transaction of its own; the engine checks the arguments of the call before it stores anything.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Value_contra = TypeVar("Value_contra", contravariant=True)
 
-MAX_ITEMS = 5_000  # in one transaction, so that no caller waits long behind a bulk operation
+MAX_ITEMS = 5_000  # items in one transaction; a limit, so that no caller waits long for a bulk operation
 MAX_BYTES = 16_777_216
 
 
 class BatchCall(Generic[Item, Result]):
     """A kind of engine call that takes a batch and returns a result for each item.
 
-    Calls with a lower `place` come first in a transaction: those that add or free jobs, then those that claim.
+    In a transaction, calls with a lower `place` come first. Calls that add or free jobs come before calls that
+    claim.
     """
 
     __slots__ = ("place", "run")
@@ -67,10 +68,10 @@ class Reply(Protocol[Value_contra]):
     """The receiver of the answer to an operation."""
 
     def resolve(self, value: Value_contra) -> None:
-        """Called when the transaction was committed."""
+        """Called when the transaction has been committed."""
 
     def fail(self, error: Exception) -> None:
-        """Called if nothing of this operation was kept."""
+        """Called if the operation has failed and has stored nothing."""
 
 
 class Operation(Generic[Item, Result]):
@@ -94,10 +95,10 @@ class Operation(Generic[Item, Result]):
         self.reply = reply
         self.worker = worker
         self.durable = durable
-        self.size = size  # of the data in the items, in bytes
+        self.size = size  # size of the data in the items, in bytes
 
     def load(self) -> None:
-        """Called right before the transaction begins, to complete the batch."""
+        """Called right before the transaction begins. Subclasses collect their batch here."""
 
     @property
     def merge_key(self) -> tuple[int, int]:
@@ -142,7 +143,7 @@ class SingleOperation(Generic[Result]):
         self.size = 0
 
     def load(self) -> None:
-        """Do nothing: there is no batch."""
+        """Do nothing, because there is no batch."""
 
     @property
     def merge_key(self) -> tuple[int, int]:
@@ -154,7 +155,7 @@ AnyOperation: TypeAlias = Operation[Any, Any] | SingleOperation[Any]
 
 
 class IoLayer:
-    """Commits operations in batches on a thread of `runner`, or a single one on the thread of its caller."""
+    """Commits operations in batches on a thread of `runner`, or a single operation on the thread of its caller."""
 
     def __init__(self, engine: Engine, runner: TaskRunner) -> None:
         self._engine = engine
@@ -165,19 +166,21 @@ class IoLayer:
         self._turn = EngineTurn(runner, is_queue_idle=self._queue.is_idle, description=engine.description)
 
     def dispatch(self, operation: AnyOperation) -> None:
-        """Queue an operation; its reply comes on the io thread."""
+        """Queue an operation. The io thread calls its reply."""
         try:
             self._queue.dispatch(operation)
         except RunnerClosed:
             operation.reply.fail(closed_error(self._engine))
         else:
-            if self._turn.is_closed:  # checked after queueing: `close` sets it first, then withdraws operations
+            # Checked after queueing, because `close` sets the flag first and withdraws queued operations
+            # afterwards.
+            if self._turn.is_closed:
                 self._refuse(self._queue.withdraw_all())
 
     def close(self, seconds: float) -> None:
-        """Refuse every operation from now on, including queued ones that have not begun.
+        """Refuse every operation from now on, including queued operations that have not begun.
 
-        Waits up to `seconds` for operations that the engine carries out now.
+        Wait up to `seconds` for the operations that the engine is carrying out.
         """
         self._turn.close(0)
         self._refuse(self._queue.withdraw_all())
@@ -201,7 +204,7 @@ class IoLayer:
         Raises `TimeoutError` after `seconds` of real time. An operation that timed out stays queued: the engine
         may still carry it out.
         """
-        if self._allows_callers and seconds is None:  # a call on this thread could not be given up in time
+        if self._allows_callers and seconds is None:  # with a timeout, the call must run on another thread
             results = self._turn.call(call.run, self._engine, worker, items)
             if not isinstance(results, MustQueue):
                 return results
@@ -216,11 +219,11 @@ class IoLayer:
         return answer.get()
 
     def off_callers(self, function: Callable[[], object]) -> Callable[[], None]:
-        """Return a function that calls `function`, but never on the thread of a caller that calls the engine."""
+        """Return a function that calls `function`, but not on the thread of a caller that calls the engine now."""
         return OffCallers(function, self._turn, self._runner)
 
     def make_reply(self) -> BlockingReply[Any]:
-        """Make a reply for a thread that waits; raise if its answer could never come."""
+        """Make a reply for a thread that waits; raise an error if the reply could never come."""
         self._turn.require_waiting_allowed()
         return BlockingReply(self._runner)
 
@@ -250,8 +253,8 @@ class IoLayer:
             for batch in _bounded(part):
                 self._commit(batch)
         if len(operations) > 1 and operations[0].place == operations[-1].place == SUBMIT.place:
-            # The callers that were answered may submit again at once. Let their threads run, so that these submits
-            # go into the next transaction with those that are queued: transactions are fewer and larger.
+            # The callers that got a reply may submit again at once. Let their threads run, so that the next
+            # transaction contains these submits and the queued submits. Then transactions are fewer and larger.
             time.sleep(0)  # noqa: TID251 - some 60 microseconds, less than an fsync
 
     def _commit(self, batch: list[AnyOperation]) -> None:
@@ -305,7 +308,7 @@ class IoLayer:
 
 
 def closed_error(engine: Engine) -> EngineUnavailable:
-    """Make the error of a call that came after `close`."""
+    """Make the error for a call after `close`."""
     return EngineUnavailable(
         engine=engine.description,
         reason="the job manager is closed",
@@ -314,7 +317,7 @@ def closed_error(engine: Engine) -> EngineUnavailable:
 
 
 def _single(group: list[AnyOperation]) -> list[SingleOperation[Any]]:
-    """Return the operations of a group, which are all single calls."""
+    """Return the operations of a group as single operations. All operations of the group are single."""
     return [operation for operation in group if isinstance(operation, SingleOperation)]
 
 
@@ -335,7 +338,7 @@ def _by_call(operations: list[AnyOperation]) -> list[list[AnyOperation]]:
 def _bounded(operations: list[AnyOperation]) -> Iterator[list[AnyOperation]]:
     all_items = sum([len(operation.items) for operation in operations])
     if all_items <= MAX_ITEMS and sum([operation.size for operation in operations]) <= MAX_BYTES:
-        yield operations  # nearly always
+        yield operations  # the usual case
         return
     batch: list[AnyOperation] = []
     items = size = 0
@@ -356,7 +359,7 @@ class BlockingReply(Generic[T]):
     __slots__ = ("_arrived", "_error", "_runners", "_value")
 
     def __init__(self, *runners: TaskRunner) -> None:
-        self._runners = runners  # they produce the answer
+        self._runners = runners  # the runners that produce the reply
         self._value: T
         self._error: Exception | None = None
         self._arrived = Lock()
@@ -371,12 +374,12 @@ class BlockingReply(Generic[T]):
         self._arrived.release()
 
     def get(self, seconds: float | None = None) -> T:
-        """Wait, and return the value or raise the error; `TimeoutError` after `seconds`.
+        """Wait for the reply, and return its value or raise its error; raise `TimeoutError` after `seconds`.
 
-        A pool that runs the io layer may start another thread while one of its workers waits here.
+        If a worker thread of the pool that runs the io layer waits here, the pool may start another thread.
         """
         worker = current_worker()
-        if worker is None and seconds is None:  # nearly always
+        if worker is None and seconds is None:  # the usual case
             self._arrived.acquire()
         else:
             limit = -1 if seconds is None else min(seconds, TIMEOUT_MAX)
@@ -390,7 +393,7 @@ class BlockingReply(Generic[T]):
 
 
 class AsyncReply(Generic[T]):
-    """A reply that a coroutine awaits. It is dropped if the event loop is closed by then."""
+    """A reply that a coroutine awaits. If the event loop has been closed, the reply is dropped."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -412,7 +415,7 @@ class AsyncReply(Generic[T]):
 
 
 class CallbackReply(Generic[T]):
-    """A reply that calls back."""
+    """A reply that calls a function with the value, or another function with the error."""
 
     __slots__ = ("_fail", "_resolve")
 

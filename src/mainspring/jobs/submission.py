@@ -1,6 +1,6 @@
-"""Submits jobs: checks and encodes the arguments on the caller's thread, and returns when the job is stored.
+"""Submits jobs: checks and encodes the arguments on the caller's thread, and returns when the jobs are stored.
 
-The options of the submit and of the handler decide on keys, limits, expiry and the job that follows.
+The options of the submit and the options of the handler determine keys, limits, expiry and the follow-up job.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SubmitOptions:
         headers: Mapping[str, str] | None = None,
         then: FollowingJob | None = None,
     ) -> SubmitOptions:
-        """Check options, and return a copy with them. A delay replaces an instant, and the other way round."""
+        """Check the given options, and return a copy with them. `delay` clears `at`, and `at` clears `delay`."""
         changes: dict[str, Any] = {}
         if delay is not None and at is not None:
             raise ValueError("give delay= or at=, not both")
@@ -108,7 +108,7 @@ def _to_unique(unique: str | Unique) -> Unique:
 def _to_expires(expires: Duration) -> int:
     microseconds = to_microseconds(expires, "expires")
     if microseconds == 0:
-        raise ValueError("expires must be greater than zero, got 0; leave it out for no expires")
+        raise ValueError("expires must be greater than zero, got 0; leave it out for a job that does not expire")
     return microseconds
 
 
@@ -126,7 +126,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
 
 
 class JobTemplate:
-    """The values that all jobs of one submit have in common. `job` makes one of these jobs."""
+    """The values that all jobs of one submit have in common. The method `job` makes one of these jobs."""
 
     def __init__(self, handler: Handler, options: SubmitOptions, limits: LimitRegistry, now: int) -> None:
         own = handler.options
@@ -154,7 +154,7 @@ class JobTemplate:
         return self.unique is not None or bool(self._families) or self._is_keyed
 
     def job(self, job_id: str, payload: bytes, given: Mapping[str, Any]) -> NewJob:
-        """Make a job. `given`, its arguments, may be empty if `needs_arguments` is False."""
+        """Make a job. `given` has the arguments of the job; it may be empty if `needs_arguments` is False."""
         handler = self._handler
         if self._is_plain and not self.headers:
             codec = handler.arguments.codec
@@ -212,12 +212,12 @@ class JobTemplate:
 
 
 def short_key(key: str) -> str:
-    """Shorten a key that is too long to be stored. A hash at its end keeps it distinct from others."""
+    """Shorten a key that is too long to be stored. A hash at the end makes the shortened key unique."""
     return key if len(key) <= MAX_ID_LENGTH else f"{key[:80]}... {sha256(key.encode()).hexdigest()}"
 
 
 def describe_follow_up(handler: Handler, options: SubmitOptions, limits: LimitRegistry) -> FollowUp:
-    """Return the description of a job that follows another. Its first parameter, if any, gets the result."""
+    """Return the description of a follow-up job. Its first parameter, if any, gets the result of the first job."""
     own = handler.options
     names = handler.arguments.names
     _require_single(handler, handler.arguments.required)
@@ -239,15 +239,15 @@ def describe_follow_up(handler: Handler, options: SubmitOptions, limits: LimitRe
 
 
 def _require_possible(handler: Handler, options: SubmitOptions) -> None:
-    """Refuse options that a job that follows another cannot have."""
+    """Raise an error if the options include one that a follow-up job cannot have."""
     given: dict[str, Any] = {"id": options.id, "at": options.at, "headers": options.headers}
     given["unique"] = options.unique or handler.options.unique
     given["sequence_by"] = handler.options.sequence_by
     for name, value in given.items():
         if value is not None:
             raise ValueError(
-                f"{handler.name} cannot follow another job with {name}={value!r}: leave it out, or submit it "
-                "yourself at the end of the first one"
+                f"{handler.name} cannot follow another job with {name}={value!r}: leave it out, or submit the job "
+                "yourself at the end of the first handler"
             )
 
 
@@ -256,14 +256,14 @@ def _require_single(handler: Handler, required: Iterable[str]) -> None:
     if count > 1:
         raise TypeError(
             f"{handler.name} cannot follow another job: it has {count} parameters without a default, and gets one "
-            "argument, the result of its predecessor"
+            "argument only, the result of the first job"
         )
 
 
 MAX_PAYLOAD = 1_048_576
 CHUNK = 5_000  # jobs in one transaction of a bulk submit
 MAX_ATOMIC = 268_435_456  # bytes of arguments in an atomic submit
-CHUNKS_IN_FLIGHT = 2  # one is committed while the next is prepared
+CHUNKS_IN_FLIGHT = 2  # one chunk is committed while the next chunk is prepared
 
 
 _NO_MIDDLEWARE = nullcontext()
@@ -281,12 +281,12 @@ class Submission:
         self._middlewares = middlewares
         self._max_payload = max_payload
         self._ids = JobIds()
-        self.after_submit: Callable[[], None] = _nothing  # called by the submitter, once its jobs are stored
+        self.after_submit: Callable[[], None] = _nothing  # called on the caller's thread when its jobs are stored
 
     def submit(
         self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> str:
-        """Store one job and return its id. The job is durable when this returns."""
+        """Store one job and return its id. When this method returns, the job is durable."""
         template = self._template(handler, options)
         with self._around(handler, template, 1):
             job = self._make(handler, options, template, positional, named)
@@ -310,15 +310,15 @@ class Submission:
     def submit_many(
         self, handler: Handler, options: SubmitOptions, arguments: Iterable[Any], *, atomic: bool
     ) -> list[str]:
-        """Store many jobs and return their ids. All are checked before the first is stored."""
+        """Store many jobs and return their ids. The arguments of all jobs are checked before any job is stored."""
         if options.id is not None:
-            raise ValueError(f"submit_many() makes the ids itself, got id={options.id!r}; leave it out")
+            raise ValueError(f"submit_many() makes the ids itself, got id={options.id!r}; leave id= out")
         template = self._template(handler, options)
         if atomic and Capability.ATOMIC_BATCH not in self._engine.capabilities:
             raise RefusedByStore(
                 engine=self._engine.description,
-                reason="it cannot store many jobs all or none (atomic=True)",
-                remedy="submit without atomic=True, or use a store that can",
+                reason="this store cannot store many jobs all or none (atomic=True)",
+                remedy="submit without atomic=True, or use a SQLite store",
             )
         if atomic and template.unique is not None and template.unique.on_conflict == "raise":
             raise ValueError("atomic=True and on_conflict='raise' contradict each other; use on_conflict='return'")
@@ -365,7 +365,7 @@ class Submission:
         if len(chunks) == 1:
             return error
         stored = set(range(place))
-        for later in range(place + 1, len(answers)):  # chunks in flight may still succeed
+        for later in range(place + 1, len(answers)):  # later chunks were sent already, and may succeed
             try:
                 answers[later].get()
             except MainspringError:
@@ -406,12 +406,12 @@ class Submission:
         return template.jobs(ids, payloads)
 
     def check_size(self, handler: str, payload: bytes) -> None:
-        """Refuse arguments that are too large."""
+        """Raise `ArgumentsTooLarge` if the encoded arguments are too large."""
         if len(payload) > self._max_payload:
             raise ArgumentsTooLarge(handler=handler, size=len(payload), limit=self._max_payload)
 
     def new_id(self) -> str:
-        """Make the id of a job."""
+        """Make the id of a new job."""
         return self._ids.make(self._engine.now())[0]
 
 
@@ -427,7 +427,7 @@ def _check_atomic(payloads: list[bytes]) -> None:
 
 
 def _chunks(jobs: list[NewJob]) -> Iterator[list[NewJob]]:
-    """Divide a bulk submit into transactions, by the number of jobs and by their size."""
+    """Divide the jobs of a bulk submit into chunks, by their number and their size; a transaction stores each."""
     chunk: list[NewJob] = []
     size = 0
     for job in jobs:
@@ -445,7 +445,10 @@ def _size(jobs: list[NewJob]) -> int:
 
 
 def _resolve(conflict: Conflict | None, job: NewJob, unique: Unique | None) -> str:
-    """Return the id of the new or existing job; raise `DuplicateJob` for an equal id, or if the policy says so."""
+    """Return the id of the stored job, or of the existing job with the same unique key.
+
+    Raise `DuplicateJob` if a job with the same id exists, or if the unique key has `on_conflict="raise"`.
+    """
     if conflict is None:
         return job.id
     if conflict.kind is ConflictKind.ID:
@@ -464,7 +467,7 @@ def _ids_of(jobs: list[NewJob], conflicts: list[Conflict | None], unique: Unique
         raise PartialSubmit(
             done=[job.id for job, conflict in zip(jobs, conflicts, strict=True) if conflict is None],
             failed=[job.id for job, conflict in zip(jobs, conflicts, strict=True) if conflict is not None],
-            cause="jobs with their unique keys exist already",
+            cause="other jobs with their unique keys exist already",
         )
     return ids
 

@@ -80,7 +80,7 @@ def test_days_are_combined_as_debian_does(expression: str, expected: list[str]) 
     ("expression", "named"),
     [
         ("0 25 * * *", ["hour is '25'", "0 to 23", "'9-17'"]),
-        ("1,2,99 * * * *", ["minute is '1,2,99'", "'99' does not fit", "0 to 59"]),
+        ("1,2,99 * * * *", ["minute is '1,2,99'", "'99' is not allowed", "0 to 59"]),
         ("77 0 0 * * *", ["second is '77'", "0 to 59"]),
         ("0 0 32 * *", ["day of month is '32'", "1 to 31", "LW"]),
         ("0 0 15W * *", ["day of month is '15W'", "1 to 31"]),
@@ -130,7 +130,7 @@ WHAT_A_MINUTE_MAY_BE = (
         (
             "* * *",
             "cron '* * *'",
-            "it has 3 fields",
+            "the expression has 3 fields",
             HOW_MANY_FIELDS,
         ),
         (
@@ -143,13 +143,13 @@ WHAT_A_MINUTE_MAY_BE = (
         (
             "1,61 * * * *",
             "cron '1,61 * * * *'",
-            "minute is '1,61', where '61' does not fit",
+            "minute is '1,61', where '61' is not allowed",
             WHAT_A_MINUTE_MAY_BE,
         ),
         (
             "0 0 31 2 *",
             "cron '0 0 31 2 *'",
-            "it never occurs: no year has a day with day of month '31', month '2' and day of week '*'",
+            "the rule never occurs: no year has a day with day of month '31', month '2' and day of week '*'",
             "give a day that exists, such as L for the last day of a month",
         ),
     ],

@@ -124,7 +124,7 @@ def test_skip_runs_nothing_that_is_late() -> None:
             NOON + 2 * HOUR,
             3,
             OccurrenceKind.SKIPPED,
-            "3 occurrences found too late, and left out",
+            "3 occurrences found too late; no job was submitted",
             NOON + 2 * HOUR + 5 * MINUTE,
         ),
     )
@@ -144,7 +144,7 @@ def test_once_runs_the_latest_for_all() -> None:
     (record,) = firing.records
     assert (record.due, record.until, record.count) == (NOON, NOON + HOUR, 2)
     assert record.kind is OccurrenceKind.COALESCED
-    assert record.note == "2 occurrences made up for by the one of 2026-03-01 06:00:00+00:00"
+    assert record.note == "2 occurrences covered by the job of 2026-03-01 06:00:00+00:00"
 
 
 def test_once_runs_a_single_late_one_and_has_nothing_to_write_down() -> None:
@@ -157,7 +157,8 @@ def test_catching_up_runs_the_latest_and_writes_down_those_before() -> None:
     assert occurrences(firing) == [NOON + 3 * HOUR, NOON + 4 * HOUR]
     (record,) = firing.records
     assert (record.due, record.until, record.count) == (NOON, NOON + 2 * HOUR, 3)
-    assert (record.kind, record.note) == (OccurrenceKind.MISSED, "3 occurrences too many to be made up for")
+    assert record.kind is OccurrenceKind.MISSED
+    assert record.note == "3 occurrences above the catch_up limit; no job was submitted"
 
 
 def test_catching_up_with_fewer_than_the_limit_leaves_nothing_out() -> None:
@@ -189,7 +190,7 @@ def test_no_more_jobs_are_made_at_once_than_are_counted() -> None:
 
 def test_one_left_out_is_written_down_in_the_singular() -> None:
     (record,) = planned(5 * MINUTE, misfire="skip").records
-    assert record.note == "1 occurrence found too late, and left out"
+    assert record.note == "1 occurrence found too late; no job was submitted"
 
 
 # -- start and end

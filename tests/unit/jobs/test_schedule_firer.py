@@ -176,7 +176,7 @@ def test_occurrences_that_were_due_while_no_worker_ran_are_planned_by_their_poli
     assert (record.kind, record.count) == (OccurrenceKind.COALESCED, 4)
     (warning,) = warnings()
     assert warning == (
-        "schedule 'report': 4 occurrences made up for by the one of 2026-01-01 05:00:00+00:00 "
+        "schedule 'report': 4 occurrences covered by the job of 2026-01-01 05:00:00+00:00 "
         "(coalesced: 2026-01-01 01:00:00+00:00 to 2026-01-01 04:00:00+00:00)"
     )
 

@@ -1,12 +1,12 @@
-"""The application of a worker, as its child processes find it again.
+"""The application of a worker in the child processes of the worker.
 
 A child process imports the module of the application before the module of a handler. So everything that the
-application sets up at import (a framework, settings, other handlers) is set up in the child, too. An application
-that a child opens uses the store of its worker, not the store that the code names: `mainspring run --url` may have
-chosen another one.
+application sets up at import (a framework, settings, other handlers) is set up in the child, too. If the child
+opens the application, it uses the store of its worker, not the store that the code names, because `mainspring run
+--url` may have chosen another store.
 
-An application is identified by the module that created it and by its number among the applications that this
-module has created, because a child imports the same modules and creates the same applications.
+A child imports the same modules as its worker and creates the same applications. So an application is identified
+by the module that created it, and by its number among the applications of that module.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ApplicationId(Struct, frozen=True, array_like=True):
 
 
 class ChildSetup(Struct, frozen=True, array_like=True):
-    """What a child process needs to know about its worker."""
+    """The data about a worker that its child process needs."""
 
     module: str | None = None
     """The module that the child imports first; None if the worker has no application, only a job manager."""
@@ -47,7 +47,7 @@ _setup = ChildSetup()
 
 
 def identify(application: object) -> ApplicationId:
-    """Return the id of an application; call this in its `__init__`, once."""
+    """Return the id of an application. The `__init__` of the application must call this function, once."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_locals.get("self") is application:
         frame = frame.f_back
@@ -58,22 +58,25 @@ def identify(application: object) -> ApplicationId:
 
 
 def canonical_module(name: str) -> str:
-    """Return the name of a module, the same in a worker and in its children, also for a script."""
+    """Return a name of a module that is the same in a worker and in its children, even for a script."""
     return MAIN[0] if name in MAIN else name
 
 
 def adopt(setup: ChildSetup) -> None:
-    """Remember, in a child process, the application and the store of its worker."""
+    """Remember the application and the store of the worker. A child process calls this function."""
     global _setup  # noqa: PLW0603 - a child process has one worker
     _setup = setup
 
 
 def worker_url(application: ApplicationId) -> str | None:
-    """Return the URL of the worker's store if this process is a child of a worker of this application."""
+    """Return the URL of the worker's store; None if this process is no child of a worker of this application."""
     return _setup.url if _setup.application == application else None
 
 
 def import_application() -> None:
-    """Import the module of the worker's application, in a child process. A script was imported by the spawn."""
+    """Import the module of the worker's application. A child process calls this function.
+
+    If the module is a script, the start of the child process has imported it already.
+    """
     if _setup.module is not None and _setup.module not in MAIN:
         import_module(_setup.module)

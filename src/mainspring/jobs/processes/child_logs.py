@@ -1,7 +1,7 @@
-"""Log records of a child process: the child sends them to its worker, and the worker logs them.
+"""Log records of a child process. The child sends them to its worker, and the worker logs them.
 
-So the log of a worker is one stream, in one format, with the job of every line, whichever process runs the
-handler. In the child, the forwarder replaces the handlers of the root logger; handlers of other loggers stay.
+So a worker has one log in one format, and each record names its job, in whichever process the handler runs. In the
+child, `LogForwarder` replaces the handlers of the root logger. Handlers of other loggers stay.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class LogNote(Struct, frozen=True, array_like=True, tag=4):
     process: int | None
     thread: str | None
     exception: str | None
-    """The formatted traceback, with its causes."""
+    """The formatted traceback of the exception and of its causes; None if there is no exception."""
     stack: str | None
     fields: dict[str, Any]
-    """The job, the attempt, the handler and the queue; in a batch handler, all jobs."""
+    """The job id, the attempt, the handler and the queue; in a batch handler, the ids of all jobs."""
 
 
 class LogForwarder(logging.Handler):
     """Sends the records of this process to the worker.
 
-    A finalizer or a signal handler may log while the same thread sends a message. So `emit` queues the record, and
-    sends the queue only if no thread sends at this moment; a thread that has sent a message calls `flush_notes`.
+    A finalizer or a signal handler may log while its own thread sends a message. So `emit` queues the record, and
+    sends the queue only if no thread is sending. A thread that has sent a message calls `flush_notes`.
     """
 
     def __init__(self, send: Callable[[LogNote], None], sending: Lock) -> None:
@@ -52,14 +52,17 @@ class LogForwarder(logging.Handler):
         self._notes: deque[LogNote] = deque()
 
     def install(self, level: int) -> None:
-        """Make this the only handler of the root logger, and let the root logger pass `level`."""
+        """Make this object the only handler of the root logger, and let the root logger pass `level` and above."""
         root = logging.getLogger()
         root.handlers[:] = [self]
         if level < root.level or root.level == logging.NOTSET:
             root.setLevel(level)
 
     def remove(self) -> None:
-        """Send nothing from now on, in a process that a handler has forked: the connection is not its own."""
+        """Remove this object from the root logger.
+
+        A process that a handler has forked calls this method, because the connection belongs to its parent.
+        """
         logging.getLogger().removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -70,7 +73,7 @@ class LogForwarder(logging.Handler):
         self.flush_notes()
 
     def flush_notes(self) -> None:
-        """Send the queued records, unless a thread sends now: it calls this afterwards."""
+        """Send the queued records. Do nothing if a thread is sending: that thread calls this method afterwards."""
         while self._notes and self._sending.acquire(blocking=False):
             try:
                 while self._notes:
@@ -104,7 +107,7 @@ def _note_of(record: logging.LogRecord) -> LogNote:
 
 def _format_exception(record: logging.LogRecord) -> str | None:
     if record.exc_info and record.exc_info[0] is not None:
-        with suppress(Exception):  # an exception whose own methods raise must not lose the record
+        with suppress(Exception):  # if the exception cannot be formatted, the record is sent without it
             return "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
     return record.exc_text
 

@@ -1,15 +1,16 @@
 """Cron rules: occurrences by the wall clock of a time zone.
 
 `wall_times.py` finds the wall times of an expression, without a time zone. The periods of the zone (`zones.py`)
-convert them to instants. A time in a gap is shifted or skipped; of a time in a fold the first, the second or both
-count. Two wall times that fall on one instant are one occurrence. Occurrences come in the order of instants, which
-is not the order of wall times when clocks change. Each search takes a few steps along wall times, however long the
-span.
+convert the wall times to instants. A wall time in a gap is shifted or skipped. If a wall time comes twice (a
+fold), the first, the second or both count. Two wall times that fall on one instant are one occurrence. Occurrences
+come in the order of instants, which differs from the order of wall times when clocks change. Each search takes a
+few steps along wall times, however long the span.
 
 Expressions have the same meaning as in Debian's cron:
-- If day of month or day of week begins with `*` (`*/2` does), a day must match both, otherwise one of them.
-- A step counts from the start of its range, so `*/7` in the day of month starts again with each month.
-- `5/15` means `5-59/15`. A step larger than the field leaves its first value. Sunday is 0 and 7.
+- If the field day of month or the field day of week begins with `*` (such as `*/2`), a day must match both fields.
+  Otherwise a day must match one of the two fields.
+- A step counts from the start of its range. So `*/7` in the day of month starts again with each month.
+- `5/15` means `5-59/15`. If a step is larger than the range, only the first value matches. Sunday is 0 and 7.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ ALIASES = {
     "@hourly": "0 * * * *",
 }
 
-# Each field: its name, what is allowed there, an example.
+# The name of each field, the values that it allows, and an example.
 _FIELDS = (
     ("second", "0 to 59", "*/10"),
     ("minute", "0 to 59", "*/5"),
@@ -90,12 +91,12 @@ def parse(expression: object) -> tuple[str, WallTimes]:
 
 
 def _explain(text: str, parts: list[str]) -> ScheduleInvalid:
-    """Make the error for an expression that cronsim refuses. cronsim itself names at most the field."""
+    """Make the error for an expression that cronsim refuses. The errors of cronsim name at most the field."""
     rule = f"cron {text!r}"
     if len(parts) not in _FIELD_COUNTS:
         return ScheduleInvalid(
             rule=rule,
-            problem=f"it has {len(parts)} fields",
+            problem=f"the expression has {len(parts)} fields",
             remedy="give 5 (minute, hour, day of month, month, day of week) or 6 with seconds first, "
             "such as '30 2 * * MON-FRI', or an alias such as @daily",
         )
@@ -103,7 +104,7 @@ def _explain(text: str, parts: list[str]) -> ScheduleInvalid:
     for index, (part, (name, allowed, example)) in enumerate(zip(parts, _FIELDS[first:], strict=True), first):
         wrong = [term for term in part.split(",") if not _fits(index, term)]
         if wrong:
-            within = "" if part == wrong[0] else f", where {wrong[0]!r} does not fit"
+            within = "" if part == wrong[0] else f", where {wrong[0]!r} is not allowed"
             return ScheduleInvalid(
                 rule=rule,
                 problem=f"{name} is {part!r}{within}",
@@ -112,7 +113,7 @@ def _explain(text: str, parts: list[str]) -> ScheduleInvalid:
             )
     return ScheduleInvalid(
         rule=rule,
-        problem=f"it never occurs: no year has a day with day of month {parts[-3]!r}, month {parts[-2]!r} "
+        problem=f"the rule never occurs: no year has a day with day of month {parts[-3]!r}, month {parts[-2]!r} "
         f"and day of week {parts[-1]!r}",
         remedy="give a day that exists, such as L for the last day of a month",
     )
@@ -127,7 +128,7 @@ def _fits(index: int, term: str) -> bool:
 
 
 _FIRST, _LAST = start_of(FIRST_YEAR), start_of(LAST_YEAR + 1) - 1
-# The offsets of one zone never differ by this much, so a clock change never moves an occurrence further.
+# The offsets of one zone always differ by less than this. So a clock change moves an occurrence by less than this.
 _MARGIN = 2 * DAY
 
 
@@ -172,13 +173,16 @@ class Cron:
     def next(self, after: datetime) -> datetime | None:
         """Return the first occurrence after `after`, in the zone of the rule.
 
-        None means that there is none within fifty years.
+        Return None if there is no occurrence within fifty years.
         """
         instant = self.next_after(to_instant(after, "after"))
         return None if instant is None else self.local(instant)[0]
 
     def upcoming(self, n: int, after: datetime | None = None) -> list[datetime]:
-        """Return the next `n` occurrences after `after`, or after now; fewer if fifty years pass without one."""
+        """Return the next `n` occurrences after `after`, or after now.
+
+        The list is shorter if fifty years pass without an occurrence.
+        """
         if type(n) is not int or n < 0:
             raise ValueError(f"n must be a whole number of occurrences, got {n!r}; give 0 or more, such as 5")
         instant: int | None = to_instant(SystemClock().now() if after is None else after, "after")
@@ -188,7 +192,7 @@ class Cron:
         return found
 
     def next_after(self, instant: int) -> int | None:
-        """Return the first occurrence after `instant`, both in microseconds; None if there is none. See `Rule`."""
+        """Return the first occurrence after `instant`, both in microseconds; None if there is no occurrence."""
         second = max(instant // MICROSECONDS + 1, _FIRST)
         if second > _LAST:
             return None
@@ -204,14 +208,14 @@ class Cron:
                 if wall is not None and wall < end + offset:
                     best = wall - offset if best is None else min(best, wall - offset)
                 elif wall is not None and start < end - _MARGIN:
-                    second = wall - DAY  # no earlier wall time matches: jump to just before this one
+                    second = wall - DAY  # no earlier wall time matches, so go on a day before this one
             if best is not None:
                 return best * MICROSECONDS
             year = max(year + 1, year_of(second))
         return None
 
     def last_until(self, instant: int, after: int) -> int | None:
-        """Return the latest occurrence after `after` and not after `instant`; None if there is none."""
+        """Return the latest occurrence that is after `after` and not after `instant`; None if there is none."""
         second = min(instant // MICROSECONDS, _LAST)
         lowest = max(after // MICROSECONDS + 1, _FIRST)
         if second < lowest:
@@ -235,7 +239,7 @@ class Cron:
         return None
 
     def count_between(self, after: int, until: int, limit: int) -> int:
-        """Count the occurrences after `after` and not after `until`, up to `limit`."""
+        """Count the occurrences that are after `after` and not after `until`, but stop at `limit`."""
         count = 0
         while count < limit:
             found = self.next_after(after)
@@ -246,7 +250,7 @@ class Cron:
         return count
 
     def local(self, instant: int) -> tuple[datetime, str | None]:
-        """Return an occurrence in the zone of the rule, with a note if a change of the clocks affects it."""
+        """Return an occurrence in the zone of the rule, and a note if a clock change affects the occurrence."""
         shown = to_datetime(instant).astimezone(ZoneInfo(self.tz))
         wall = to_second(shown.replace(tzinfo=None))
         second = instant // MICROSECONDS

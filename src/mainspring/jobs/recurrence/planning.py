@@ -1,13 +1,13 @@
-"""Misfire policies: decides which due occurrences of a schedule get a job, and which are only recorded.
+"""Misfire policies: decide which due occurrences of a schedule get a job, and which occurrences are only recorded.
 
-The functions are pure: every worker that sees the same schedule at the same instant makes the same decision,
-including jitter.
+The functions are pure: every worker that reads the same schedule at the same instant makes the same decision, also
+about jitter.
 
-- `once`: the latest due occurrence gets a job, for all of them.
-- `skip` and `all`: occurrences no older than `GRACE` are on time and get a job, however many there are, so that a
-  busy worker drops no runs. Of the older ones, `skip` runs none, and `all` runs the latest, up to `catch_up` jobs
-  in total.
-- The other occurrences become one record, with their number.
+- `once`: only the latest due occurrence gets a job. This job stands for all due occurrences.
+- `skip` and `all`: every occurrence that is at most `GRACE` old is on time and gets a job, however many there are.
+  So a busy worker drops no runs. With `skip`, older occurrences get no jobs. With `all`, the latest of the older
+  occurrences get jobs, up to `catch_up` jobs in total.
+- The occurrences without a job become one record, which has their number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mainspring.jobs.timestamps import LAST_INSTANT, MICROSECONDS, to_datetime
 GRACE = 60 * MICROSECONDS
 """The age up to which an occurrence is on time."""
 MAX_OCCURRENCES = 10_000
-"""How many occurrences one firing counts, or makes jobs for, at most."""
+"""The largest number of occurrences that one firing counts, and the largest number of jobs that it makes."""
 
 _KINDS = {
     "skip": OccurrenceKind.SKIPPED,
@@ -34,12 +34,15 @@ _KINDS = {
 
 
 def plan_firing(record: ScheduleRecord, rule: Rule, now: int, new_id: Callable[[int], str]) -> Firing:
-    """Decide about all occurrences from the schedule's next one, which must be due, until now."""
+    """Decide about all occurrences from the schedule's next occurrence until now.
+
+    The schedule's next occurrence must be due.
+    """
     first = record.next_due
     if first is None or first > now:
         raise ValueError(f"schedule {record.name!r} is not due at {now}: its next occurrence is {first}")
     following = first_due(rule, record.start, record.end, first)
-    is_alone = following is None or following > now  # nearly always
+    is_alone = following is None or following > now  # the usual case
     latest = first if is_alone else rule.last_until(_end_of_span(record, now), first) or first
     chosen = _choose(record, rule, first, latest, now)
     is_serial = record.overlap in (Overlap.QUEUE, Overlap.REPLACE) or (
@@ -64,7 +67,10 @@ def plan_firing(record: ScheduleRecord, rule: Rule, now: int, new_id: Callable[[
 
 
 def first_due(rule: Rule, start: int | None, end: int | None, after: int) -> int | None:
-    """Return the first occurrence after an instant and between `start` and `end`, both included."""
+    """Return the first occurrence after an instant that is between `start` and `end`, both included.
+
+    Return None if there is no such occurrence.
+    """
     found = rule.next_after(after if start is None else max(after, start - 1))
     return None if found is None or (end is not None and found > end) else found
 
@@ -88,7 +94,7 @@ def _choose(record: ScheduleRecord, rule: Rule, first: int, latest: int, now: in
 
 
 def _backwards(rule: Rule, first: int, latest: int) -> Iterator[int]:
-    # The first occurrence is yielded as it was stored: the rules of its time zone may have changed since.
+    # The first occurrence is yielded as it was stored, because the rules of its time zone may have changed since.
     found: int | None = latest
     while found is not None and found > first:
         yield found
@@ -117,7 +123,7 @@ def _job(record: ScheduleRecord, occurrence: int, job_id: str, sequence: str | N
 
 
 def _delay(record: ScheduleRecord, occurrence: int) -> int:
-    """Return the jitter of an occurrence: pseudo-random, but the same on every worker."""
+    """Return the jitter of an occurrence. It is pseudo-random, but the same on every worker."""
     if not record.jitter:
         return 0
     digest = blake2b(f"{occurrence} {record.name}".encode(), digest_size=8).digest()
@@ -125,7 +131,7 @@ def _delay(record: ScheduleRecord, occurrence: int) -> int:
 
 
 def _left_out(rule: Rule, first: int, latest: int, chosen: list[int]) -> tuple[int, int]:
-    """Return the last occurrence without a job, and the number of them. They are the oldest occurrences."""
+    """Return the last occurrence without a job, and how many occurrences have no job. These are the oldest."""
     last = (rule.last_until(chosen[0] - 1, first) or first) if chosen else latest
     return last, 1 + rule.count_between(first, last, MAX_OCCURRENCES - 1)
 
@@ -135,8 +141,8 @@ def _note(kind: OccurrenceKind, count: int, chosen: list[int]) -> str:
     what = f"{number} occurrence{'' if count == 1 else 's'}"
     match kind:
         case OccurrenceKind.SKIPPED:
-            return f"{what} found too late, and left out"
+            return f"{what} found too late; no job was submitted"
         case OccurrenceKind.COALESCED:
-            return f"{what} made up for by the one of {to_datetime(chosen[-1]).isoformat(sep=' ')}"
+            return f"{what} covered by the job of {to_datetime(chosen[-1]).isoformat(sep=' ')}"
         case OccurrenceKind.MISSED:
-            return f"{what} too many to be made up for"
+            return f"{what} above the catch_up limit; no job was submitted"

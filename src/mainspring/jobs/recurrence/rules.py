@@ -1,8 +1,8 @@
-"""Rules of schedules: they compute the next and the last occurrence, and count occurrences.
+"""Rules of schedules. A rule computes the next and the last occurrence, and counts occurrences.
 
-`Every` is here, `Cron` in `cron.py`. Rules are immutable values that can be compared and have no clock. Instants
-are microseconds since 1970 (UTC). A store keeps the data of `describe()` as JSON; `decode_rule` makes an equal
-rule of it. Equal rules have equal texts.
+`Every` is in this module, `Cron` in `cron.py`. Rules are immutable values that can be compared. They read no
+clock. Instants are microseconds since 1970 (UTC). A store keeps the data of `describe()` as JSON, and
+`decode_rule` makes an equal rule from this text. Equal rules have equal texts.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ CACHED_RULES = 20_000
 _decode_description = msgspec.json.Decoder(dict[str, Any]).decode
 
 UNREADABLE = (MainspringError, msgspec.MsgspecError, TypeError, ValueError, LookupError)
-"""The exceptions of `decode_rule` for a rule that another version has written and this one cannot read."""
+"""The exceptions that `decode_rule` raises for a rule of another version that this version cannot read."""
 
 
 class Rule(Protocol):
-    """When a schedule recurs. Each call takes a bounded number of steps, however long the span."""
+    """The instants at which a schedule recurs. A search takes a bounded number of steps, however long the span."""
 
     def next_after(self, instant: int) -> int | None:
         """Return the first occurrence strictly after `instant`; None if there is none."""
@@ -44,7 +44,7 @@ class Rule(Protocol):
         """Count the occurrences in (after, until], but stop at `limit`."""
 
     def local(self, instant: int) -> tuple[datetime, str | None]:
-        """Return an occurrence in the time zone of the rule, with a note for users if clocks change then."""
+        """Return an occurrence in the time zone of the rule, and a note for users if a clock change affects it."""
 
     def describe(self) -> dict[str, object]:
         """Return plain data from which `rule_from` makes an equal rule."""
@@ -102,7 +102,7 @@ class Upcoming:
     local: datetime
     """The same instant in the time zone of the rule."""
     note: str | None
-    """How a change of the clocks affects it; None if it does not."""
+    """How a clock change affects the occurrence; None if no clock change affects it."""
 
 
 def upcoming(rule: Rule, after: int, count: int) -> list[Upcoming]:
@@ -126,7 +126,7 @@ def rule_from(description: Mapping[str, Any]) -> Rule:
             raise ScheduleInvalid(
                 rule=f"the rule described by {description!r}",
                 problem="it is neither a complete cron rule nor a complete every rule",
-                remedy="give what describe() returned; a newer version may have written this",
+                remedy="give data that describe() returned; a newer version may have written this rule",
             )
 
 
@@ -137,12 +137,12 @@ def encode_rule(rule: Rule) -> str:
 
 @lru_cache(CACHED_RULES)
 def decode_rule(text: str) -> Rule:
-    """Decode a rule. Raises one of `UNREADABLE` if a newer version has written it."""
+    """Decode a rule. Raises one of `UNREADABLE` if this version cannot read the rule of a newer version."""
     return rule_from(_decode_description(text))
 
 
 def rule_of(record: ScheduleRecord) -> Rule | None:
-    """Return the rule of a schedule; None if this version cannot read it."""
+    """Return the rule of a schedule; None if this version cannot read the rule."""
     try:
         return decode_rule(record.rule)
     except UNREADABLE:

@@ -1,13 +1,15 @@
-"""Fires schedules: a thread that sleeps until the next occurrence, and then submits the jobs that are due.
+"""Fires schedules. A thread sleeps until the next occurrence, and then submits the jobs that are due.
 
-Every worker has such a thread, and all of them try to fire. The store accepts only the first firing of an
-occurrence, so no leader is needed.
+Every worker has such a thread, and all of them try to fire each occurrence. The store accepts only the first
+firing of an occurrence, so no leader is needed.
 
 Invariants
 - Only occurrences that are due within the engine's start lead are fired.
-- The thread never sleeps past an occurrence that was announced to it. The announcement of a later occurrence
-  changes nothing. A process that stores an earlier one wakes the workers, and their next fetch announces it.
-- A schedule that this version cannot read is left to other versions. It does not keep the others from firing.
+- The thread never sleeps past an occurrence that was announced by `expect`. The announcement of a later occurrence
+  changes nothing. A process that stores an earlier occurrence wakes the workers, and the next fetch of each worker
+  announces this occurrence.
+- A schedule that this version cannot read is not fired here; a worker of another version can fire it. The other
+  schedules are fired.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ from mainspring.jobs.timestamps import LAST_INSTANT, MICROSECONDS, to_datetime
 from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry
 
-BATCH = 200  # schedules that the first transaction fires; few, so that their jobs start soon
+BATCH = 200  # how many schedules the first transaction fires; few, so that their jobs start soon
 MAX_BATCH = 1_000  # each later transaction fires twice as many, up to this number
 BATCH_JOBS = 5_000  # a transaction with this many jobs fires no more schedules
-RETRY_DELAY = MICROSECONDS  # until the next try after an error of the store
-PATIENCE_SECONDS = 10.0  # of real time that `close` waits for the store
+RETRY_DELAY = MICROSECONDS  # time until the next try after an error of the store
+PATIENCE_SECONDS = 10.0  # how long `close` waits for the store, in real time
 
 logger = logging.getLogger("mainspring.schedules")
 
@@ -44,11 +46,11 @@ class ScheduleFirer:
         self._clock = clock
         self._new_id = new_id
         self._timer = Timer(clock, name="mainspring-schedules")
-        self._firing = Lock()  # held while schedules are fired; guards the next three
+        self._firing = Lock()  # held while schedules are fired; guards the next three attributes
         self._firings = 0
         self._checked_until = 0
         self._unreadable: dict[str, int] = {}  # revisions of schedules that this version cannot read
-        self._lock = Lock()  # guards what follows
+        self._lock = Lock()  # guards the following attributes
         self._armed_at: int | None = None
         self._timer_entry: TimerEntry | None = None
         self._is_closed = False
@@ -58,18 +60,21 @@ class ScheduleFirer:
         self._clock.attach(self)
 
     def expect(self, next_firing: int | None) -> None:
-        """Announce the earliest occurrence that a worker has seen. From any thread; cheap if it is known."""
+        """Announce the earliest occurrence that a worker has read. Any thread may call this method.
+
+        The call is cheap if this occurrence or an earlier one was announced before.
+        """
         armed_at = self._armed_at
         if next_firing is None or (armed_at is not None and armed_at <= next_firing):
             return
         if self._unreadable and next_firing <= self._checked_until:
-            # A schedule that cannot be read hides the next occurrence of the others: read the store again after
-            # `RETRY_DELAY`.
+            # The announced occurrence may belong to a schedule that cannot be read. So the next occurrence of the
+            # other schedules is unknown, and the store is read again after `RETRY_DELAY`.
             next_firing = self._checked_until + RETRY_DELAY
         self._arm(next_firing)
 
     def retime(self) -> None:
-        """Check the schedules now, because the wall clock has jumped. From any thread."""
+        """Check the schedules now, because the wall clock has jumped. Any thread may call this method."""
         with self._lock:
             self._disarm()
         self._arm(self._engine.now())
@@ -90,7 +95,7 @@ class ScheduleFirer:
     # -- timing
 
     def _arm(self, instant: int) -> None:
-        """Set the timer for an instant, a start lead before it, unless it is set for an earlier one."""
+        """Set the timer to the start lead before an instant, unless the timer is set for an earlier instant."""
         with self._lock:
             if self._is_closed or (self._armed_at is not None and self._armed_at <= instant):
                 return
@@ -108,7 +113,7 @@ class ScheduleFirer:
         with self._lock:
             instant = self._armed_at
             self._armed_at = self._timer_entry = None
-        if instant is None:  # the timer was just set again
+        if instant is None:  # another thread has just set the timer again
             return
         if instant > self._horizon():  # the clocks differ a little, or the wall clock was set back
             self._arm(instant)
@@ -146,7 +151,7 @@ class ScheduleFirer:
             if not firings:
                 return
             if expected == before:
-                raise RuntimeError(f"the store neither fires {before[0][0]!r} nor says that another worker did")
+                raise RuntimeError(f"the store neither fires {before[0][0]!r} nor reports that another worker did")
             before = expected
             self._log_skipped(firings, self._io.call(FIRE, firings))
             batch = min(2 * batch, MAX_BATCH)
@@ -177,10 +182,10 @@ class ScheduleFirer:
             if fired.is_done:
                 log_skipped(firing, fired)
 
-    # -- as a member of its clock
+    # -- for the clock that this object is attached to
 
     def next_due(self) -> int | None:
-        """Return when the next occurrence may be due."""
+        """Return the time of the monotonic clock at which the timer must wake up; None if it is not set."""
         return self._timer.next_due()
 
     def activity(self) -> object:
@@ -188,12 +193,15 @@ class ScheduleFirer:
         return self._firings
 
     def settle(self, real_seconds: float) -> str | None:
-        """Wait until all due schedules have been fired; return what is still busy after `real_seconds`."""
+        """Wait until all due schedules have been fired; return None.
+
+        If this takes longer than `real_seconds`, return a text that names the busy component.
+        """
         return None if self._timer.settle(real_seconds) else "the schedules of a worker"
 
 
 def log_skipped(firing: Firing, fired: Fired) -> None:
-    """Log the occurrences of a firing for which no job was made."""
+    """Log the occurrences of a firing that got no job."""
     for record in firing.records:
         logger.warning(
             "schedule %r: %s (%s: %s to %s)",

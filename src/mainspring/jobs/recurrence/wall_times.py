@@ -1,15 +1,16 @@
-"""The wall times of a cron expression: the first one from a second on, and the last one up to a second.
+"""The wall times of a cron expression. Finds the first wall time from a second on, and the last up to a second.
 
-`cronsim` parses the fields of an expression. This module searches with integers, because walking through time with
-cronsim takes ten times as long, and remembers what it has worked out:
+`cronsim` parses the fields of an expression. This module searches with integers, because a search with cronsim
+takes ten times as long. It caches two results:
 
-- A field is parsed once in a process, however many expressions have it. Numbers become a bit mask: bit 5 is set if
-  5 matches.
-- The days of a month that match depend only on the length of the month and the weekday of its first day, so there
-  are 28 kinds of months. A day pattern (day of month, month, day of week) works out each kind once. All
-  expressions with the same three fields share it.
+- A field is parsed once in a process, however many expressions contain it. Its numbers become a bit mask: bit 5 is
+  set if 5 matches.
+- The matching days of a month depend only on the length of the month and the weekday of its first day, so there
+  are 28 kinds of months. A day pattern (day of month, month, day of week) computes the days of each kind once. All
+  expressions with the same three fields share a day pattern.
 
-Both are facts of an expression: they never become stale. Wall times are whole seconds since 1970 on a wall clock.
+Both results depend on the expression only, so they never become stale. Wall times are whole seconds since 1970 on
+a wall clock.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from mainspring.jobs.recurrence.zones import DAY, to_wall
 
 HOUR, MINUTE = 3_600, 60
 YEARS = 50
-"""How many years a search goes on. A day of an expression recurs within forty (29 February on a Sunday)."""
+"""How many years a search covers. Every day pattern recurs within forty years (29 February on a Sunday)."""
 CACHED_FIELDS = 4_096
 CACHED_PATTERNS = 1_024
 
@@ -37,15 +38,18 @@ _EVERY_WEEK = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28
 _LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 FieldInvalid = (CronSimError, ValueError)
-"""The exceptions for a field that cronsim cannot read; ValueError: a number of thousands of digits."""
+"""The exceptions for a field that cronsim cannot read. A number with thousands of digits raises a ValueError."""
 
 
 class NeverOccurs(Exception):
-    """No year has a day that matches the expression."""
+    """Raised if no year has a day that matches the expression."""
 
 
 def parse_field(index: int, text: str) -> CronSim:
-    """Parse one field, 0 (second) to 5 (day of week), with `*` for the others; raises one of `FieldInvalid`."""
+    """Parse one field, 0 (second) to 5 (day of week), with `*` for the other fields.
+
+    Raises one of `FieldInvalid`.
+    """
     fields = ["*"] * 6
     fields[index] = text
     return CronSim(" ".join(fields), _START)
@@ -53,7 +57,7 @@ def parse_field(index: int, text: str) -> CronSim:
 
 @lru_cache(CACHED_FIELDS)
 def _items(index: int, text: str) -> frozenset[Any]:
-    """Return the numbers of a field, and for days the marks and pairs by which cronsim represents `L` and `#`."""
+    """Return the numbers of a field; for days, also the values with which cronsim represents `L` and `#`."""
     parsed = parse_field(index, text)
     fields = (parsed.seconds, parsed.minutes, parsed.hours, parsed.days, parsed.months, parsed.weekdays)
     return frozenset(fields[index])
@@ -61,7 +65,7 @@ def _items(index: int, text: str) -> frozenset[Any]:
 
 @lru_cache(CACHED_FIELDS)
 def _mask(index: int, text: str) -> int:
-    """Return the mask of a field of numbers only: second, minute, hour or month."""
+    """Return the bit mask of a field that has only numbers: second, minute, hour or month."""
     return _mask_of(_items(index, text))
 
 

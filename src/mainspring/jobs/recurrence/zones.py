@@ -3,12 +3,12 @@
 All values are whole seconds: instants since 1970 (UTC), and wall times since 1970 on the wall clock of the zone.
 The periods of a year define which instants a recurring wall time has when clocks change:
 
-- A wall time that does not exist (gap): with `"shift"` it is moved by the length of the gap, 02:30 to 03:30; with
-  `"skip"` it does not occur.
-- A wall time that exists twice (fold): with `"first"` the earlier one counts, with `"second"` the later one, with
-  `"both"` both do.
+- A wall time that does not exist is in a gap. With `"shift"` it is moved by the length of the gap, for example
+  from 02:30 to 03:30. With `"skip"` it does not occur.
+- A wall time that exists twice is in a fold. With `"first"` its first instant counts, with `"second"` its second
+  instant, and with `"both"` both instants.
 
-Periods of a year are in order of their beginnings. They overlap only where a gap is shifted.
+The periods of a year are in the order of their beginnings. They overlap only where a gap is shifted.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ DstGap: TypeAlias = Literal["shift", "skip"]
 DstFold: TypeAlias = Literal["first", "second", "both"]
 
 DAY = 86_400
-"""Seconds of a day. The offset of every zone from UTC is smaller."""
-FIRST_YEAR, LAST_YEAR = 3, 9990  # a `datetime` must be able to express the years before and after them
+"""The seconds of a day. The offset of every zone from UTC is smaller than a day."""
+FIRST_YEAR, LAST_YEAR = 3, 9990  # a `datetime` must also be able to express the years before and after these
 _NAIVE_EPOCH = EPOCH.replace(tzinfo=None)
 _EPOCH_DAY = EPOCH.toordinal()
-_STEP = 2 * DAY  # between two checks of an offset; no zone has ever changed twice within six days
+_STEP = 2 * DAY  # time between two checks of an offset; no zone has ever changed twice within six days
 
 
 class OffsetPeriod(NamedTuple):
-    """From `begin` up to, but not including, `end`, an instant has the wall time `instant + offset`."""
+    """A period in which every instant has the wall time `instant + offset`. `end` is not part of the period."""
 
     begin: int
     end: int
@@ -51,7 +51,7 @@ class _OffsetChange(NamedTuple):
 @lru_cache(maxsize=4096)
 def offset_periods(tz: str, dst_gap: DstGap, dst_fold: DstFold, year: int) -> tuple[OffsetPeriod, ...]:
     """Return the periods of a UTC year; every occurrence in that year is in one of them."""
-    # Include the neighbouring years: a change at New Year may shift or drop times on the other side of it.
+    # Include the neighbouring years, because a change at New Year may shift or drop wall times of this year.
     changes = [change for near in (year - 1, year, year + 1) for change in _changes(tz, near)]
     begin, offset = start_of(year - 1), _offset(ZoneInfo(tz), start_of(year - 1) - 1)
     found = []
@@ -69,7 +69,7 @@ def offset_periods(tz: str, dst_gap: DstGap, dst_fold: DstFold, year: int) -> tu
 
 @lru_cache(maxsize=4096)
 def _changes(tz: str, year: int) -> tuple[_OffsetChange, ...]:
-    """Return the changes of the offset in a UTC year, found by a search, because zoneinfo does not list them."""
+    """Search for the changes of the offset in a UTC year, because zoneinfo does not list them."""
     zone = ZoneInfo(tz)
     found = []
     low, last = start_of(year) - 1, start_of(year + 1) - 1
@@ -113,7 +113,7 @@ def to_second(wall: datetime) -> int:
 
 
 def zone_name(tz: object, rule: str) -> str:
-    """Return the name of a zone; raise `ScheduleInvalid`, which names `rule`, if there is no such zone."""
+    """Return the name of a zone; raise `ScheduleInvalid` if there is no such zone. The error names `rule`."""
     name = tz.key if isinstance(tz, ZoneInfo) else tz
     if not isinstance(name, str):
         raise ScheduleInvalid(
@@ -123,7 +123,7 @@ def zone_name(tz: object, rule: str) -> str:
         )
     try:
         ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # unknown; not a key; a folder such as 'America'
+    except (KeyError, ValueError, OSError):  # an unknown zone; an invalid key; a folder such as 'America'
         close = ", ".join(map(repr, _close_zones(name)))
         raise ScheduleInvalid(
             rule=rule,

@@ -1,8 +1,8 @@
 """Texts of exceptions, in a form that every engine can store.
 
-The first line describes the exception. Its traceback follows, without frames of Mainspring, then its notes, the
-exceptions of an exception group, and the exceptions that caused it: `raise … from …`, or an exception that was
-raised while another one was handled. Lists of jobs and dead letters show the first line only.
+The first line describes the exception. Then follow its traceback without the frames of Mainspring, its notes, the
+exceptions of an exception group, and the exceptions that caused it: by `raise … from …`, or because it was raised
+while another exception was handled. Lists of jobs and dead letters show the first line only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import TracebackType
 from mainspring.jobs.retry import RetryLater
 
 MAX_ERROR_LENGTH = 8_000
-MAX_EXCEPTIONS = 20  # in one text
+MAX_EXCEPTIONS = 20  # how many exceptions one text describes
 _CUT = "\n… (cut)"
 _OWN_FRAMES = str(Path(__file__).parents[1]) + os.sep
 
@@ -29,7 +29,7 @@ def describe_briefly(error: BaseException) -> str:
         return name
     try:
         text = str(error)
-    except Exception:  # the exception is faulty, but the job must be settled
+    except Exception:  # the methods of this exception fail, but the job must be settled
         text = "(its message cannot be read)"
     return to_storable_text(f"{name}: {text}" if text else name)
 
@@ -43,7 +43,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def _lines_of(error: BaseException, seen: set[int]) -> Iterator[str]:
-    """Yield the lines for an exception, and for those that belong to it and are not among the seen ones."""
+    """Yield the lines for an exception, and for its parts and causes, except those in `seen`."""
     seen.add(id(error))
     yield describe_briefly(error)
     where = "".join(traceback.format_tb(_without_own_frames(error.__traceback__)))
@@ -81,5 +81,5 @@ def describe_fault(error: BaseException, another: BaseException) -> str:
 
 
 def to_storable_text(text: str) -> str:
-    """Replace characters that are not valid text."""
+    """Replace characters that cannot be encoded as UTF-8, such as lone surrogates."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,11 +1,14 @@
-"""The report of a worker's shutdown. A process that runs no jobs needs it, so it imports no part of a worker."""
+"""The report of a worker's shutdown.
+
+A process that runs no jobs uses this module, too. So the module imports no part of a worker.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-PATIENCE_FOR_ANSWERS = 10.0  # real seconds, after the grace, that a stop waits for the store
-MAX_NAMED = 5  # jobs, in the text of a report
+PATIENCE_FOR_ANSWERS = 10.0  # how long a shutdown waits for the store after the grace, in seconds of real time
+MAX_NAMED = 5  # how many jobs the text of a report names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,19 +16,19 @@ class StopReport:
     """The result of `JobManager.shutdown`."""
 
     interrupted: int = 0
-    """How many jobs ran when the grace was over: they were handed back and run again."""
+    """How many jobs were still running when the grace was over. They were handed back, and will run again."""
     left: tuple[str, ...] = ()
-    """The ids of jobs whose end or return the store did not confirm in time: other workers rescue them."""
+    """The ids of jobs that the store did not confirm as settled in time. Other workers will rescue them."""
     has_left: bool = True
-    """Whether the store confirmed that the worker is gone; if not, other workers find out by its silence."""
+    """Whether the store confirmed that the worker has left. If not, other workers will declare it dead."""
     was_running: bool = True
-    """False if there was no worker to stop: the manager was not started, or it was shut down already."""
+    """False if there was no worker to stop, because the manager was not started or was shut down already."""
     already_shut_down: bool = False
-    """True if an earlier shutdown stopped the worker: the other fields are those of its report."""
+    """True if an earlier shutdown has stopped the worker. The other fields are those of the earlier report."""
 
     @property
     def is_clean(self) -> bool:
-        """Whether every handler finished and the store confirmed everything."""
+        """Whether every handler finished, and the store confirmed every outcome and the leave of the worker."""
         return self.interrupted == 0 and not self.left and self.has_left
 
     def __str__(self) -> str:
