@@ -1,8 +1,8 @@
 """A timer: one thread that sleeps until the wheel's next due time and then calls the callbacks that are due.
 
-The thread starts with the first callback and wakes up only for callbacks: an idle timer does not tick. The
-thread calls them one after another, in (due, arrival) order and without any lock held. So they must be short;
-slow work belongs on a runner.
+The thread starts when the first callback is added. It wakes up only for callbacks, so an idle timer uses no CPU
+time. The thread calls the callbacks one after another, in the order of due time and arrival, and holds no lock
+during a call. So callbacks must be short. Slow work belongs on a runner.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ class Timer:
     def __init__(self, clock: Clock, *, name: str) -> None:
         self._clock = clock
         self._name = name
-        # Guards everything below. Re-entrant, because a signal handler or a finalizer may set a timer at any time.
+        # Guards all attributes below. Re-entrant, because a signal handler or a finalizer may set a timer at any
+        # time.
         self.lock = RLock()
-        self._changed = Condition(self.lock)  # `with` is slower on the condition than on its lock
+        self._changed = Condition(self.lock)  # `with self.lock` is faster than `with self._changed`
         self._wheel: TimingWheel[Callback] = TimingWheel(now=clock.monotonic_ns())
         self._thread: Thread | None = None
         self._wakes_at: int | None = None  # the instant until which the thread sleeps
@@ -36,13 +37,13 @@ class Timer:
         self._is_closed = False
 
     def call_at(self, due: int, callback: Callback) -> TimerEntry:
-        """Call `callback` when the monotonic clock reads `due`, in nanoseconds."""
+        """Call `callback` when the monotonic clock reads `due`, in nanoseconds; return an entry for `cancel`."""
         with self.lock:
             if self._is_closed:
                 raise RuntimeError(f"timer {self._name!r} is closed")
             if self._thread is None:
                 thread = Thread(target=self._run, name=f"{self._name}-timer", daemon=True)
-                thread.start()  # the new thread waits for the lock held here
+                thread.start()  # the new thread waits for the lock, which this thread holds
                 self._thread = thread
             entry = self._wheel.insert(due, callback)
             if self._wakes_at is None or due < self._wakes_at:
@@ -50,21 +51,24 @@ class Timer:
             return entry
 
     def cancel(self, entry: TimerEntry) -> bool:
-        """Cancel a call; return True if it will not be made."""
+        """Cancel a call; return True if the call will not be made."""
         with self.lock:
             return self._wheel.cancel(entry)
 
     def discard(self, entry: TimerEntry) -> bool:
-        """Do the same as `cancel`; the caller holds the lock."""
+        """Cancel a call, like `cancel`. The caller must hold the lock."""
         return self._wheel.cancel(entry)
 
     def next_due(self) -> int | None:
-        """Return when the thread must wake up next: never later than the earliest call."""
+        """Return the time at which the thread must wake up next; None if no call is pending.
+
+        This time is never later than the due time of the earliest call.
+        """
         with self._changed:
             return self._wheel.next_due()
 
     def statistics(self) -> WheelStatistics:
-        """Return the statistics of the wheel; it is empty after `close`."""
+        """Return the statistics of the wheel. After `close`, the wheel is empty."""
         with self._changed:
             return self._wheel.statistics()
 
@@ -89,7 +93,10 @@ class Timer:
                 logger.exception("timer %r: a callback failed", self._name)
 
     def _collect(self) -> list[Callback] | None:
-        """Sleep until callbacks are due and return them; None if the timer is closed. The lock is held."""
+        """Sleep until callbacks are due, and return them; return None if the timer is closed.
+
+        The caller must hold the lock.
+        """
         self._is_calling = False
         while not self._is_closed:
             now = self._clock.monotonic_ns()
@@ -103,9 +110,9 @@ class Timer:
         return None
 
     def settle(self, timeout: Duration | None) -> bool:
-        """Wait until all callbacks due by now have been called; return False after `timeout`, in real time.
+        """Wait until all callbacks that are due now have been called; return False after `timeout` of real time.
 
-        Inside a callback of this timer, return at once: the callback would wait for itself.
+        Inside a callback of this timer, return True at once, because the callback would wait for itself.
         """
         if current_thread() is self._thread:
             return True
@@ -123,7 +130,7 @@ class Timer:
         return self._is_calling or (next_due is not None and next_due <= now)
 
     def close(self) -> None:
-        """Drop all pending calls and end the thread, without waiting for calls that are under way."""
+        """Drop all pending calls and end the thread, without waiting for a call that is in progress."""
         with self._changed:
             self._is_closed = True
             self._wheel = TimingWheel(now=self._clock.monotonic_ns())

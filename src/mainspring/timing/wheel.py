@@ -3,7 +3,8 @@
 The caller passes `now` and gets the items that are due; the wheel uses no thread and no clock. Times are integers
 in nanoseconds.
 
-Three levels hold slots of growing width; the current slot of the nearest level is open, that is, sorted::
+The wheel has three levels: near, mid and far. Each level has slots of one width, which grows from level to level.
+The current slot of near is open, that is, its timers are sorted::
 
     now
      |
@@ -12,35 +13,39 @@ Three levels hold slots of growing width; the current slot of the nearest level 
        ^__________|  ^_____________________|  ^_____________________|
         opened         poured down              poured down          as `now` approaches
 
-Slots are sparse: an empty slot costs neither memory nor time. Near and mid always extend beyond `now` by at
-least one whole slot of the level above them; far is unbounded.
+Only slots in use exist, so an empty slot costs neither memory nor time. Near and mid always extend beyond `now` by
+at least one whole slot of the level above them. Far has no end.
 
 Invariants
 
-* The entry of a timer and the position of the wheel alone determine where it is stored: `cancel` needs no search.
-* All timers of the open slot are due before any timer of near, those of near before mid, those of mid before far.
-* `_open` holds the timers of the open span, and overdue ones. `_front` (sorted when the slot was opened, latest
-  first) and `_late` (a heap of the entries inserted since) hold their entries in order. These two may also hold
-  canceled entries: at most as many as live ones plus a constant.
-* After `advance(now)` every pending timer is due later than `now`, and every slot but the open one begins later.
+* The entry of a timer and the position of the wheel determine where the timer is stored. So `cancel` needs no
+  search.
+* All timers of the open slot are due before any timer of near. All timers of near are due before any timer of mid,
+  and all timers of mid before any timer of far.
+* `_open` contains the timers of the open slot, and overdue timers. `_front` and `_late` contain the entries of
+  these timers in order: `_front` is a list that was sorted when the slot was opened, latest first, and `_late` is
+  a heap of the entries that were inserted since. These two may also contain canceled entries: at most as many as
+  live entries, plus a constant.
+* After `advance(now)`, every pending timer is due later than `now`, and every slot except the open slot begins
+  later.
 
-Example: at 0, a caller inserts a thousand timers for 3 h. They are in slot 2 of mid, which begins at 2:26:36.
-`next_due()` returns that time. `advance` to it pours the slot into near: the timers are then in slot 40,233, which
-begins at 2:59:59.97. `advance` to that time opens the slot, and `next_due()` returns 3:00:00. (For a slot with few
-timers, it returns the earliest due time at once.) So a timer moves at most twice, and sorting is done in small
-portions.
+Example: at 0, a caller inserts a thousand timers for 3 h. They are in slot 2 of mid, which begins at 2:26:36, and
+`next_due()` returns this time. `advance(2:26:36)` pours the slot into near: the timers are then in slot 40,233 of
+near, which begins at 2:59:59.97. `advance(2:59:59.97)` opens this slot, and `next_due()` returns 3:00:00. (For a
+slot with few timers, `next_due()` returns the earliest due time at once.) So a timer moves at most twice, and the
+wheel sorts timers in small portions.
 
-A level has slots of equal width, and only slots in use exist. Each slot has a *bucket* of timers. An *entry* is
-one integer, `(due << ARRIVAL_BITS) + arrival`: entries sort by (due, arrival), and an entry shifted right by the
-level's `shift` is the number of its slot. A bucket maps the entries of one slot to their items. Integers in a few
-dicts are small and fast, and the garbage collector has no additional objects to visit.
+Each slot has a *bucket* of timers. An *entry* is one integer, `(due << ARRIVAL_BITS) + arrival`. Entries sort by
+due time, then by arrival. An entry shifted right by the `shift` of a level is the number of its slot in this
+level. A bucket maps the entries of one slot to their items. Integers in a few dicts are small and fast, and the
+garbage collector has no additional objects to visit.
 
 Invariants of a level
 
 * `slots` is a heap of exactly the keys of `buckets`.
 * `cancel` removes an entry at once. The storage of a bucket stays proportional to the number of its timers.
-* A bucket that cancels have emptied is *hollow*. `next_due` skips it. Hollow buckets are cheap and are reused; the
-  level drops them when they outnumber the others by more than a constant.
+* A bucket is *hollow* if cancels have emptied it. `next_due` skips hollow buckets. They are cheap and are reused;
+  the level drops them when there are more hollow buckets than other buckets, plus a constant.
 """
 
 from __future__ import annotations
@@ -55,16 +60,17 @@ from typing import Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
-# More bits than arrivals need, to spread the hashes: an int hashes to its remainder modulo 2**61 - 1, so within
-# a slot due times add multiples of 2**19, and no pattern of due times makes consecutive arrivals collide.
+# More bits than arrivals need, so that hashes are spread. The hash of an int is its remainder modulo 2**61 - 1. So
+# within a slot, due times add multiples of 2**19 to the hash, and consecutive arrivals do not collide, whatever
+# their due times are.
 ARRIVAL_BITS = 80
 
 _HOLLOW_ALLOWANCE = 1 << 14
-_FEW = 64  # largest bucket that `earliest` searches at every call
+_FEW = 64  # the size of the largest bucket that `earliest` searches for its earliest entry
 
 
 def is_roomy(bucket: dict[int, T]) -> bool:
-    """Return whether a dict has much more storage than it needs; a tight one has at most 56 bytes per entry."""
+    """Return whether a dict has much more storage than it needs. A new copy has at most 56 bytes per entry."""
     return bucket.__sizeof__() > 128 * len(bucket) + 300
 
 
@@ -75,14 +81,14 @@ class Level(Generic[T]):
 
     def __init__(self, shift: int) -> None:
         self.shift = shift
-        self.end = 0  # the first entry too late for this level; set by the wheel, 0 on the last level
+        self.end = 0  # the first entry that is too late for this level; set by the wheel, 0 on the last level
         self.buckets: dict[int, dict[int, T]] = {}
         self.slots: list[int] = []
         self._emptied = 0  # cancels since the last sweep that left a bucket hollow
         self._allowance = _HOLLOW_ALLOWANCE // 2
 
     def bucket(self, slot: int) -> dict[int, T]:
-        """Return the bucket of this slot; create it if there is none."""
+        """Return the bucket of this slot; create the bucket if the slot has none."""
         bucket = self.buckets.get(slot)
         if bucket is None:
             bucket = self.buckets[slot] = {}
@@ -109,7 +115,10 @@ class Level(Generic[T]):
         return taken
 
     def earliest(self) -> int | None:
-        """Return a lower bound of the entries; the earliest entry itself if its bucket is small."""
+        """Return a lower bound of all entries; None if the level is empty.
+
+        If the first bucket is small, this is the earliest entry itself.
+        """
         slots = self.slots
         while slots:
             bucket = self.buckets[slots[0]]
@@ -120,7 +129,7 @@ class Level(Generic[T]):
         return None
 
     def pop(self, entry: int, default: object) -> object:
-        """Remove an entry and return its item; return the default if this level does not hold it."""
+        """Remove an entry and return its item; return the default if this level does not contain the entry."""
         slot = entry >> self.shift
         bucket = self.buckets.get(slot)
         if bucket is None:
@@ -134,17 +143,21 @@ class Level(Generic[T]):
         return item
 
     def shrink(self, slot: int, bucket: dict[int, T]) -> None:
-        """Free storage; called when a cancel leaves a power of two of timers, or none, so amortised O(1)."""
+        """Free storage of a bucket.
+
+        Called when a cancel leaves no timers, or a number of timers that is a power of two. So the amortised cost
+        of a cancel is O(1).
+        """
         if not bucket:
             bucket.clear()
             self._emptied += 1
             if self._emptied > self._allowance:
                 self._sweep()
         elif is_roomy(bucket):
-            self.buckets[slot] = bucket.copy()  # a copy is tight
+            self.buckets[slot] = bucket.copy()  # a copy has only the storage that it needs
 
     def _sweep(self) -> None:
-        """Drop the hollow buckets if they outnumber the others by more than a constant."""
+        """Drop the hollow buckets if there are more of them than other buckets, plus a constant."""
         live = {slot: bucket for slot, bucket in self.buckets.items() if bucket}
         if len(self.buckets) > 2 * len(live) + _HOLLOW_ALLOWANCE:
             self.buckets = live
@@ -155,7 +168,7 @@ class Level(Generic[T]):
 
 
 TimerEntry: TypeAlias = int
-"""The key that `insert` returns and `cancel` takes. It keeps nothing alive and is valid for its own wheel only."""
+"""The key that `insert` returns and `cancel` takes. It references no object; it is valid for one wheel only."""
 
 
 def due_of(entry: TimerEntry) -> int:
@@ -177,7 +190,7 @@ class WheelStatistics:
     pending: int
     """Timers that have neither fired nor been canceled."""
     open: int
-    """Pending timers that are sorted already: due within the current slot, or overdue."""
+    """Pending timers that are sorted already, because they are due within the current slot or overdue."""
     occupancy: tuple[int, ...]
     """All other pending timers, by level."""
     slots: tuple[int, ...]
@@ -223,7 +236,7 @@ class TimingWheel(Generic[T]):
         self._late: list[TimerEntry] = []
         self._arrivals = 0
         self._departures = 0
-        # At least 1, so that True falls into the open span, where `insert` checks its input.
+        # At least 1, so that a due time of True falls into the open slot, where `insert` checks the type.
         position = max(now, 1) << ARRIVAL_BITS
         self._open_end = ((position >> tick_shift) + 1) << tick_shift
         self._set_ends(position)
@@ -232,7 +245,7 @@ class TimingWheel(Generic[T]):
         return self._arrivals - self._departures
 
     def insert(self, due: int, item: T) -> TimerEntry:
-        """Add a timer. The due time may be in the past: the next `advance` returns the item."""
+        """Add a timer. If the due time is in the past, the next `advance` returns the item."""
         self._arrivals = arrival = self._arrivals + 1
         try:
             entry = (due << ARRIVAL_BITS) + arrival
@@ -246,7 +259,7 @@ class TimingWheel(Generic[T]):
         return entry
 
     def cancel(self, entry: TimerEntry) -> bool:
-        """Remove a timer and release its item at once. Return True if the timer was pending, else False."""
+        """Remove a timer and release its item at once. Return True if the timer was pending, otherwise False."""
         try:
             level = self._near if entry < self._near.end else self._level_of(entry)
             _held = level.pop(entry, _MISSING)  # released on return, when the wheel is consistent again
@@ -260,7 +273,8 @@ class TimingWheel(Generic[T]):
     def advance(self, now: int) -> list[T]:
         """Move to `now` and return the items with `due <= now`, ordered by due time, then by arrival.
 
-        A `now` before an earlier one does not move the wheel back; items that are due by then are returned.
+        If `now` is before the `now` of an earlier call, the wheel does not move back. Items that are due by then
+        are still returned.
         """
         if type(now) is not int and not _is_int(now):
             raise _not_an_int("now", now)
@@ -274,10 +288,11 @@ class TimingWheel(Generic[T]):
         return due
 
     def next_due(self) -> int | None:
-        """Return when to call `advance` next; None if nothing is pending.
+        """Return the time at which to call `advance` next; None if no timer is pending.
 
-        That is the earliest due time or, if its slot holds many timers, the beginning of that slot. At most four
-        such steps lead to the due time. It is later than the last `now`, unless an overdue timer was added since.
+        This is the earliest due time or, if its slot has many timers, the beginning of the slot. At most four
+        calls of `advance` lead to the due time. The returned time is later than the last `now`, unless an overdue
+        timer was added since.
         """
         waiting, front, late = self._open, self._front, self._late
         if waiting:
@@ -293,7 +308,7 @@ class TimingWheel(Generic[T]):
         return None
 
     def statistics(self) -> WheelStatistics:
-        """Count the timers and slots of each level. Reads every slot in use."""
+        """Count the timers and slots of each level. The time grows with the number of slots in use."""
         sizes = [[len(bucket) for bucket in level.buckets.values() if bucket] for level in self._levels]
         return WheelStatistics(
             pending=len(self),
@@ -306,17 +321,17 @@ class TimingWheel(Generic[T]):
         )
 
     def _refusal(self, due: object) -> TypeError:
-        self._departures += 1  # the arrival number was taken and stays unused
+        self._departures += 1  # no timer gets this arrival number
         return _not_an_int("due", due)
 
     def _bucket_elsewhere(self, due: int, entry: TimerEntry) -> dict[TimerEntry, T]:
-        """Return the bucket for a new entry whose near slot does not exist; create it if necessary.
+        """Return the bucket for a new entry whose near slot does not exist; create the bucket if necessary.
 
-        That is the open bucket for an entry before the end of the open span, else a slot of the nearest level that
-        reaches so far.
+        For an entry before the end of the open slot, this is the open bucket. For other entries, it is the bucket
+        of a slot in the nearest level that extends to the entry.
         """
         if entry < self._open_end:
-            # True, and integers of other libraries that overflow when shifted, always take this branch.
+            # A due time of True, or an integer of another library that overflows when shifted, always comes here.
             if type(due) is not int and not _is_int(due):
                 raise self._refusal(due)
             heappush(self._late, entry)
@@ -325,7 +340,7 @@ class TimingWheel(Generic[T]):
         return level.bucket(entry >> level.shift)
 
     def _level_of(self, entry: TimerEntry) -> Level[T]:
-        """Return the nearest level that reaches so far; an entry beyond the open span is in this level."""
+        """Return the nearest level that extends to an entry. An entry after the open slot is in this level."""
         near, mid, far = self._levels
         if entry < near.end:
             return near
@@ -367,7 +382,7 @@ class TimingWheel(Generic[T]):
         return items
 
     def _turn_to(self, position: TimerEntry, due: list[T]) -> None:
-        """Leave the open span, which is empty now; add the passed slots to `due` and open the current one."""
+        """Leave the open slot, which is empty now; add items of passed slots to `due`; open the current slot."""
         near = self._near
         if position >= self._pour_at:
             self._pour_down(position, due)
@@ -384,7 +399,7 @@ class TimingWheel(Generic[T]):
         _collect(whole, due)
 
     def _pour_down(self, position: TimerEntry, due: list[T]) -> None:
-        """Add the passed slots of every level to `due`, then pour upcoming slots into the level below."""
+        """Add the items of passed slots of every level to `due`, then pour upcoming slots into the level below."""
         for level in self._levels:
             _collect(level.take(position >> level.shift), due)
         for upper, lower in pairwise(reversed(self._levels)):
