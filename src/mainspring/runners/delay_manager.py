@@ -1,4 +1,4 @@
-"""The delay manager of a pool: it keeps delayed tasks until they are due, then passes them to their runners."""
+"""The delay manager of a pool: keeps delayed tasks until they are due, and then passes them to their runners."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from mainspring.timing.wheel import TimerEntry
 
 
 class DelayManager(Timer):
-    """The delayed tasks of all runners of a pool, on one timing wheel. The timer calls the tasks themselves.
+    """Keeps the delayed tasks of all runners of a pool on one timing wheel. The timer calls the tasks themselves.
 
-    `lock` also guards the sets of delayed tasks that the runners keep.
+    `lock` also guards the set of delayed tasks that each runner has.
     """
 
     def __init__(self, clock: Clock, *, name: str) -> None:
         super().__init__(clock, name=name)
-        self.canceled = 0  # delayed tasks; guarded by lock
+        self.canceled = 0  # how many delayed tasks were canceled; guarded by `lock`
         self._calls_lock = RLock()
-        self._calls: set[TimerEntry] = set()  # timers of the pool itself; guarded by _calls_lock
+        self._calls: set[TimerEntry] = set()  # timers of the pool itself; guarded by `_calls_lock`
 
     def __len__(self) -> int:
         """Return the number of delayed tasks."""
         return max(0, super().__len__() - len(self._calls))
 
     def call_after(self, delay_ns: int, callback: Callable[[], object]) -> TimerEntry | None:
-        """Call a short callback of the pool itself after a delay, on the timer's thread. None after `close`."""
+        """Call a short callback of the pool itself after a delay, on the timer's thread.
+
+        Return an entry for `cancel_call`, or None if the timer is closed.
+        """
 
         def call() -> None:
             with self._calls_lock:
@@ -43,7 +46,7 @@ class DelayManager(Timer):
             return entry
 
     def cancel_call(self, entry: TimerEntry) -> bool:
-        """Cancel a `call_after`; return True if the call will not be made."""
+        """Cancel a call of `call_after`; return True if the callback will not be called."""
         with self._calls_lock:
             self._calls.discard(entry)
             return self.cancel(entry)

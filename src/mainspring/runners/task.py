@@ -1,6 +1,6 @@
-"""Tasks: a callable that was posted to a runner, with its traits, its handle and the report of its failure.
+"""Tasks, their traits, their handles and the reports of their failures. A task is a callable posted to a runner.
 
-The traits define the priority of a task, whether it may block, and what shutdown does with it.
+The traits define the priority of a task, whether the task may block, and how a shutdown treats the task.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Priority(IntEnum):
     """The urgency of a task. The ready queue orders tasks by priority, then by arrival."""
 
     BEST_EFFORT = 0
-    """No user waits for the result: prefetching, cleaning up. Starts within a second under any load."""
+    """No user waits for the result, as in prefetching or cleaning up. Starts within a second under any load."""
     USER_VISIBLE = 1
-    """A user will see the result: the default."""
+    """A user will see the result. The default."""
     USER_BLOCKING = 2
     """A user waits for the result right now."""
 
@@ -36,11 +36,11 @@ class ShutdownBehavior(Enum):
     """The treatment of a task by shutdown."""
 
     CONTINUE = "continue"
-    """Unstarted: shutdown drops and counts it. Running: shutdown does not wait for it."""
+    """Shutdown drops and counts the task if it has not started, and does not wait for it if it runs."""
     SKIP = "skip"
-    """Unstarted: shutdown drops and counts it. Running: shutdown waits for it. The default."""
+    """Shutdown drops and counts the task if it has not started, and waits for it if it runs. The default."""
     BLOCK = "block"
-    """Must run: shutdown waits for it, unstarted or running, as long as its timeout allows."""
+    """Shutdown waits until the task has run, even if it has not started, as long as the timeout allows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class TaskTraits:
 
     priority: Priority = Priority.USER_VISIBLE
     may_block: bool = False
-    """Whether the task may wait for slow operations: the pool may grow while it runs."""
+    """Whether the task may wait for slow operations. The pool may start another thread while the task runs."""
     category: str | None = None
     """A free label that observers and error hooks receive."""
     shutdown: ShutdownBehavior = ShutdownBehavior.SKIP
@@ -70,7 +70,7 @@ def require_traits(value: object) -> TaskTraits:
 
 
 def stamp_for(priority: int, now: Callable[[], int]) -> int | None:
-    """Return the time to record on a BEST_EFFORT task, for its ageing; None for other priorities."""
+    """Return the time that a BEST_EFFORT task records when it is queued, for ageing; None for other priorities."""
     return now() if priority < Priority.USER_VISIBLE else None
 
 
@@ -82,7 +82,10 @@ class TaskHandle(Protocol):
 
 
 class PostedFrom(NamedTuple):
-    """The place of a post: always the function, the line with `trace_posts=True` or any option of the post."""
+    """The place where a task was posted.
+
+    The line is known with `trace_posts=True`, or if the post had a delay or any option; otherwise it is None.
+    """
 
     file: str
     line: int | None
@@ -105,7 +108,7 @@ class Origin(NamedTuple):
 
 
 class Task(list[tuple[Any, ...]]):
-    """A posted callable with default traits. Created empty and then filled, because that is fastest."""
+    """A posted callable with default traits. It is created empty and then filled, because this is fastest."""
 
     __slots__ = ("context", "function", "origin", "runner")
 
@@ -119,7 +122,7 @@ class Task(list[tuple[Any, ...]]):
     runs_made: int = 0  # only pooled runners count their tasks; a task runs once
     queued_at: int | None = None  # set only on BEST_EFFORT tasks and in observed pools
 
-    # Handles compare by identity: the contents of the list change.
+    # Tasks compare by identity, because the contents of the list change.
     __hash__ = object.__hash__  # type: ignore[assignment]  # a list is not hashable
     __eq__ = object.__eq__
     __ne__ = object.__ne__
@@ -137,7 +140,7 @@ class Task(list[tuple[Any, ...]]):
         return "(finished)" if function is None else describe_function(function)
 
     def run_on(self, worker: WorkerThread) -> bool:
-        """Claim and run the task on the calling thread; return False if it was claimed already."""
+        """Claim and run the task on the calling thread; return False if the task was claimed already."""
         try:
             arguments = self.pop()
         except IndexError:
@@ -162,7 +165,10 @@ class Task(list[tuple[Any, ...]]):
         return len(self) > 0
 
     def claim(self) -> bool:
-        """Claim the task, so that it never runs, and release its references; return False if claimed already."""
+        """Claim the task, so that it never runs, and release its references.
+
+        Return False if the task was claimed already.
+        """
         try:
             self.pop()
         except IndexError:
@@ -178,12 +184,12 @@ class Task(list[tuple[Any, ...]]):
         return True
 
     def posted_from(self) -> PostedFrom:
-        """Return where the task was posted."""
+        """Return the place where the task was posted."""
         code = self.origin
         return PostedFrom(code.co_filename, None, code.co_qualname)
 
     def copy_for_coroutine(self) -> TracedTask:
-        """Return a copy of a running task that outlives its run, to represent the coroutine it returned."""
+        """Return a copy of a running task. The copy represents the coroutine that the task has returned."""
         copy = TracedTask()
         copy.runner, copy.origin, copy.context, copy.function = (
             self.runner,
@@ -197,15 +203,15 @@ class Task(list[tuple[Any, ...]]):
 
 
 class DelayedTask(Task):
-    """A task with default traits that may be delayed. A pool may hold a million of them: each slot counts.
+    """A task with default traits that may be delayed. It is small, because a pool may have a million such tasks.
 
-    The timer calls the task itself when it is due, so that it needs no object for the call.
+    When the task is due, the timer calls the task itself. So no further object is needed for the call.
     """
 
     __slots__ = ("line", "queued", "timer_entry")
 
-    queued: bool  # in a queue, where a claimed task stays as a tombstone; guarded by the runner's lock
-    timer_entry: TimerEntry  # unset if it has no delay
+    queued: bool  # whether the task is in a queue, even if it was claimed meanwhile; guarded by the runner's lock
+    timer_entry: TimerEntry  # unset if the task has no delay
     line: int | None
 
     def __call__(self) -> None:
@@ -226,7 +232,7 @@ class DelayedTask(Task):
 
 
 class TracedTask(DelayedTask):
-    """A task that carries more than a callable and a delay: traits and timings."""
+    """A task with its own traits, and with the time at which it was queued."""
 
     __slots__ = ("priority", "queued_at", "traits")
 
@@ -236,7 +242,7 @@ class TracedTask(DelayedTask):
 
     def run_on(self, worker: WorkerThread) -> bool:
         if self.traits.shutdown is ShutdownBehavior.CONTINUE:
-            worker.task = self  # before it starts, so that no shutdown waits for it
+            worker.task = self  # before the task starts, so that no shutdown waits for it
             if worker.home.idle_condition.waiters:
                 worker.home.idle_condition.announce()
         if self.traits.may_block and worker.group is not None:
@@ -254,15 +260,15 @@ class Wrapper:
     __slots__ = ()
 
     def wrapped(self) -> Callable[..., object] | None:
-        """Return the user's callable, or None if it is no longer known."""
+        """Return the user's callable, or None if the wrapper has released it."""
         return None
 
     def dropped(self) -> None:
-        """React to a shutdown that has dropped the task, which will never run."""
+        """Called when a shutdown has dropped the task, so that the task will never run."""
 
 
 def wrapper_of(function: object) -> Wrapper | None:
-    """Return the wrapper if `function` is one or is a method of one; else None."""
+    """Return the wrapper if `function` is a wrapper or a method of a wrapper; otherwise None."""
     owner = getattr(function, "__self__", function) if callable(function) else None
     return owner if isinstance(owner, Wrapper) else None
 
@@ -274,7 +280,7 @@ def describe_function(function: object) -> str:
         if wrapper is not None:
             return describe_function(wrapper.wrapped())
         if isinstance(function, partial):
-            return describe_function(function.func)  # without the arguments: their repr would run the user's code
+            return describe_function(function.func)  # no arguments, because their repr would run user code
         name = getattr(function, "__qualname__", None)
         if isinstance(name, str):
             return f"{getattr(function, '__module__', None) or 'builtins'}.{name}"
@@ -310,7 +316,7 @@ class TaskFailure:
         try:
             text = str(self.error)
         except Exception:
-            text = "(an error without a readable text)"
+            text = "(the text of the error cannot be read)"
         return (
             f"task {self.task} on runner {self.runner!r} failed: {type(self.error).__name__}: {text}"
             f" (posted from {self.posted_from})"

@@ -2,12 +2,12 @@
 
 Invariants
 - No task is dropped silently. A plain post appends its task first and checks for a shutdown afterwards. If the
-  runner has closed, the post claims the task back and raises. If the claim fails, the task has run or the shutdown
-  has counted it.
+  runner has closed, the post claims the task and raises an error. If the claim fails, then the task has run, or
+  the shutdown has counted the task.
 - Posts with traits, a capacity or observers take `_lock`, which also guards the counters and the state.
-- The lock of the delay manager guards `_delayed`. A thread may take it while it holds `_lock`, but not the other
-  way round. The thread that removes a task from `_delayed` decides what happens to it.
-- Tasks are claimed outside of the lock, because releasing their arguments may run a user's `__del__`.
+- The lock of the delay manager guards `_delayed`. A thread that holds `_lock` may take this lock. A thread that
+  holds this lock must not take `_lock`. The thread that removes a task from `_delayed` queues or cancels the task.
+- Tasks are claimed outside the lock, because the release of their arguments may run a user's `__del__`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RunnerState(Enum):
 
 
 class TaskAcceptor(ABC):
-    """The receiving side of a runner. Slots, here and in subclasses, make it small and its attributes fast."""
+    """The receiving side of a runner. Slots, here and in subclasses, make runners small and attributes fast."""
 
     __slots__ = (
         "__weakref__",
@@ -76,7 +76,7 @@ class TaskAcceptor(ABC):
     )
 
     _append: Callable[[Task], None]  # appends a plain task to the queue, in one atomic call
-    _wakeable: Sized  # not empty if a thread may have to be woken for a new task
+    _wakeable: Sized  # not empty if a post may have to wake a thread
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class TaskAcceptor(ABC):
         self.name = name
         self._capacity = capacity
         self._traits = DEFAULT_TRAITS if traits is None else require_traits(traits)
-        # Guards everything below. Re-entrant, because a signal handler or a finalizer may post at any moment.
+        # Guards all attributes below. Re-entrant, because a signal handler or a finalizer may post at any moment.
         self._lock = RLock()
         self._state = RunnerState.OPEN
         self._delayed: set[DelayedTask] = set()  # guarded by the lock of the delay manager, like the next one
@@ -106,22 +106,22 @@ class TaskAcceptor(ABC):
 
     @abstractmethod
     def _push(self, task: DelayedTask) -> None:
-        """Put a task into the queue according to its priority; the lock is held."""
+        """Put a task into the queue according to its priority. The caller must hold the lock."""
 
     @abstractmethod
     def _wake_worker(self) -> None:
-        """Wake a thread to run the tasks, if necessary."""
+        """Wake a thread to run the queued tasks, if necessary."""
 
     @abstractmethod
     def _waiting(self) -> int:
-        """Return the number of tasks in the queue without tombstones, which are claimed tasks."""
+        """Return the number of tasks in the queue, without tombstones (claimed tasks that are still queued)."""
 
     @abstractmethod
     def queued_tasks(self) -> list[Task]:
         """Return the tasks in this runner's own queue."""
 
     def may_run_inline(self, worker: WorkerThread) -> bool:
-        """Return whether the order of this runner lets `worker` run an unstarted task inside another."""
+        """Return whether `worker` may run an unstarted task of this runner inside another task."""
         return False
 
     def shares_threads_with(self, worker: WorkerThread) -> bool:
@@ -158,10 +158,11 @@ class TaskAcceptor(ABC):
         context: Context | None = None,
         has_place: bool = False,
     ) -> TracedTask:
-        """Post for a monotonic instant, or for now; this method handles traits, delays, capacity and shutdown.
+        """Post a task for a time of the monotonic clock, or for now if `due` is None.
 
-        Without a `context`, the task gets a copy of the caller's. With `has_place`, the capacity does not apply:
-        the task replaces one that has just run, for example.
+        This method handles traits, delays, capacity and shutdown. Without a `context`, the task gets a copy of the
+        caller's context. With `has_place`, the capacity does not apply, for example because the task replaces a
+        task that has just run.
         """
         if not callable(function):
             require_callable(function)
@@ -203,10 +204,13 @@ class TaskAcceptor(ABC):
     def _post_delayed(
         self, due: int, code: CodeType, line: int, function: Callable[..., object], arguments: tuple[Any, ...]
     ) -> DelayedTask | None:
-        """Post for a monotonic instant, with default traits; return None if the runner is not `_fast` any more."""
+        """Post a task with default traits for a time of the monotonic clock.
+
+        Return None if the runner is not `_fast` any more.
+        """
         if not callable(function):
             require_callable(function)
-        task = DelayedTask((arguments,))  # as small as a list can be; `append` would reserve room for four
+        task = DelayedTask((arguments,))  # small, because `append` would reserve room for four elements
         task.runner = self
         task.origin = code
         task.context = copy_context() or None
@@ -215,7 +219,7 @@ class TaskAcceptor(ABC):
         task.queued = False
         delays = self.services.delays
         with delays.lock:
-            if not self._fast:  # a shutdown first clears it, and looks for delayed tasks afterwards
+            if not self._fast:  # a shutdown clears this flag first, and looks for delayed tasks afterwards
                 return None
             task.timer_entry = delays.call_at(due, task)
             self._delayed.add(task)
@@ -228,10 +232,10 @@ class TaskAcceptor(ABC):
             self._delayed.add(task)
 
     def _prepare_to_post(self) -> None:  # noqa: B027 - most runners need no preparation
-        """Prepare for the first task; called while the runner is not `_is_prepared`."""
+        """Prepare for the first task. Called by each post until `_is_prepared` is set."""
 
     def _refusal(self, traits: TaskTraits, due: int | None, *, has_place: bool) -> Exception | None:
-        """Return the error that refuses a task now, or None; the lock is held."""
+        """Return an error if a task must be refused now; otherwise None. The caller must hold the lock."""
         if self._state is not RunnerState.OPEN:
             is_blocking = traits.shutdown is ShutdownBehavior.BLOCK and due is None
             if not (is_blocking and self.takes_blocking_tasks()):
@@ -244,18 +248,18 @@ class TaskAcceptor(ABC):
         return self._waiting() >= room
 
     def takes_blocking_tasks(self) -> bool:
-        """Return whether the caller may post BLOCK tasks; during a shutdown, only tasks of the pool may."""
+        """Return whether the caller may post BLOCK tasks. During a shutdown, only tasks of the same pool may."""
         if self._state is not RunnerState.CLOSING:
             return self._state is RunnerState.OPEN
         worker = current_worker()
         return worker is not None and worker.home.services is self.services
 
     def _enqueue(self, task: DelayedTask) -> None:
-        """Put a task that is due into the queue; the lock is held."""
+        """Put a task that is due into the queue. The caller must hold the lock."""
         services = self.services
         now = services.clock.monotonic_ns
         stamp = now() if services.is_observed else stamp_for(task.priority, now)
-        if stamp is not None:  # never for a task that is not traced: its priority is the default
+        if stamp is not None:  # only a `TracedTask` gets here, because other tasks have the default priority
             task.queued_at = stamp
         task.queued = True
         self._push(task)
@@ -270,7 +274,7 @@ class TaskAcceptor(ABC):
             self._wake_worker()
 
     def _withdraw_if_closed(self, task: Task) -> None:
-        """Take back a task that was appended while the runner closed, and raise `RunnerClosed`."""
+        """If the runner has closed meanwhile, claim a task that was just appended, and raise `RunnerClosed`."""
         if self._state is RunnerState.OPEN or not task.claim():
             return
         with self._lock:
@@ -279,21 +283,21 @@ class TaskAcceptor(ABC):
         raise RunnerClosed(runner=self.name)
 
     def forget(self, task: Task) -> None:
-        """Count a canceled task and, if it is delayed, remove its timer."""
+        """Count a canceled task. If the task is delayed, remove its timer."""
         with self._lock:
             self._canceled += 1
             self.services.counters.add(canceled=1)
             self._release(task)
 
     def forget_delayed(self, task: DelayedTask) -> None:
-        """Do the same as `forget`, with one lock for a task that is not due yet."""
+        """Count a canceled task, like `forget`, but take only one lock for a task that is not due yet."""
         delays = self.services.delays
         with delays.lock:
             delayed = self._delayed
             if task in delayed:
                 delayed.remove(task)
                 if not delayed:
-                    delayed.clear()  # frees the table, which an emptied set keeps
+                    delayed.clear()  # frees the hash table, which an empty set keeps otherwise
                 self._canceled_delayed += 1
                 delays.canceled += 1
                 delays.discard(task.timer_entry)
@@ -301,14 +305,17 @@ class TaskAcceptor(ABC):
         self.forget(task)
 
     def _release(self, task: Task) -> None:
-        """Count a tombstone if the claimed task is queued, or disarm it if it is delayed; the lock is held."""
+        """Count a tombstone if a claimed task is queued; remove its timer if the task is delayed.
+
+        The caller must hold the lock.
+        """
         if not isinstance(task, DelayedTask) or task.queued:
             self._tombstones += 1
         elif self._remove_delayed(task):
             self.services.delays.cancel(task.timer_entry)
 
     def _remove_delayed(self, task: DelayedTask) -> bool:
-        """Take a task out of the delayed ones; return False if another thread has done that."""
+        """Remove a task from the delayed tasks; return False if another thread has already removed it."""
         with self.services.delays.lock:
             if task not in self._delayed:
                 return False
@@ -322,7 +329,7 @@ class TaskAcceptor(ABC):
         self.services.counters.add(rejected=1)
 
     def tombstone_popped(self) -> None:
-        """Note that a tombstone, a claimed task, has left the queue."""
+        """Note that a tombstone (a claimed task) has left the queue."""
         with self._lock:
             self._tombstones -= 1
 
@@ -334,7 +341,7 @@ class TaskAcceptor(ABC):
             self._fast = False
 
     def drop_unstarted(self, *, keep_blocking: bool) -> int:
-        """Drop delayed and queued tasks, except due BLOCK tasks if `keep_blocking`; return the number dropped."""
+        """Drop delayed and queued tasks; return their number. With `keep_blocking`, keep due BLOCK tasks."""
         dropped = self.drop_delayed()
         with self._lock:
             queued = self.queued_tasks()
@@ -343,18 +350,18 @@ class TaskAcceptor(ABC):
         return dropped + self._drop(queued)
 
     def wake_for_queued(self) -> None:
-        """Wake a worker for queued tasks: a thread that posted one may not have done that yet."""
+        """Wake a worker if tasks are queued. A thread that posted one of them may not have woken a worker yet."""
         if self._waiting():
             self._wake_worker()
 
     def drop_delayed(self) -> int:
-        """Drop all delayed tasks that are not due, and queue the due ones; return the number dropped."""
+        """Drop all delayed tasks that are not due, and queue those that are due; return the number dropped."""
         now = self.services.clock.monotonic_ns()
         with self.services.delays.lock:
             delayed = list(self._delayed)
         for task in delayed:
             if due_of(task.timer_entry) <= now:
-                self.enqueue_due(task)  # the timer has not handled it yet
+                self.enqueue_due(task)  # the timer has not called this task yet
         return self._drop(task for task in delayed if not task.queued)
 
     def _drop(self, tasks: Iterable[Task]) -> int:
