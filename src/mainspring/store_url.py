@@ -1,6 +1,6 @@
 """The rule that chooses the store of an application: for `Mainspring()`, every command and all child processes.
 
-The first of these that names a URL decides:
+The first of these places that names a URL decides:
 
 1. the option `--url` of a command; a child process of a worker uses the store of its worker,
 2. the URL in the code, `Mainspring("sqlite:///orders.db")`,
@@ -8,7 +8,8 @@ The first of these that names a URL decides:
 4. `url` in `[tool.mainspring]` of the nearest `pyproject.toml`, in the working directory or above it,
 5. `sqlite:///mainspring.db`.
 
-A relative path of a SQLite file is relative to the working directory; in `pyproject.toml`, to that file.
+A relative path of a SQLite file is relative to the working directory. In `pyproject.toml`, it is relative to the
+folder of that file.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ CONFLICT_REMEDY = "remove the URL from the code, or unset MAINSPRING_URL"
 
 
 class UrlSource(StrEnum):
-    """The place that has named the URL of a store."""
+    """The place that names the URL of a store."""
 
     OPTION = "--url"
     CODE = "the code"
@@ -41,7 +42,7 @@ class UrlSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoreChoice:
-    """The URL of the store, the place that named it, and a URL in the environment that was not used."""
+    """The URL of the store, the place that names it, and a URL in the environment that is not used."""
 
     url: str
     source: UrlSource
@@ -50,7 +51,7 @@ class StoreChoice:
 
     @property
     def conflict(self) -> str | None:
-        """A sentence that names both stores, if the code and the environment disagree; else None."""
+        """A sentence that names both stores, if the code and the environment name different stores; else None."""
         if self.unused_url is None:
             return None
         return f"the code names the store {_public(self.url)}, and MAINSPRING_URL names {_public(self.unused_url)}"
@@ -58,7 +59,7 @@ class StoreChoice:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The content of `[tool.mainspring]`, and the folder of its file; all None without such a file."""
+    """The content of `[tool.mainspring]`, and the folder of its file. Without such a file, all fields are None."""
 
     app: str | None = None
     url: str | None = None
@@ -66,7 +67,10 @@ class Configuration:
 
 
 def choose_store(in_code: str | None, environment: Mapping[str, str], folder: Path) -> StoreChoice:
-    """Choose the store of an application whose code names a URL, or None, in a working directory."""
+    """Choose the store of an application. `in_code` is the URL that its code names, or None.
+
+    `folder` is the working directory.
+    """
     in_environment = environment.get(VARIABLE) or None
     if in_code is not None:
         check_url(in_code)
@@ -81,7 +85,7 @@ def choose_store(in_code: str | None, environment: Mapping[str, str], folder: Pa
 
 
 def is_same_store(url: str, other: str) -> bool:
-    """Return whether two URLs name the same store; a URL that names none is another one."""
+    """Return whether two URLs name the same store. If a URL names no store, return False."""
     try:
         return provider_for(url).store_name(url) == provider_for(other).store_name(other)
     except EngineUnavailable:
@@ -105,8 +109,8 @@ def _read(file: Path) -> Configuration:
 
     try:
         section = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("mainspring", {})
-    except (ValueError, OSError) as error:  # bytes that are no UTF-8, or no TOML, are a ValueError
-        raise _unreadable(file, f"it cannot be read: {error}") from error
+    except (ValueError, OSError) as error:  # ValueError if the content is not UTF-8 or not TOML
+        raise _unreadable(file, f"the file cannot be read: {error}") from error
     url = _read_text(section, "url", file)
     if url is not None:
         url = _resolve(url, file.parent)

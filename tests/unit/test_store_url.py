@@ -58,7 +58,7 @@ def test_a_url_that_names_no_store_is_refused_wherever_it_stands(tmp_path: Path)
 
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.mainspring")
-    with pytest.raises(EngineUnavailable, match=r"pyproject.toml: it cannot be read: .*; correct the file"):
+    with pytest.raises(EngineUnavailable, match=r"pyproject.toml: the file cannot be read: .*; correct the file"):
         choose_store(None, {}, tmp_path)
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from mainspring.cli.output import escape_control, print_rich
 from mainspring.foreground.run_output import MAX_SCHEDULES, STOPPING, Banner, NextFiring, next_date_of
 
-MOST_HANDLERS = 20  # listed in the banner
+MOST_HANDLERS = 20  # how many handlers the banner lists at most
 
 
 class TerminalRunOutput:
