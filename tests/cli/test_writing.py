@@ -66,7 +66,7 @@ def test_the_signature_decides_what_a_value_is() -> None:
         (["amount=1", "amount=2"], None, "amount is given twice"),
         (["amount=1"], "{}", "give --args or name=value, not both"),
         ([], "[1", "--args: this is not JSON"),
-        ([], "7", "arguments are an object or a list, got 7"),
+        ([], "7", "arguments must be a JSON object or list, got 7"),
     ):
         with pytest.raises(click.BadParameter, match=said):
             parse_arguments(pay.handler, list(pairs), text)

@@ -81,7 +81,7 @@ def test_a_program_from_the_floor_upwards_is_taken(tmp_path: Path, version: str)
 
 
 def test_a_program_that_is_something_else_is_told_by_what_it_says(tmp_path: Path) -> None:
-    with pytest.raises(EngineUnavailable, match="--version said 'hello'; run: pip install"):
+    with pytest.raises(EngineUnavailable, match="--version printed 'hello' instead of a version"):
         NatsServers(program=make_program(tmp_path, "hello"))
 
 

@@ -35,7 +35,7 @@ def to_call(data: Any, where: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (), data
     if isinstance(data, list):
         return tuple(data), {}
-    raise click.BadParameter(f"{where}: arguments are an object or a list, got {data!r:.100}")
+    raise click.BadParameter(f"{where}: arguments must be a JSON object or list, got {data!r:.100}")
 
 
 def decode_json(text: str | bytes, where: str) -> Any:

@@ -139,7 +139,11 @@ def check_version(program: Path) -> str:
         raise server_error(f"{program} does not run ({error.strerror})", f"run: {INSTALL}") from error
     match = re.search(r"v(\d+)\.(\d+)\.(\d+)", said.stdout)
     if match is None:
-        raise server_error(f"{program} --version said {said.stdout.strip()!r}", f"run: {INSTALL}")
+        printed = (said.stdout.strip() or said.stderr.strip())[:200]
+        raise server_error(
+            f"{program} does not work: --version printed {printed!r} instead of a version such as v2.14.0",
+            f"run: {INSTALL}",
+        )
     version = tuple(int(part) for part in match.groups())
     if version < FLOOR:
         raise server_error(

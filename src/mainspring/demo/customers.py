@@ -10,13 +10,17 @@ from mainspring.demo.orders import CUSTOMERS, app, cancel_order, customer_of, jo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomerPlan:
-    """The number of orders and the times of events, in seconds since the shop opened."""
+    """The plan for all customers: how many orders they place, when the service fails, when the worker is killed.
+
+    Times are seconds since the shop opened, except for `timeout`.
+    """
 
     orders: int
     placed_within: float
     timeout: float
     """The time until an unpaid order is canceled; a real shop would use thirty minutes."""
     unpaid_share: float
+    """The share of the orders, from 0 to 1, for which no customer tries to pay."""
     service_down: float
     service_back: float
     kill: float

@@ -12,7 +12,7 @@ FEW_MESSAGES = 20_000
 
 
 def checks_of_server(facts: NatsFacts, max_payload: int) -> list[Check]:
-    """Return the checks of the servers and the stream that the known facts allow."""
+    """Return the checks of the servers and the stream, without those whose facts could not be read."""
     checks = [
         Check("server", lambda: server.check_server(facts)),
         Check("rights", lambda: server.check_rights(facts)),

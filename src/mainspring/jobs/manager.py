@@ -229,7 +229,8 @@ class JobManager:
     async def cancel_async(self, job_id: str) -> bool:
         """Cancel a job as `cancel` does, without blocking the event loop.
 
-        If the wait is canceled, by `asyncio.timeout()` for example, the request stays queued.
+        If the wait is canceled, by `asyncio.timeout()` for example, the request stays queued and may still take
+        effect.
         """
         command = CancelJob(require_id(job_id))
         changed = (await self._io.call_async(CHANGE, (command,)))[0]

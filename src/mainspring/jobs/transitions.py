@@ -136,7 +136,8 @@ def _attempts_of(job: JobRecord, outcome: Outcome, now: int) -> tuple[Attempt, .
 def rescued(job: R, now: int, max_crashes: int = MAX_CRASHES) -> R:
     """Return the job after the death of its worker.
 
-    A held job is free again; a running job is charged with a crash.
+    A held job is free again. A running job is charged with a crash and runs again, unless a stop was requested,
+    which cancels it, or this crash is the last one allowed, which makes it a dead letter.
     """
     if job.status is JobStatus.PENDING:
         return replace(job, owner=None)

@@ -146,7 +146,10 @@ class ThreadGroup:
         for _ in range(self._size):
             self._launch(WorkerThread(self, self._owner))
         if not self.workers():
-            raise RuntimeError(f"runner {self._owner.name!r} could not start any of its {self._size} threads")
+            raise RuntimeError(
+                f"runner {self._owner.name!r} could not start any of its {self._size} threads; "
+                "check the limits of this system for threads and memory"
+            )
 
     def workers(self) -> list[WorkerThread]:
         """Return the workers whose threads are alive."""

@@ -320,7 +320,7 @@ class NatsEngine:
         return results
 
     def _hand_back(self, worker: int, leases: Sequence[Lease]) -> None:
-        """Hand back jobs whose handlers have not started, so that they are not charged with crashes."""
+        """Hand back jobs that must not start, because the connection was lost, without charging a crash."""
         try:
             self.components.settler.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
         except EngineUnavailable:

@@ -65,7 +65,7 @@ class SettingsCache:
         return is_needed
 
     def read(self, transaction: Transaction) -> StoredSettings:
-        """Return the shared settings as a transaction reads them, and update the cached copy."""
+        """Read the shared settings in a transaction and return them. A cached copy that is older is replaced."""
         entry = transaction.stored(transaction.names.settings)
         copy = self._copy
         if entry.revision == copy.revision:

@@ -116,7 +116,7 @@ BOUND = _both(
 
 
 class HeadRow(msgspec.Struct, array_like=True, gc=False):
-    """The head (first job) of a sequence or a group, as a database row."""
+    """A database row: the first waiting job of a sequence, or of the jobs under the same limits."""
 
     type: str
     queue: str

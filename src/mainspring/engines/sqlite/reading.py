@@ -76,7 +76,7 @@ def read_workers(connection: apsw.Connection, is_dead: Callable[[int], bool]) ->
 
 
 def read_backlog(connection: apsw.Connection, now: int) -> list[Backlog]:
-    """List the due jobs that wait for a worker, by queue and job type."""
+    """Count the due jobs that wait for a worker, for each queue and job type."""
     rows: list[Any] = connection.execute(sql.BACKLOG, (now,)).fetchall()
     return [Backlog(*row) for row in rows]
 

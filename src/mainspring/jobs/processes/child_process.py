@@ -190,7 +190,8 @@ class ChildProcess:
             raise self._explain_end(request) from None
         self.reap()
         raise CannotStart(
-            f"a process did not begin it in {patience:g} s; importing {request.module} may hang or take too long"
+            f"a process did not begin it in {patience:g} s; "
+            f"importing the application or {request.module} may hang or take too long"
         )
 
     def _begin(self) -> RunningRequest:

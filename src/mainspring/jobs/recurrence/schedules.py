@@ -103,7 +103,7 @@ class Schedules:
         return False
 
     def history(self, name: str, limit: int = 50) -> Occurrences:
-        """Return the occurrences of a schedule for which no job was made, the latest first.
+        """Return only those occurrences of a schedule for which no job was made, the latest first.
 
         The store keeps the newest hundred.
         """

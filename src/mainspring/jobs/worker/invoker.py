@@ -179,7 +179,7 @@ class _Batch:
         return split_batch_results(self._jobs[0].handler.name, returned, len(self._called))
 
     def fail(self, error: BaseException) -> None:
-        """Fail each job that has no outcome yet with this error."""
+        """Give each job that has no outcome yet the outcome for this error, such as a retry."""
         for job in self._called:
             if job not in self._ended:
                 self._ended[job] = self._outcomes.for_error(job, error)
