@@ -83,3 +83,39 @@ def test_32_threads_submit_at_once(sandbox: Sandbox) -> None:
     assert child.wait() == 0
     assert len(ids) == 320
     assert stored(sandbox) == sorted(ids)
+
+
+FORK_DURING_AN_IMPORT = """
+import os
+from threading import Event, Thread
+from mainspring.jobs import manager
+
+begun, forked, done = Event(), Event(), Event()
+
+def import_worker():
+    with manager._importing_worker:
+        begun.set()
+        done.wait()
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if manager._importing_worker.acquire(blocking=False) else 1)
+    print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    forked.set()
+
+threads = [Thread(target=import_worker), Thread(target=fork)]
+threads[0].start()
+begun.wait()
+threads[1].start()
+print("forked during the import:", forked.wait(0.5), flush=True)
+done.set()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_a_fork_waits_until_the_worker_is_imported(sandbox: Sandbox) -> None:
+    child = sandbox.start("-W", "ignore::DeprecationWarning", "-c", FORK_DURING_AN_IMPORT)
+    assert child.expect_end_of_output() == ["forked during the import: False", "child 0"]
+    assert child.wait() == 0

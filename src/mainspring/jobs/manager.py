@@ -8,9 +8,11 @@ runs handlers and nothing else. The class `Mainspring` is built on the job manag
 from __future__ import annotations
 
 import builtins
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from mainspring.clock import NANOSECONDS, Duration, deadline_after, to_nanoseconds
@@ -48,6 +50,17 @@ if TYPE_CHECKING:
 DEFAULT_COROUTINES = 100
 DEFAULT_GRACE = 10.0
 DEFAULT_STALL = 60.0
+
+
+_importing_worker = RLock()
+"""Held during the import of the worker. A fork waits for it: a child could never finish a half done import."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_importing_worker.acquire,
+        after_in_parent=_importing_worker.release,
+        after_in_child=_importing_worker.release,
+    )
 
 
 class JobManager:
@@ -336,8 +349,9 @@ class JobManager:
 
     def _make_host(self) -> WorkerHost:
         # A process that only submits and reads does not import the worker, which takes as long as all the rest.
-        from mainspring.jobs.worker.host import WorkerHost  # noqa: PLC0415
-        from mainspring.jobs.worker.invoker import HandlerInvoker  # noqa: PLC0415
+        with _importing_worker:
+            from mainspring.jobs.worker.host import WorkerHost  # noqa: PLC0415
+            from mainspring.jobs.worker.invoker import HandlerInvoker  # noqa: PLC0415
 
         invoker = HandlerInvoker(
             self.serializer,
