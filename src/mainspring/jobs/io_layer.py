@@ -71,7 +71,7 @@ class Reply(Protocol[Value_contra]):
         """Called when the transaction has been committed."""
 
     def fail(self, error: Exception) -> None:
-        """Called if the operation has failed and has stored nothing."""
+        """Called if the operation has failed."""
 
 
 class Operation(Generic[Item, Result]):

@@ -265,7 +265,7 @@ class NatsJobSettler:
 
 
 def _partition(outcomes: Sequence[Outcome]) -> tuple[list[tuple[int, Outcome]], list[tuple[int, Outcome]]]:
-    """Divide numbered outcomes into those that end a job and store nothing else, and the others."""
+    """Number the outcomes, and divide them: outcomes that only end their job, and all other outcomes."""
     simple: list[tuple[int, Outcome]] = []
     others: list[tuple[int, Outcome]] = []
     for number, outcome in enumerate(outcomes):

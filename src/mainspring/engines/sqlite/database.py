@@ -88,7 +88,7 @@ class Database:
         self._is_synchronous = True
         self._committed: int | None = None  # SQLite's data version after the last unit; its schema was checked
         self.version = 0
-        """Version of the content, valid inside a unit. It grows when others may have changed the content."""
+        """Version of the content, for use inside a unit. It grows if another process may have written."""
         self._before_commit: list[Callable[[], None]] = []
         self.after_commit: Callable[[], None] = _nothing
         self.after_rollback: Callable[[], None] = _nothing

@@ -208,7 +208,7 @@ class Cron:
                 if wall is not None and wall < end + offset:
                     best = wall - offset if best is None else min(best, wall - offset)
                 elif wall is not None and start < end - _MARGIN:
-                    second = wall - DAY  # no earlier wall time matches, so go on a day before this one
+                    second = wall - DAY  # no earlier wall time matches: go on one day before it
             if best is not None:
                 return best * MICROSECONDS
             year = max(year + 1, year_of(second))
