@@ -347,7 +347,7 @@ def test_a_job_that_goes_well_is_a_line_at_its_start_and_one_at_its_end(
     said = [(record.levelno, record.getMessage()) for record in caplog.records if job in record.getMessage()]
     assert said == [
         (logging.DEBUG, f"job {job} (ping) runs: attempt 1, lateness 0.000 s"),
-        (logging.INFO, f"job {job} (ping) completed: attempt 1, lateness 0.000 s, duration 0.000 s"),
+        (logging.DEBUG, f"job {job} (ping) completed: attempt 1, lateness 0.000 s, duration 0.000 s"),
     ]
 
 

@@ -79,7 +79,7 @@ def log_end(outcome: Outcome, attempt: int, ended: int) -> None:
     lease, began = outcome.lease, outcome.began
     if began is None:  # the handler did not begin
         return
-    logger.info(
+    logger.debug(
         "job %s (%s) %s: attempt %d, lateness %.3f s, duration %.3f s",
         lease.id,
         lease.type,

@@ -263,7 +263,7 @@ class OutcomeWriter:
             log_dead_letter(outcome, attempt, error)
         elif outcome.kind is OutcomeKind.RETRY:
             log_retry(outcome, attempt, self._engine.now(), error)
-        elif logger.isEnabledFor(logging.INFO):
+        elif logger.isEnabledFor(logging.DEBUG):
             log_end(outcome, attempt, job.began(self._clock.monotonic_ns()))
 
     def _store(self, worker: int, outcomes: list[Outcome]) -> None:
