@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from inspect import isclass, ismodule, isroutine
-from multiprocessing import current_process
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,8 @@ REMEDY = "define it with def at the top level of a module that can be imported"
 
 def is_child() -> bool:
     """Return whether this process is a child that a worker has started to run handlers."""
-    return current_process().name == PROCESS_NAME
+    multiprocessing = sys.modules.get("multiprocessing")  # slow to import; a spawned process has imported it
+    return multiprocessing is not None and multiprocessing.current_process().name == PROCESS_NAME
 
 
 def locate(function: Callable[..., Any]) -> tuple[str, str]:
