@@ -286,7 +286,7 @@ def test_a_module_that_kills_its_child_never_starts(
 
 def test_a_module_that_hangs_is_given_up(module: Callable[[str], CallRequest], fifo: str) -> None:
     pool = ProcessPool(1, start_timeout=1)
-    with pytest.raises(CannotStart, match="importing troublesome may hang or take too long"):
+    with pytest.raises(CannotStart, match="importing the application or troublesome may hang or take too long"):
         BackgroundRequest(pool, module(f"open({fifo!r}).read()")).reply()
     pool.close(0)
 
