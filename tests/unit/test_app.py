@@ -81,7 +81,7 @@ def test_nothing_is_opened_before_the_first_use(tmp_path: Path) -> None:
 
 def test_a_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
     app = Mainspring(f"sqlite:///{tmp_path / 'gone' / 'orders.db'}")
-    with pytest.raises(EngineUnavailable, match=r"gone does not exist; create it"):
+    with pytest.raises(EngineUnavailable, match=r"gone does not exist; create the directory"):
         app.counts()
 
 

@@ -194,7 +194,7 @@ def test_an_error_of_ours_is_one_line_and_exit_code_three(tmp_path: Path) -> Non
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("mainspring: SQLite file ")
-    assert "gone does not exist; create it" in done.stderr
+    assert "gone does not exist; create the directory" in done.stderr
 
 
 def test_a_bad_url_in_the_module_is_an_error_of_ours(folder: Path) -> None:
