@@ -59,7 +59,10 @@ class StoreChoice:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The content of `[tool.mainspring]`, and the folder of its file. Without such a file, all fields are None."""
+    """The content of `[tool.mainspring]` in the nearest `pyproject.toml`, and the folder of that file.
+
+    A value that the file does not set is None. Without a file, all fields are None.
+    """
 
     app: str | None = None
     url: str | None = None

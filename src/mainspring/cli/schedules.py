@@ -96,7 +96,7 @@ names_argument = click.argument(
     "since",
     type=parse_instant,
     show_default="now",
-    help="Show only dates after this time.",
+    help="Show only dates at or after this time.",
     metavar="INSTANT",
 )
 @click.option(

@@ -69,9 +69,8 @@ class JobWaiter:
         while not is_so():
             now = self._clock.monotonic_ns()
             if self._virtual_time or (deadline is not None and now >= deadline):
-                raise TimeoutError(
-                    f"{problem}{', and the manual clock stands still' if self._virtual_time else ' in time'}"
-                )
+                stopped = ", and the manual clock stands still; call fast_forward()"
+                raise TimeoutError(f"{problem}{stopped if self._virtual_time else ' in time'}")
             until = now + pause if deadline is None else min(now + pause, deadline)
             with blocking_for(*self._layers), self._changed:
                 self._clock.wait(self._changed, until)

@@ -263,9 +263,10 @@ class JobManager:
         )
 
     def change(self, command: Any, *, action: str | None = None, needs: str = "") -> Changed:
-        """Carry out a command on a job.
+        """Carry out a command on a job, and return the answer of the engine.
 
-        With an `action`, raises `InvalidTransition` if the status of the job does not allow the command.
+        Raises `JobNotFound` if there is no such job. If the engine refuses the command and `action` is given, raises
+        `InvalidTransition` with that verb.
         """
         changed = self._io.call(CHANGE, (command,))[0]
         self.require_done(command, changed, action=action, needs=needs)

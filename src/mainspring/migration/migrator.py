@@ -142,7 +142,7 @@ class Migrator:
             self.deviations.clear()  # another process has finished the migration, so workers may have started
 
     def finish(self) -> None:
-        """Allow workers to register on the target, and store in the file where its jobs are now."""
+        """Allow workers to register on the target, and record in the source file that the migration has ended."""
         move = self._source.move()
         if move is None or move.id != self._id:
             raise EngineUnavailable(

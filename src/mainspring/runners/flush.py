@@ -55,7 +55,7 @@ class FlushBarrier(TracedTask):
 
 
 class WorkerSnapshot(NamedTuple):
-    """The counters of a pool thread at one moment. If they differ later, its task of that moment has ended."""
+    """The counters of a pool thread at one moment. Later counters that differ show that its task has ended."""
 
     worker: WorkerThread
     wakes: int

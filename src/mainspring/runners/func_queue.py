@@ -118,7 +118,10 @@ class FuncQueue(Generic[T]):
                 raise
 
     def dispatch_all(self, items: Iterable[T]) -> None:
-        """Queue many items, then wake the handler once for all of them."""
+        """Queue many items, then start as many calls of the handler as there are items, at most `concurrency`.
+
+        Raises `QueueFull` for the first item that has no room. The items before that one stay queued.
+        """
         cells = [[item] for item in items]
         for place, cell in enumerate(cells):
             try:

@@ -88,7 +88,7 @@ class Level(Generic[T]):
         self._allowance = _HOLLOW_ALLOWANCE // 2
 
     def bucket(self, slot: int) -> dict[int, T]:
-        """Return the bucket of this slot; create the bucket if the slot has none."""
+        """Return the timers of one slot of this level, a span of time; create an empty dict if there are none."""
         bucket = self.buckets.get(slot)
         if bucket is None:
             bucket = self.buckets[slot] = {}

@@ -472,7 +472,7 @@ class Limiters:
         return limit is not None and limit.per is None and limit.most <= MAX_READY
 
     def _interval(self, bucket: Bucket) -> int:
-        """Return after how many microseconds a rate gets its next token; 0 if the bucket belongs to no rate."""
+        """Return the microseconds in which a rate refills one token; 0 if the bucket belongs to no rate."""
         limit = self._settings_cache.read(self.transaction).limits.get(family_of(bucket))
         return 0 if limit is None or limit.per is None else limit.interval
 

@@ -261,7 +261,7 @@ class WorkerRegistry:
         return self._jetstream.commit(batch) is not None
 
     def drop(self, worker: int) -> None:
-        """Stop the heartbeats of a worker that counts as dead, because its lease has ended."""
+        """Stop the heartbeats of a worker whose last one has expired, or which others have declared dead."""
         with self._changing:
             self._ours.pop(worker, None)
 

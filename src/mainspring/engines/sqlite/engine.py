@@ -175,7 +175,7 @@ class SqliteEngine:
             self._must_wake = self._must_wake_others = False
 
     def _wake_all(self) -> None:
-        """Wake the workers of this process and of all others after the current unit has been committed."""
+        """Request that the workers of all processes are woken after the commit of the current transaction."""
         self._must_wake = self._must_wake_others = True
 
     def _after_rollback(self) -> None:
