@@ -265,8 +265,8 @@ class JobManager:
     def change(self, command: Any, *, action: str | None = None, needs: str = "") -> Changed:
         """Carry out a command on a job, and return the answer of the engine.
 
-        Raises `JobNotFound` if there is no such job. If the engine refuses the command and `action` is given, raises
-        `InvalidTransition` with that verb.
+        Raises `JobNotFound` if there is no such job, and `InvalidTransition`, with the verb `action`, if that is
+        given and the engine refuses the command.
         """
         changed = self._io.call(CHANGE, (command,))[0]
         self.require_done(command, changed, action=action, needs=needs)
