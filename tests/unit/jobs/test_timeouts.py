@@ -9,7 +9,7 @@ import pytest
 from mainspring import JobContext, JobStatus, Retry, Snooze, current_job
 from mainspring.jobs.records import Cause, Outcome, OutcomeKind
 from mainspring.testing import ManualClock
-from tests.support import Background, Gate
+from tests.support import Background, Gate, eventually
 from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 
 
@@ -177,8 +177,9 @@ def test_a_coroutine_that_is_canceled_while_it_waits_for_its_place_does_not_run(
         shop.clock.jump(0.5)
         entered.wait_until_entered()
         (waiting,) = ids - set(ran)
-        while not any(context.cancelled for context in shop.manager.active_jobs()):
-            shop.manager.cancel(waiting)
+        assert eventually(lambda: shop.manager.get(waiting).status is JobStatus.RUNNING)
+        assert not shop.manager.cancel(waiting)
+        assert eventually(lambda: any(context.cancelled for context in shop.manager.active_jobs()))
         loop, event = release[0]
         loop.call_soon_threadsafe(event.set)
         shop.clock.settle()
