@@ -85,10 +85,12 @@ class LogForwarder(logging.Handler):
 
 
 def _note_of(record: logging.LogRecord) -> LogNote:
-    own = {name: str(value) for name in ("job", "handler", "queue") if (value := getattr(record, name, None))}
+    own: dict[str, Any] = {
+        name: str(value) for name in ("job", "handler", "queue") if (value := getattr(record, name, None))
+    }
     attempt = getattr(record, "attempt", None)
     if isinstance(attempt, int):
-        own["attempt"] = attempt  # type: ignore[assignment]
+        own["attempt"] = attempt
     return LogNote(
         logger=record.name,
         level=record.levelno,
