@@ -27,6 +27,8 @@ Errors can be pickled and copied, so they can be passed between threads, process
 
 from typing import Any
 
+from mainspring.similar_names import did_you_mean
+
 
 def _without_constructor(error_class: type[Exception], *args: object) -> Exception:
     return error_class.__new__(error_class, *args)
@@ -104,9 +106,9 @@ class UnknownHandler(MainspringError):
         self.name = name
         self.known = known
         listed = ", ".join(known) or "none"
+        remedy = "decorate it with @app.job, or import its module with Mainspring(include=[...])"
         super().__init__(
-            f"no handler is registered as {name!r} (registered: {listed}); "
-            "decorate it with @app.job, or import its module with Mainspring(include=[...])"
+            f"no handler is registered as {name!r} (registered: {listed}); {did_you_mean(name, known) or remedy}"
         )
 
 

@@ -91,6 +91,16 @@ def test_schedules_are_listed_paused_and_resumed(scheduled: ShopProgram) -> None
     assert "there is no schedule 'gone'" in done.errors
 
 
+@pytest.mark.parametrize("action", ["list", "pause", "resume"])
+def test_a_mistyped_queue_is_answered_with_the_queue_that_was_meant(shop: ShopProgram, action: str) -> None:
+    shop.submit({"order_id": 1})
+    found = shop.run_on_store("queues", action, "ordes")
+    assert (
+        found.errors
+        == "mainspring: queue 'ordes' has no jobs, handlers or schedules yet; did you mean 'orders'?\n"
+    )
+
+
 def test_queues_are_counted_and_paused(shop: ShopProgram) -> None:
     shop.make_dead_letters("dead")
     shop.submit({"order_id": 1}, queue="slow")

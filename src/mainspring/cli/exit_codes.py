@@ -24,6 +24,7 @@ from mainspring.errors import (
     ScheduleNotFound,
     UnknownHandler,
 )
+from mainspring.similar_names import did_you_mean
 
 
 def error_message(error: MainspringError) -> str:
@@ -42,9 +43,10 @@ def error_message(error: MainspringError) -> str:
             return f"no handler is known, and {error.name!r} is needed; give --app module:app with the store"
         case UnknownHandler():
             known = ", ".join(error.known)
+            remedy = "check the name, and that the application imports its module"
             return (
                 f"no handler is registered as {error.name!r} (registered: {known}); "
-                "check the name, and that the application imports its module"
+                f"{did_you_mean(error.name, error.known) or remedy}"
             )
         case _:
             return str(error)

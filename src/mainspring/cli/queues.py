@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 import click
 from rich.text import Text
 
@@ -11,6 +13,7 @@ from mainspring.cli.json_fields import queue_fields
 from mainspring.cli.options import STATUSES, app_options, json_option
 from mainspring.cli.output import Cell, escape_control, print_json, print_line, print_message, print_table
 from mainspring.jobs.queues import QueueStatistics, count_queues
+from mainspring.similar_names import did_you_mean
 
 queues = CommandGroup("queues", help="Count the jobs of queues, pause and resume queues.")
 
@@ -32,8 +35,9 @@ def list_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url: 
     Example: mainspring queues list
     """
     with open_app(app, url) as application:
-        chosen = [application.queue(name) for name in names] if names else application.all_queues()
-        found = count_queues(application.manager(), [queue.name for queue in chosen])
+        known = [queue.name for queue in application.all_queues()]
+        chosen = [application.queue(name).name for name in names] if names else known
+        found = count_queues(application.manager(), chosen)
     if as_json:
         print_json({"queues": [queue_fields(queue) for queue in found]})
     elif found:
@@ -46,6 +50,7 @@ def list_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url: 
         )
     else:
         print_message("no queues")
+    report_unknown_queues(names, known)
 
 
 def _row(queue: QueueStatistics) -> list[Cell]:
@@ -66,11 +71,7 @@ def pause_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url:
         known = {queue.name for queue in application.all_queues()}
         changed = {name: application.queue(name).pause() for name in names}
     _report(changed, "paused", as_json=as_json)
-    for name in changed.keys() - known:
-        print_message(
-            f"mainspring: queue {name!r} has no jobs, handlers or schedules yet; mainspring queues list shows the "
-            "others"
-        )
+    report_unknown_queues(changed, known)
 
 
 @queues.command("resume")
@@ -83,8 +84,18 @@ def resume_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url
     Example: mainspring queues resume mail
     """
     with open_app(app, url) as application:
+        known = {queue.name for queue in application.all_queues()}
         changed = {name: application.queue(name).resume() for name in names}
     _report(changed, "resumed", as_json=as_json)
+    report_unknown_queues(changed, known)
+
+
+def report_unknown_queues(names: Iterable[str], known: Collection[str]) -> None:
+    """Print a message for each queue that has no jobs, handlers or schedules, with queues that are spelt alike."""
+    for name in names:
+        if name not in known:
+            remedy = did_you_mean(name, known) or "mainspring queues list shows the others"
+            print_message(f"mainspring: queue {name!r} has no jobs, handlers or schedules yet; {remedy}")
 
 
 def _report(changed: dict[str, bool], how: str, *, as_json: bool) -> None:

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from datetime import date, datetime, timedelta
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo, available_timezones
 
 from mainspring.errors import ScheduleInvalid
 from mainspring.jobs.timestamps import EPOCH
+from mainspring.similar_names import did_you_mean
 
 DstGap: TypeAlias = Literal["shift", "skip"]
 DstFold: TypeAlias = Literal["first", "second", "both"]
@@ -124,20 +124,11 @@ def zone_name(tz: object, rule: str) -> str:
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # an unknown zone; an invalid key; a folder such as 'America'
-        close = ", ".join(map(repr, _close_zones(name)))
+        usual_first = sorted(available_timezones(), key=lambda zone: (zone.count("/") != 1, zone))
+        question = did_you_mean(name, usual_first, separator="/")
         raise ScheduleInvalid(
             rule=rule,
             problem=f"there is no time zone {name!r}",
-            remedy=f"did you mean {close}?" if close else "give a name such as 'Asia/Taipei' or 'UTC'",
+            remedy=question or "give a name such as 'Asia/Taipei' or 'UTC'",
         ) from None
     return name
-
-
-def _close_zones(name: str) -> list[str]:
-    """Return zones whose name or last part is spelt similarly, for input such as 'new york' or 'Taipeh'."""
-    wanted = name.strip().replace(" ", "_").casefold()
-    spelt: dict[str, str] = {}
-    for zone in sorted(available_timezones(), key=lambda zone: (zone.count("/") != 1, zone)):
-        for text in (zone, zone.rpartition("/")[2]):
-            spelt.setdefault(text.casefold(), zone)
-    return list(dict.fromkeys(spelt[text] for text in get_close_matches(wanted, spelt, n=3, cutoff=0.7)))
