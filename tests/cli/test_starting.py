@@ -91,7 +91,7 @@ def test_a_list_loads_what_it_needs(shop: ShopProgram) -> None:
 def test_a_list_in_a_pipe_loads_nothing_for_terminals(shop: ShopProgram) -> None:
     shop.submit({"order_id": 1})
     loaded = loaded_by_command("jobs", "list", "--url", shop.url)
-    assert {"rich.console", "rich.table"} & loaded == set()
+    assert {name for name in loaded if name.partition(".")[0] == "rich"} == set()
 
 
 def test_names_load_no_engine_and_nothing_of_the_command_line() -> None:

@@ -18,6 +18,7 @@ The help has colors on a terminal only: click removes them elsewhere.
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Iterable, Mapping
 from importlib import import_module
@@ -175,7 +176,11 @@ class LazyGroup(CommandGroup):
 
 def load(name: str) -> click.Command:
     """Import the command of this name and return it."""
-    command = getattr(import_module(f"mainspring.cli.{name}"), name)
+    gc.disable()  # imports make many objects and little garbage, so a collection would find nothing
+    try:
+        command = getattr(import_module(f"mainspring.cli.{name}"), name)
+    finally:
+        gc.enable()
     assert isinstance(command, click.Command)
     return command
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
-from rich.text import Text
-
 from mainspring.cli.json_fields import job_fields
 from mainspring.cli.output import (
     Cell,
@@ -25,6 +23,7 @@ from mainspring.cli.output import (
     print_message,
     print_table,
     styled_status,
+    to_text,
 )
 from mainspring.jobs.info import JobInfo, JobPage, ProgressInfo
 
@@ -113,12 +112,13 @@ def job_detail(job: JobInfo, now: int) -> RenderableType:
     """Lay out a job: its fields, its attempts and its errors; each time is also given relative to now."""
     from rich.console import Group  # noqa: PLC0415 - slow to import, and a list of jobs does not need it
     from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in _describe(job, now):
-        grid.add_row(name, value if isinstance(value, Text) else Text(escape_control(value)))
+        grid.add_row(name, to_text(value))
     parts: list[RenderableType] = [grid]
     for attempt in job.history:
         title = f"attempt {attempt.number}, {attempt.cause}, ended {_format_instant(attempt.ended, now)}"
@@ -186,5 +186,6 @@ def _progress(progress: ProgressInfo) -> str:
 
 def _trace(error: str) -> RenderableType:
     from rich.padding import Padding  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     return Padding(Text(escape_control(error.rstrip(), keep="\n"), overflow="fold"), (0, 0, 0, 2), expand=False)

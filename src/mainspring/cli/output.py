@@ -14,17 +14,16 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import msgspec
-from rich.cells import cell_len
-from rich.text import Text
 
 from mainspring.cli.exit_codes import OutputClosed, OutputFailed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 STYLES = {"PENDING": "cyan", "RUNNING": "blue", "COMPLETED": "green", "FAILED": "red", "CANCELED": "dim"}
 GAP = "  "
@@ -32,7 +31,16 @@ MIN_WIDTH = 15  # characters; a column is not cut to less than this
 PIPE_WIDTH = 1_000_000  # the line width for a pipe, so that no line is wrapped
 C1 = re.compile("[\x7f-\x9f]")
 
-Cell: TypeAlias = str | Text
+
+
+class Styled(NamedTuple):
+    """A text with a style of rich, such as `red`. It stands for rich's `Text`, which is slow to import."""
+
+    plain: str
+    style: str
+
+
+Cell: TypeAlias = "str | Styled | Text"
 
 
 def is_terminal() -> bool:
@@ -101,15 +109,25 @@ def print_table(
     If a terminal is too narrow, the `droppable` columns are left out one by one. If that is not enough, all
     columns but the `uncut` ones are cut.
     """
-    cells = [[cell if isinstance(cell, Text) else Text(escape_control(cell)) for cell in row] for row in rows]
     if is_terminal():
         from rich.console import Console  # noqa: PLC0415 - see print_rich
 
+        cells = [[to_text(cell) for cell in row] for row in rows]
         columns = _fitting(titles, cells, uncut, droppable, Console().width)
         chosen = [titles[place] for place in columns]
         print_rich(_table(chosen, [[row[place] for place in columns] for row in cells], uncut, right_aligned))
     else:
-        print_line(_plain(titles, cells, right_aligned))
+        texts = [[escape_control(cell) if isinstance(cell, str) else cell.plain for cell in row] for row in rows]
+        print_line(_plain(titles, texts, right_aligned))
+
+
+def to_text(cell: Cell) -> Text:
+    """Return a cell as a text of rich."""
+    from rich.text import Text  # noqa: PLC0415 - see print_rich
+
+    if isinstance(cell, Styled):
+        return Text(cell.plain, style=cell.style)
+    return Text(escape_control(cell)) if isinstance(cell, str) else cell
 
 
 def _fitting(
@@ -118,7 +136,7 @@ def _fitting(
     """Return the indices of the columns that fit into the width."""
     needs = []
     for place, title in enumerate(titles):
-        widest = max([cell_len(title), *(row[place].cell_len for row in rows)])
+        widest = max([_width(title), *(row[place].cell_len for row in rows)])
         needs.append(widest if title in uncut else min(widest, MIN_WIDTH))
     places = list(range(len(titles)))
     for title in droppable:
@@ -143,18 +161,27 @@ def _table(
     return table
 
 
-def _plain(titles: Sequence[str], rows: list[list[Text]], right_aligned: Sequence[str]) -> str:
+def _plain(titles: Sequence[str], rows: list[list[str]], right_aligned: Sequence[str]) -> str:
     columns = []
-    for title, *cells in zip(titles, *([cell.plain for cell in row] for row in rows), strict=True):
-        width = max(map(cell_len, (title, *cells)))
-        paddings = ((cell, " " * (width - cell_len(cell))) for cell in (title, *cells))
+    for title, *cells in zip(titles, *rows, strict=True):
+        width = max(map(_width, (title, *cells)))
+        paddings = ((cell, " " * (width - _width(cell))) for cell in (title, *cells))
         columns.append([pad + cell if title in right_aligned else cell + pad for cell, pad in paddings])
     return "\n".join(GAP.join(line).rstrip() for line in zip(*columns, strict=True))
 
 
-def styled_status(status: str) -> Text:
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes; Chinese characters take two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # noqa: PLC0415 - most tables do not need it
+
+    return cell_len(text)
+
+
+def styled_status(status: str) -> Styled:
     """Return a job status in its color."""
-    return Text(status, style=STYLES.get(status, ""))
+    return Styled(status, STYLES.get(status, ""))
 
 
 def format_time(instant: datetime | None) -> str:
