@@ -55,7 +55,7 @@ class RunnerClosed(MainspringError, RuntimeError):
 
 
 class QueueFull(MainspringError):
-    """A queue with a capacity had no room for another item, so it did not accept the item."""
+    """A runner or a `FuncQueue` with a capacity had no room for another task or item, and refused it."""
 
     def __init__(self, *, name: str, capacity: int) -> None:
         self.name = name

@@ -385,6 +385,15 @@ def test_a_job_may_submit_more_jobs_than_there_are_steps(app: Mainspring) -> Non
         assert app.counts()[JobStatus.COMPLETED] == 201
 
 
+def test_as_many_steps_as_jobs_are_enough(app: Mainspring) -> None:
+    @app.job
+    def ship() -> None: ...
+
+    with inline(app, steps=1):
+        handle = ship.after(60).submit()
+        assert handle.status() is JobStatus.COMPLETED
+
+
 def test_steps_must_be_a_positive_number(app: Mainspring) -> None:
     with pytest.raises(ValueError, match="steps"), inline(app, steps=0):
         pass

@@ -32,7 +32,6 @@ PIPE_WIDTH = 1_000_000  # the line width for a pipe, so that no line is wrapped
 C1 = re.compile("[\x7f-\x9f]")
 
 
-
 class Styled(NamedTuple):
     """A text with a style of rich, such as `red`. It stands for rich's `Text`, which is slow to import."""
 

@@ -1,6 +1,6 @@
 """Policies: unique jobs, concurrency and rate limits, catch-up of schedules, child processes, retention.
 
-Handlers, submits and applications have policies. A policy checks its values when it is made.
+Handlers, submits, schedules and applications have policies. A policy checks its values when it is made.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 `Retry(max_attempts=6, base=2, factor=2, max_delay=32)` waits 2, 4, 8, 16 and 32 seconds between six attempts.
 Failures and timeouts use up attempts. Crashes are counted separately, and an attempt that a shutdown interrupts
-does not count. A handler raises `Snooze`, `Retry.Later` or `Cancel` to end its attempt without an error.
+does not count. A handler raises `Snooze` or `Cancel` to end its attempt without a failure, and `Retry.Later` to
+fail its attempt and choose the delay of the retry.
 """
 
 from __future__ import annotations

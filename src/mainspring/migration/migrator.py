@@ -124,7 +124,10 @@ class Migrator:
         self._settings_importer.store_schedules(self._id, self._source.schedules())
 
     def _clear_leftovers(self) -> None:
-        """Delete the jobs that an abandoned migration of this file left on the target: some may have run since."""
+        """Delete the jobs that an abandoned migration of this file left on the target.
+
+        The jobs of the file may have run since then, so these copies are out of date.
+        """
         for checkpoint in self._checkpoints.find_open(source_name(self._source)):
             if checkpoint.id != self._id:
                 for _ in delete_moved(self._target, checkpoint.id, checkpoint.stage):

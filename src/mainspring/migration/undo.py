@@ -1,8 +1,8 @@
-"""Undoes a migration, as long as no worker has changed the moved jobs: the file can be used again as it was.
+"""The undo of a migration: the file can be used again as it was, if no worker has changed the moved jobs.
 
-First, it compares everything on the target with the file. Only if nothing has changed, it deletes the moved jobs
-on the target and the mark in the file. Jobs that were submitted to the target stay there, and so do limits and
-pauses.
+First, it compares the moved jobs and schedules on the target with the file. Only if none of them has changed, it
+deletes them on the target, and then the mark in the file. Jobs that were submitted to the target stay there, and
+so do limits and pauses.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class FuncQueue(Generic[T]):
         name: str | None = None,
     ) -> None:
         require_positive(concurrency, "concurrency", "handlers")
-        require_callable(handler)
+        require_callable(handler, "the handler of a FuncQueue")
         if not hasattr(pool, "post"):
             raise TypeError(f"pool must be a runner such as ThreadPool(4), got {pool!r}")
         if iscoroutinefunction(handler):

@@ -135,7 +135,7 @@ class TaskRunner(TaskAcceptor):
             raise ValueError("post_and_reply outside of a task needs reply_to=, the runner to reply on")
         require_instance(target, TaskRunner, "reply_to", "pool.sequenced()")  # type: ignore[type-abstract]
         require_callable(function)
-        require_callable(reply)
+        require_callable(reply, "the reply to a task")
         frame = _getframe(1)
         work = RunAndReply(self.services.observed(function), reply, target, traits, Origin.of(frame))
         return self._post(frame, work, (), delay, traits)

@@ -25,7 +25,7 @@ class SequenceBound(Generic[T]):
     """
 
     def __init__(self, runner: TaskRunner, factory: Callable[..., T], *arguments: Any) -> None:
-        require_callable(factory)
+        require_callable(factory, "the factory of a SequenceBound")
         if not runner.is_exclusive:
             raise ValueError(
                 f"SequenceBound needs a runner of one task at a time, such as pool.sequenced(), got {runner!r}"

@@ -14,12 +14,10 @@ def require_positive(value: object, name: str, of_what: str) -> int:
     return value
 
 
-def require_callable(value: object) -> None:
+def require_callable(value: object, name: str = "the function of a task") -> None:
     """Raise `TypeError` if `value` is not callable, before a task is queued for it."""
     if not callable(value):
-        raise TypeError(
-            f"a task needs a callable and its arguments, got {value!r}; pass the function without calling it"
-        )
+        raise TypeError(f"{name} must be callable, got {value!r}; pass a function without calling it")
 
 
 T = TypeVar("T")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import count
 
 from msgspec.structs import replace
 
@@ -42,18 +43,19 @@ class ClockStepper:
 
     def run_all(self, is_over: Callable[[], bool] = _never) -> None:
         """Run every job that can run, and all jobs that these submit; stop when `is_over` returns True."""
-        for _ in range(self._most_steps):
+        for step in count():
             self.pause_schedules()
             self._settle()
             instant = None if is_over() else self._next_instant()
             if instant is None:
                 return
+            if step == self._most_steps:
+                raise RuntimeError(
+                    f"jobs have not ended after {step:,} steps of the clock: {self._describe_rest()}; if they "
+                    "end at some time, give inline() a larger steps=; if they never end, use time_travel(), which "
+                    "moves the clock only as far as the test says"
+                )
             self._clock.advance(timedelta(microseconds=instant - self._manager.engine.now()))
-        raise RuntimeError(
-            f"jobs still wait after {self._most_steps:,} steps of the clock: {self._describe_rest()}; if they "
-            "end at some time, pass a larger steps=; if they never end, use time_travel(), which moves the clock "
-            "only as far as the test says"
-        )
 
     def _settle(self) -> None:
         try:

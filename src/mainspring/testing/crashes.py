@@ -197,7 +197,7 @@ class _CrashPoint(SubmitWatcher):
         self.acknowledged: list[str] = []
 
     def begin(self) -> None:
-        """Start to count steps."""
+        """Start to count the steps of the process: statements that write, and commits."""
         self._is_counting = True
 
     def end(self) -> None:

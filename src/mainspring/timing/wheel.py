@@ -382,7 +382,10 @@ class TimingWheel(Generic[T]):
         return items
 
     def _turn_to(self, position: TimerEntry, due: list[T]) -> None:
-        """Leave the open slot, which is empty now; add items of passed slots to `due`; open the current slot."""
+        """Close the open slot, which is empty now, and open the slot of `position`.
+
+        Add the items of all slots between them to `due`.
+        """
         near = self._near
         if position >= self._pour_at:
             self._pour_down(position, due)

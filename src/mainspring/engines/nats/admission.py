@@ -109,7 +109,10 @@ class Admitter:
         self.admit_waiting([name for name in freed if name != limiter.name])
 
     def request_limits_again(self, job: StoredJob) -> None:
-        """Release the limits of a ready job and request them again, because the queue of the job is paused."""
+        """Take an admitted job of a paused queue out of its limits, and let it wait for the queue.
+
+        Jobs of other queues can then use the limits.
+        """
         self._transaction.withdraw_ready(job)
         job, freed = self.release(job, keeps_sequence=True)
         self._try_limits(job)

@@ -394,7 +394,10 @@ class Connection:
                     await asyncio.sleep(0.1)  # the servers have no leader at the moment
             else:
                 await asyncio.sleep(0.05)
-        raise self.unavailable(f"the request {subject} had no reply within {self.settings.timeout:g} s")
+        raise self.unavailable(
+            f"the request {subject} did not succeed within {self.settings.timeout:g} s: no connection, no reply, "
+            "or no leader"
+        )
 
     async def is_absent(self, subject: str, seconds: float) -> bool:
         """Send a message; return whether the server reports in time that the subject has no subscribers."""

@@ -120,9 +120,9 @@ class PullRequests:
                 done.set_result(False)
 
     def fail_denied(self, subject: str, make_error: Callable[[str], Exception]) -> bool:
-        """Fail the requests to a denied subject, given in lower case.
+        """Fail the requests to `subject`, which the server denies; it is in lower case, as in errors of nats-py.
 
-        Return whether such requests exist, or the subject belongs to the inbox of the pull requests.
+        Return True if there were such requests, or if the subject belongs to the inbox of the pull requests.
         """
         denied = [(done, own) for done, own in self._unfinished.items() if own.lower() == subject]
         for done, own in denied:

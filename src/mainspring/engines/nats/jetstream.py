@@ -139,7 +139,9 @@ class JetStream(Connection):
                     return found
             else:
                 await asyncio.sleep(0.05)
-        raise self.unavailable("a read had no reply in time")
+        raise self.unavailable(
+            f"a read did not succeed within {self.settings.timeout:g} s: no connection, no reply, or no leader"
+        )
 
     def scan(
         self, subject: str, *, after: int = 0, most: int = 1_000, stream: str | None = None

@@ -103,8 +103,8 @@ class OwnPresence:
     def _warn(self) -> None:
         if not self._is_heard and self._jetstream.is_connected and not self._is_warned:
             logger.warning(
-                "%s: this user cannot receive messages on %r; if this process dies, its jobs wait for the end of "
-                "their lease: grant the permissions that `mainspring nats permissions` prints",
+                "%s: a test message to %r did not arrive; if this process dies, its jobs wait for the end of "
+                "their lease: grant the user the permissions that `mainspring nats permissions` prints",
                 self._jetstream.address,
                 self._subject,
             )

@@ -136,7 +136,10 @@ class WaitingJobFinder:
             self._checked[lane] = self._transactions.now()
 
     def _check(self, lanes: Sequence[NatsLane]) -> dict[NatsLane, WaitingJobs]:
-        """Check lanes at the same time. Each lane takes three requests, one after the other."""
+        """Return the waiting jobs of each lane that has some.
+
+        All lanes together take at most three requests after one another.
+        """
         infos = self._streams.known_consumer_infos(self._lanes.all[lane] for lane in lanes)
         known = {lane: infos[subject] for lane in lanes if (subject := self._lanes.all[lane]) in infos}
         busy = {lane: info for lane, info in known.items() if info["num_pending"] or info["num_ack_pending"]}

@@ -218,7 +218,10 @@ OVERDUE = 60 * MICROSECONDS
 
 
 class OrphanRepair:
-    """Finds orphans and queues them again. An orphan is a job that has neither a message nor a live worker."""
+    """The repair of orphans: overdue jobs that have neither a message nor a live worker are queued again.
+
+    For a job that waits behind others, it completes the hand-overs of its limits instead.
+    """
 
     def __init__(
         self,

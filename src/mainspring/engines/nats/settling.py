@@ -115,7 +115,9 @@ class NatsJobSettler:
             if not left:
                 return results
         raise self._transactions.jetstream.unavailable(
-            "other processes changed the same jobs at each try to store their outcomes", remedy="try again"
+            f"the outcomes were not stored in {MAX_TRIES} tries: each time, other processes changed the records "
+            "of the jobs or of their limits, or replies were lost",
+            remedy="try again",
         )
 
     def _commit_in_order(self, transaction: Transaction) -> set[str]:

@@ -211,7 +211,7 @@ class _ClaimAdmission:
 
 
 def _by_group(rows: Iterable[LeaseRow]) -> dict[int | None, list[LeaseRow]]:
-    """Divide rows by group number."""
+    """Return the rows of each group by its number; a group is the jobs of one lane under the same limits."""
     runs: dict[int | None, list[LeaseRow]] = {}
     for row in rows:
         extras = row.extras  # inlined: for many rows, the property `grp` would cost more than the rest

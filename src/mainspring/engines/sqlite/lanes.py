@@ -51,7 +51,7 @@ class LaneCache:
         self._paused: frozenset[str] = frozenset()
 
     def numbers(self, wanted: Iterable[Lane]) -> dict[Lane, int]:
-        """Return the numbers of lanes. Missing lanes are created in the current unit (one transaction)."""
+        """Create those lanes of `wanted` that do not exist; return the row number of every lane."""
         missing = [lane for lane in wanted if lane not in self._numbers]
         if missing:
             for lane in missing:
@@ -60,7 +60,7 @@ class LaneCache:
         return self._numbers
 
     def number(self, lane: Lane) -> int:
-        """Return the number of a lane. A missing lane is created in the current unit (one transaction)."""
+        """Return the row number of a lane; create the lane if it does not exist."""
         found = self._numbers.get(lane)
         return self.numbers([lane])[lane] if found is None else found
 

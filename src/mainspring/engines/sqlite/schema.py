@@ -286,7 +286,11 @@ def _begin(connection: apsw.Connection, path: str) -> None:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
-            logger.warning("SQLite file %s: waiting for another process that is migrating it", path)
+            logger.warning(
+                "SQLite file %s: waiting for the write lock, to bring the schema up to date; another process "
+                "holds it, perhaps to do the same",
+                path,
+            )
         else:
             return
     connection.execute("BEGIN IMMEDIATE")

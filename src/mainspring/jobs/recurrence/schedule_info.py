@@ -90,7 +90,7 @@ def to_schedule_info(record: ScheduleRecord) -> ScheduleInfo:
 
 
 def to_occurrence_info(occurrence: Occurrence) -> OccurrenceInfo:
-    """Make a snapshot of a stored record of occurrences."""
+    """Make a snapshot of a stored record of one or more occurrences that got no job."""
     return OccurrenceInfo(
         first=to_datetime(occurrence.due),
         last=to_datetime(occurrence.until),

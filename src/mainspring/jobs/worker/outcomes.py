@@ -114,7 +114,11 @@ class OutcomeFactory:
                 return self._fail(job, error, is_final=is_final, delay=delay)
 
     def for_error(self, job: LeasedJob, error: BaseException) -> Outcome:
-        """Return the outcome of a job whose handler raised an exception."""
+        """Return the outcome of a job whose attempt ended with an exception.
+
+        The handler or a middleware raised it, or it says that the child process died or that the arguments do not
+        fit.
+        """
         if not isinstance(error, RemoteError):  # that has no traceback of its own
             job.error = error
         try:

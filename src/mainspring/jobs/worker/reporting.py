@@ -112,7 +112,7 @@ class ProgressWriter:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no progress report is left to store."""
+        """Whether no report is left to store, and no job waits for the end of the interval between two reports."""
         return not self._jobs
 
     @property
