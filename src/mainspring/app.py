@@ -38,6 +38,7 @@ from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, MsgpackSeri
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD
 from mainspring.jobs.worker.stop_report import PATIENCE_FOR_ANSWERS
+from mainspring.jobs.worker_status import WorkerStatus
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.validation import require_instance, require_positive
 from mainspring.store_url import CONFLICT_REMEDY, StoreChoice, UrlSource, choose_store
@@ -248,6 +249,13 @@ class Mainspring(Decorators):
     def explain(self, job_id: str) -> Explanation:
         """Explain in plain words why a job has its status, and what would change it."""
         return self.manager().explain(job_id)
+
+    def workers(self) -> list[WorkerStatus]:
+        """List the workers of the store, in all processes and on all machines, by number.
+
+        A worker that has died stays in the list until another worker has rescued its jobs.
+        """
+        return self.manager().workers()
 
     def events(self, *, timeout: Duration | None = None) -> EventStream:
         """Return a stream of job events of all processes, from now on: iterate with `for` or `async for`."""

@@ -1,4 +1,4 @@
-"""Formats jobs, schedules, queues, events and explanations as JSON fields.
+"""Formats jobs, schedules, queues, workers, events and explanations as JSON fields.
 
 The names of the fields of `--json` are stable: scripts rely on them. Times are ISO 8601 strings in UTC, durations
 are seconds.
@@ -18,6 +18,7 @@ from mainspring.jobs.queues import QueueStatistics
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.rules import Every, Rule
 from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
+from mainspring.jobs.worker_status import WorkerStatus
 
 
 def job_fields(job: JobInfo) -> dict[str, Any]:
@@ -87,3 +88,8 @@ def queue_fields(queue: QueueStatistics) -> dict[str, Any]:
     """Return the fields of a queue."""
     described = {field.name: getattr(queue, field.name) for field in fields(queue) if field.name != "is_paused"}
     return described | {"paused": queue.is_paused}
+
+
+def worker_fields(worker: WorkerStatus) -> dict[str, Any]:
+    """Return the fields of a worker."""
+    return {field.name: getattr(worker, field.name) for field in fields(worker)}

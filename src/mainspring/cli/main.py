@@ -17,6 +17,7 @@ from mainspring.cli.options import app_options
 COMMANDS = {
     "Workers": {
         "run": "Run jobs until SIGTERM or Ctrl+C.",
+        "workers": "List the workers of a store, on all machines.",
         "healthcheck": "Check the workers on this machine; exit with 1 if one is unhealthy or none runs.",
     },
     "Jobs": {

@@ -27,6 +27,7 @@ from mainspring.jobs.retry import Cancel, Retry, Snooze
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer, Serializer
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.worker.stop_report import StopReport
+from mainspring.jobs.worker_status import Liveness, WorkerStatus
 
 __all__ = [
     "AttemptInfo",
@@ -50,6 +51,7 @@ __all__ = [
     "JobStatus",
     "JsonSerializer",
     "Keep",
+    "Liveness",
     "Middleware",
     "MsgpackSerializer",
     "OccurrenceInfo",
@@ -67,6 +69,7 @@ __all__ = [
     "StopReport",
     "Submit",
     "Unique",
+    "WorkerStatus",
     "current_batch",
     "current_job",
 ]

@@ -40,6 +40,7 @@ from mainspring.jobs.status import JobStatus, to_status
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission, SubmitOptions
 from mainspring.jobs.worker import stop_report
 from mainspring.jobs.worker.stop_report import StopReport
+from mainspring.jobs.worker_status import WorkerStatus, to_worker_status
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.validation import require_positive
 from mainspring.worker_health import WorkerHealth
@@ -301,6 +302,11 @@ class JobManager:
             raise JobNotFound(job_id=job_id)
         front = None if situation.behind is None else self.engine.situation(situation.behind)
         return explain(situation, self.engine.workers(), self.engine.limits(), self.engine.now(), front=front)
+
+    def workers(self) -> builtins.list[WorkerStatus]:
+        """List the workers of the store, including dead ones whose jobs were not rescued yet."""
+        engine = self._open_engine()
+        return [to_worker_status(record, engine.now()) for record in engine.workers()]
 
     def events(self, timeout: Duration | None = None) -> EventStream:
         """Return a stream of all events from now on."""

@@ -1,0 +1,36 @@
+"""`mainspring workers`: the workers of a store, alive or not."""
+
+from mainspring.jobs.records import WorkerInfo
+from tests.cli.shop_program import ShopProgram
+
+
+def test_a_worker_is_listed_while_it_runs(shop: ShopProgram) -> None:
+    with shop.open() as app, app.running():
+        (worker,) = shop.run_on_store("workers", "list", "--json").json["workers"]
+        (here,) = app.workers()
+        table = shop.run_on_store("workers", "list").output.splitlines()
+    assert (worker["number"], worker["name"], worker["state"]) == (here.number, here.name, "alive")
+    assert worker["types"] == ["shop.cancel_order"]
+    assert worker["heartbeat"].endswith("Z")
+    assert table[0].split() == ["NUMBER", "NAME", "STATE", "HEARTBEAT", "HANDLERS"]
+    assert table[1].split()[:3] == [str(here.number), here.name, "alive"]
+    assert table[1].endswith(" shop.cancel_order")
+
+
+def test_a_store_without_workers_is_an_answer_and_no_failure(shop: ShopProgram) -> None:
+    shop.submit({"order_id": 1})
+    done = shop.run_on_store("workers", "list")
+    assert (done.code, done.output) == (0, "")
+    assert done.errors == "no workers; mainspring run module:app starts one\n"
+    assert shop.run_on_store("workers", "list", "--json").json == {"workers": []}
+
+
+def test_a_worker_whose_process_has_ended_is_dead(shop: ShopProgram) -> None:
+    with shop.open() as app:
+        engine = app.manager().engine
+        with engine.unit(durable=False):
+            number = engine.enroll(WorkerInfo("far:1", 1, ("shop.cancel_order",)))
+        assert [str(worker.state) for worker in app.workers()] == ["alive"]
+    # The lock file of the worker is free from here on.
+    (worker,) = shop.run_on_store("workers", "list", "--json").json["workers"]
+    assert (worker["number"], worker["name"], worker["state"]) == (number, "far:1", "dead")
