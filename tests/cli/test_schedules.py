@@ -55,6 +55,20 @@ def test_both_times_of_a_fold_are_told_apart(shop: ShopProgram) -> None:
     ]
 
 
+def test_a_preview_shows_that_a_frequent_rule_does_not_pause_when_clocks_are_set_back(shop: ShopProgram) -> None:
+    shown = shop.run(
+        *("schedules", "preview", "*/15 * ? * *", "--tz", "Europe/Berlin"),
+        *("--from", "2027-10-31T00:30Z", "--count", "4", "--json"),
+    ).json
+    assert shown["rule"]["expression"] == "*/15 * * * *"
+    assert [(date["local"], date["note"]) for date in shown["dates"]] == [
+        ("2027-10-31T02:30:00+02:00", "first of two 02:30"),
+        ("2027-10-31T02:45:00+02:00", "first of two 02:45"),
+        ("2027-10-31T02:00:00+01:00", "second of two 02:00"),
+        ("2027-10-31T02:15:00+01:00", "second of two 02:15"),
+    ]
+
+
 def test_a_rule_that_makes_no_sense_is_wrong_usage(shop: ShopProgram) -> None:
     done = shop.run("schedules", "preview", "0 25 * * *")
     assert done.code == USAGE

@@ -101,15 +101,15 @@ names_argument = click.argument(
 )
 @click.option(
     "--dst-gap",
-    default="shift",
+    default="auto",
     help="Shift or skip a time that does not exist because clocks are set forward.",
-    metavar="shift|skip",
+    metavar="auto|shift|skip",
 )
 @click.option(
     "--dst-fold",
-    default="first",
+    default="auto",
     help="Which one to use when a time occurs twice because clocks are set back.",
-    metavar="first|second|both",
+    metavar="auto|first|second|both",
 )
 @click.option(
     "--name",

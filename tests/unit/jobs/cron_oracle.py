@@ -90,7 +90,8 @@ class PlainCron:
         self.weekdays = {number % 7 for number in _numbers(plain, 0, 7, WEEKDAYS)}
         self.last_weekdays = {int(t[:-1]) % 7 for t in weekdays if t.endswith("L")}
         self.nth_weekdays = {(_number(t[:-2], WEEKDAYS) % 7, int(t[-1])) for t in weekdays if "#" in t}
-        self.needs_both = day.startswith("*") or weekday.startswith("*")
+        self.needs_both = day.startswith(("*", "?")) or weekday.startswith(("*", "?"))
+        self.follows_the_clock = minute.startswith("*") or hour.startswith("*")
         self._known: dict[date, bool] = {}
 
     def matches_day(self, day: date) -> bool:
@@ -129,8 +130,13 @@ class PlainCron:
 
     def occurrences(self, hits: list[Minute], dst_gap: str, dst_fold: str) -> list[int]:
         """The instants of those that count, in order, each once."""
-        counts = {"plain"} | ({"moved"} if dst_gap == "shift" else set())
-        counts |= {"first", "second"} if dst_fold == "both" else {dst_fold}
+        counts = {"plain"}
+        if dst_gap == "shift" or (dst_gap == "auto" and not self.follows_the_clock):
+            counts.add("moved")
+        if dst_fold == "auto":
+            counts |= {"first", "second"} if self.follows_the_clock else {"first"}
+        else:
+            counts |= {"first", "second"} if dst_fold == "both" else {dst_fold}
         return sorted(
             {hit.instant + second * 1_000_000 for hit in hits if hit.kind in counts for second in self.seconds}
         )
@@ -160,7 +166,8 @@ def _numbers(text: str, low: int, high: int, names: tuple[str, ...] = (), first:
     for term in filter(None, text.split(",")):
         body, _, step = term.partition("/")
         start, _, end = body.partition("-")
-        begin = low if body == "*" else _number(start, names, first)
-        until = _number(end, names, first) if end else high if body == "*" or step else begin
+        is_any = body in ("*", "?")
+        begin = low if is_any else _number(start, names, first)
+        until = _number(end, names, first) if end else high if is_any or step else begin
         found.update(range(begin, until + 1, int(step or 1)))
     return found

@@ -84,7 +84,12 @@ def test_days_are_combined_as_debian_does(expression: str, expected: list[str]) 
         ("77 0 0 * * *", ["second is '77'", "0 to 59"]),
         ("0 0 32 * *", ["day of month is '32'", "1 to 31", "LW"]),
         ("0 0 15W * *", ["day of month is '15W'", "1 to 31"]),
-        ("0 0 ? * *", ["day of month is '?'"]),
+        ("0 0 ?/2 * *", ["day of month is '?/2'", "1 to 31"]),
+        ("0 0 1,? * *", ["day of month is '1,?'", "'?' is not allowed"]),
+        ("? 0 * * *", ["minute is '?'", "0 to 59"]),
+        ("0 ? * * *", ["hour is '?'"]),
+        ("0 0 ? ? *", ["cron '0 0 ? ? *'", "month is '?'"]),
+        ("0 0 ? *", ["4 fields"]),
         ("0 0 1 13 *", ["month is '13'", "JAN to DEC"]),
         ("0 0 * * MOON", ["day of week is 'MOON'", "SUN to SAT", "5#2"]),
         ("0 0 * * FRIL", ["day of week is 'FRIL'", "5L"]),
@@ -173,6 +178,21 @@ def test_a_store_keeps_these_fields_of_a_rule() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("expression", "same"),
+    [
+        ("0 9 ? * MON", "0 9 * * MON"),
+        ("0 9 1 * ?", "0 9 1 * *"),
+        ("0 9 ? * ?", "0 9 * * *"),
+        ("30 0 9 ? * 5L", "30 0 9 * * 5L"),
+    ],
+)
+def test_a_question_mark_for_a_day_means_any_day(expression: str, same: str) -> None:
+    rule = Cron(expression)
+    assert (rule, rule.expression) == (Cron(same), same)
+    assert next_walls(rule, "2027-01-01 12:00", 5) == next_walls(Cron(same), "2027-01-01 12:00", 5)
+
+
 def test_one_rule_has_one_spelling() -> None:
     assert Cron(" 0  2 * * mon ") == Cron("0 2 * * MON")
     assert hash(Cron("0 2 * * mon")) == hash(Cron("0 2 * * MON"))
@@ -218,8 +238,8 @@ def test_a_zone_info_without_a_key_is_refused() -> None:
 @pytest.mark.parametrize(
     ("option", "named"),
     [
-        ({"dst_gap": "later"}, "^cron '@daily': dst_gap is 'later'; give 'shift' or 'skip'$"),
-        ({"dst_fold": None}, "^cron '@daily': dst_fold is None; give 'first' or 'second' or 'both'$"),
+        ({"dst_gap": "later"}, "^cron '@daily': dst_gap is 'later'; give 'auto' or 'shift' or 'skip'$"),
+        ({"dst_fold": None}, "^cron '@daily': dst_fold is None; give 'auto' or 'first' or 'second' or 'both'$"),
         ({"dst_fold": ["first"]}, r"dst_fold is \['first'\]"),
     ],
 )
@@ -264,6 +284,81 @@ def test_with_the_first_of_two_only_a_frequent_rule_pauses_during_the_second_pas
         found = [up.instant for up in upcoming(Cron("*/5 * * * *", tz="Europe/Berlin", dst_fold=fold), begin, 30)]
         gaps.append({(later - one) // 60_000_000 for one, later in pairwise(found)})
     assert gaps == [{5, 65}, {5}]
+
+
+@pytest.mark.parametrize(
+    ("expression", "policies"),
+    [
+        ("*/15 * * * *", ("skip", "both")),
+        ("* 2 * * *", ("skip", "both")),
+        ("*/5,7 2 * * *", ("skip", "both")),
+        ("0 * * * *", ("skip", "both")),
+        ("0 */2 * * *", ("skip", "both")),
+        ("30 */10 2 * * *", ("skip", "both")),
+        ("30 10 * * * *", ("skip", "both")),
+        ("@hourly", ("skip", "both")),
+        ("30 2 * * *", ("shift", "first")),
+        ("0,30 1-3 * * *", ("shift", "first")),
+        ("0 0-23/2 */2 * *", ("shift", "first")),
+        ("0 0-23 * */2 *", ("shift", "first")),
+        ("*/10 30 2 * * *", ("shift", "first")),
+        ("@daily", ("shift", "first")),
+    ],
+)
+def test_auto_is_chosen_by_the_minute_and_the_hour(expression: str, policies: tuple[str, str]) -> None:
+    rule = Cron(expression, tz="Europe/Berlin")
+    assert (rule.dst_gap, rule.dst_fold) == policies
+    assert rule == Cron(expression, tz="Europe/Berlin", dst_gap="auto", dst_fold="auto")
+
+
+@pytest.mark.parametrize("expression", ["*/15 * * * *", "30 2 * * *"])
+def test_one_policy_can_be_named_and_the_other_left_to_auto(expression: str) -> None:
+    auto = Cron(expression)
+    gap, fold = Cron(expression, dst_gap="skip"), Cron(expression, dst_fold="second")
+    assert (gap.dst_gap, gap.dst_fold) == ("skip", auto.dst_fold)
+    assert (fold.dst_gap, fold.dst_fold) == (auto.dst_gap, "second")
+
+
+@pytest.mark.parametrize(
+    ("tz", "night"),
+    [
+        ("Europe/Berlin", "2027-10-30 22:00"),
+        ("Europe/Berlin", "2027-03-27 22:00"),
+        ("America/New_York", "2027-11-07 03:00"),
+        ("America/New_York", "2027-03-14 04:00"),
+        ("Australia/Lord_Howe", "2027-04-03 12:00"),
+        ("Australia/Lord_Howe", "2027-10-02 13:00"),
+        ("Antarctica/Troll", "2027-10-30 22:00"),
+        ("Antarctica/Troll", "2027-03-27 22:00"),
+        ("Africa/Casablanca", "2025-02-22 23:00"),
+        ("Africa/Casablanca", "2025-04-05 23:00"),
+        ("Pacific/Apia", "2011-12-30 07:00"),
+    ],
+)
+def test_every_quarter_of_an_hour_stays_one_in_the_night_in_which_clocks_change(tz: str, night: str) -> None:
+    begin = at(night)
+    found = [up.instant for up in upcoming(Cron("*/15 * * * *", tz=tz), begin, 32)]
+    assert found == [begin + k * 15 * 60_000_000 for k in range(1, 33)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "tz", "after", "expected"),
+    [
+        ("30 2 * * *", "Europe/Berlin", "2027-03-27 12:00", ["03-28 03:30:00 +0200", "03-29 02:30:00 +0200"]),
+        ("30 2 * * *", "Europe/Berlin", "2027-10-30 12:00", ["10-31 02:30:00 +0200", "11-01 02:30:00 +0100"]),
+        ("0 */2 * * *", "Europe/Berlin", "2027-03-28 00:00", ["03-28 04:00:00 +0200", "03-28 06:00:00 +0200"]),
+        ("0 */2 * * *", "Europe/Berlin", "2027-10-31 00:00", ["10-31 02:00:00 +0200", "10-31 02:00:00 +0100"]),
+        (
+            "10 2 * * *",
+            "Australia/Lord_Howe",
+            "2027-10-02 12:00",
+            ["10-03 02:40:00 +1100", "10-04 02:10:00 +1100"],
+        ),
+        ("0 8 * * *", "Pacific/Apia", "2011-12-29 12:00", ["12-31 08:00:00 +1400", "01-01 08:00:00 +1400"]),
+    ],
+)
+def test_auto_does_this_when_clocks_change(expression: str, tz: str, after: str, expected: list[str]) -> None:
+    assert next_walls(Cron(expression, tz=tz), after, 2) == expected
 
 
 def test_occurrences_come_in_the_order_of_instants_when_wall_times_do_not() -> None:
@@ -311,8 +406,8 @@ def walk_back(rule: Cron, until: int, after: int) -> list[int]:
 
 @pytest.mark.parametrize("expression", ["*/20 * * * *", "59 59 * * * *", "0 0 * * * *", "30 2 * * *", "0 2 * * *"])
 @pytest.mark.parametrize("day", ["2027-03-14", "2027-11-07", "2027-12-31"])
-@pytest.mark.parametrize("dst_gap", ["shift", "skip"])
-@pytest.mark.parametrize("dst_fold", ["first", "second", "both"])
+@pytest.mark.parametrize("dst_gap", ["auto", "shift", "skip"])
+@pytest.mark.parametrize("dst_fold", ["auto", "first", "second", "both"])
 def test_the_way_back_meets_the_same_occurrences(expression: str, day: str, dst_gap: Any, dst_fold: Any) -> None:
     rule = Cron(expression, tz="America/New_York", dst_gap=dst_gap, dst_fold=dst_fold)
     after = at(f"{day} 00:00", "America/New_York")

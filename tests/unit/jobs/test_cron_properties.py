@@ -5,13 +5,16 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, lru_cache
 from itertools import product
+from typing import TypeAlias
+from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, reject, settings
+from cronsim import CronSim
+from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from mainspring import Cron, ScheduleInvalid
-from mainspring.jobs.recurrence.zones import DstFold, DstGap
+from mainspring.jobs.recurrence.cron import DstFoldOption, DstGapOption
 from tests.support import amount
 from tests.unit.jobs.cron_oracle import (
     Minute,
@@ -24,6 +27,7 @@ from tests.unit.jobs.cron_oracle import (
     minutes_between,
 )
 
+Policies: TypeAlias = tuple[DstGapOption, DstFoldOption]
 YEARS = amount(2, thorough=11)
 BEGIN, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026 + YEARS, 1, 1, tzinfo=UTC)
 CHANGING_ZONES = [
@@ -39,6 +43,8 @@ CHANGING_ZONES = [
     "Europe/London",
     "Pacific/Chatham",
 ]
+# Cronsim steps by whole hours, and takes a day to begin at midnight.
+ZONES_THAT_CRONSIM_KNOWS = ["America/New_York", "Antarctica/Troll", "Europe/Berlin", "Europe/Dublin"]
 STEADY_ZONES = ["America/Sao_Paulo", "Asia/Taipei", "Asia/Tehran", "UTC"]
 # The date line forwards and back, half an hour, changes that reach over the end of a UTC year, and a Ramadan: the
 # data of a machine may or may not know that Morocco stopped setting its clocks for it in 2026.
@@ -54,8 +60,19 @@ PAST_CHANGES = [
     ("Africa/Casablanca", datetime(2025, 4, 6, 2, tzinfo=UTC)),
     ("Africa/Tripoli", datetime(1958, 12, 31, 23, tzinfo=UTC)),
 ]
-POLICIES: list[tuple[DstGap, DstFold]] = list(product(("shift", "skip"), ("first", "second", "both")))
-EACH_OPTION = [POLICIES[0], POLICIES[4], POLICIES[2]]  # each way with a gap and with a fold, in three pairs
+POLICIES: list[Policies] = [
+    ("shift", "first"),
+    ("shift", "second"),
+    ("shift", "both"),
+    ("skip", "first"),
+    ("skip", "second"),
+    ("skip", "both"),
+    ("auto", "auto"),
+    ("auto", "second"),
+    ("skip", "auto"),
+]
+# each way with a gap and with a fold, in four pairs
+EACH_OPTION = [POLICIES[0], POLICIES[4], POLICIES[2], POLICIES[6]]
 SPAN = timedelta(days=2)
 HOUR = 3_600_000_000
 # Each with the hours either side of a change that are walked through, next_after by next_after.
@@ -66,6 +83,8 @@ EXPRESSIONS = {
     "59 23 L * *": 48,
     "20 */3 * * SUN": 48,
     "0 3 * 3,10 5L,SUN#1,SUN#2": 48,
+    "20 * * * *": 5,
+    "*/20 1-3 * * *": 5,
     "*/15 * * * *": 3,
     "*/5 * * * *": 1,
 }
@@ -107,7 +126,7 @@ def check_instants(rule: Cron, expected: list[int], change: int) -> None:
 
 
 def check_change(
-    expression: str, tz: str, change: datetime, hours: int, policies: list[tuple[DstGap, DstFold]] = POLICIES
+    expression: str, tz: str, change: datetime, hours: int, policies: list[Policies] = POLICIES
 ) -> None:
     plain = PlainCron(expression)
     at = instant_of(change)
@@ -209,7 +228,7 @@ EXPRESSION = st.builds(
 @settings(max_examples=amount(25, thorough=60))
 @given(EXPRESSION, st.sampled_from(CHANGING_ZONES), st.integers(0, 2), st.sampled_from(POLICIES))
 def test_any_expression_is_as_the_oracle_says_around_a_change(
-    expression: str, tz: str, which: int, policy: tuple[DstGap, DstFold]
+    expression: str, tz: str, which: int, policy: Policies
 ) -> None:
     change = changes(tz)[which]
     rule = make(expression, tz, policy)
@@ -221,7 +240,20 @@ def test_any_expression_is_as_the_oracle_says_around_a_change(
     check(rule, expected, at - around, at + around)
 
 
-def make(expression: str, tz: str, policy: tuple[DstGap, DstFold]) -> Cron:
+@settings(max_examples=amount(25, thorough=200))
+@given(EXPRESSION, st.sampled_from(ZONES_THAT_CRONSIM_KNOWS), st.integers(0, 2))
+def test_a_rule_that_goes_on_in_real_time_is_as_cronsim_says(expression: str, tz: str, which: int) -> None:
+    """Cronsim follows Debian's cron as well. Mainspring does not use its treatment of zones."""
+    assume(PlainCron(expression).follows_the_clock)
+    rule = make(expression, tz, ("auto", "auto"))
+    begin = changes(tz)[which] - timedelta(hours=4)
+    found, expected = begin, CronSim(expression, begin.astimezone(ZoneInfo(tz)))
+    for _ in range(30):
+        found = rule.next(found) or END
+        assert found.astimezone(UTC) == next(expected, END).astimezone(UTC)
+
+
+def make(expression: str, tz: str, policy: Policies) -> Cron:
     """Make the rule, or have Hypothesis look for another if it rightly says that it never occurs."""
     try:
         return Cron(expression, tz=tz, dst_gap=policy[0], dst_fold=policy[1])

@@ -81,8 +81,8 @@ def test_a_schedule_has_the_name_of_its_job_unless_it_has_one_of_its_own(app: Ma
     [
         (lambda app: app.cron("61 * * * *"), ScheduleInvalid, "61"),
         (lambda app: app.cron("0 2 * * *", tz="Mars/Olympus"), ScheduleInvalid, "Mars/Olympus"),
-        (lambda app: app.cron("0 2 * * *", dst_gap="jump"), ScheduleInvalid, "dst_gap is 'jump'; give 'shift'"),
-        (lambda app: app.cron("0 2 * * *", dst_fold="none"), ScheduleInvalid, "dst_fold is 'none'; give 'first'"),
+        (lambda app: app.cron("0 2 * * *", dst_gap="jump"), ScheduleInvalid, "dst_gap is 'jump'; give 'auto'"),
+        (lambda app: app.cron("0 2 * * *", dst_fold="none"), ScheduleInvalid, "dst_fold is 'none'; give 'auto'"),
         (lambda app: app.every(0), ScheduleInvalid, "the interval is 0, .*; give a timedelta"),
         (lambda app: app.every("hourly"), ScheduleInvalid, "every 'hourly': interval must be a timedelta"),
         (lambda app: app.every(60, misfire="never")(sync), ValueError, "misfire must .*'never'"),

@@ -55,6 +55,19 @@ def test_a_cron_runs_by_the_wall_clock_of_its_zone(app: Mainspring, call_log: Ca
     ]  # 02:30, 03:30 for want of 02:30, 02:30
 
 
+@pytest.mark.parametrize("day", [datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinfo=UTC)])
+def test_a_cron_of_every_quarter_of_an_hour_does_not_pause_when_clocks_change(
+    app: Mainspring, call_log: CallLog, day: datetime
+) -> None:
+    @app.cron("*/15 * * * *", tz="Europe/Berlin")
+    def poll() -> None:
+        call_log.record()
+
+    with time_travel(app, start=day) as travel:
+        travel.fast_forward(hours=4)
+    assert call_log.entries == [day + k * timedelta(minutes=15) for k in range(1, 17)]
+
+
 def test_an_interval_runs_from_the_start_of_the_first_worker_on(app: Mainspring, call_log: CallLog) -> None:
     @app.every(timedelta(minutes=5))
     async def sync() -> None:

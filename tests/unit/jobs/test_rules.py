@@ -116,6 +116,8 @@ def test_one_interval_has_one_spelling() -> None:
 # ---- both ----
 
 RULES: list[Rule] = [
+    Cron("*/15 * ? * *", tz="Europe/Berlin"),
+    Cron("0 * * * *", tz="Europe/Berlin", dst_fold="second"),
     Cron("0 2 * * MON#1", tz="Asia/Taipei", dst_gap="skip", dst_fold="both"),
     Cron("@daily"),
     Every(0.25),
@@ -203,6 +205,19 @@ def test_a_preview_ends_where_the_rule_ends() -> None:
 @pytest.mark.parametrize("rule", [Cron("0 2 * * 5L", tz="Asia/Taipei", dst_fold="both"), Every(0.5, anchor=7)])
 def test_a_rule_comes_back_as_it_was(rule: Rule) -> None:
     assert decode_rule(encode_rule(rule)) == rule
+
+
+def test_a_rule_that_an_earlier_version_stored_keeps_its_policies() -> None:
+    stored = '{"dst_fold":"first","dst_gap":"shift","expression":"*/15 * * * *","kind":"cron","tz":"Asia/Gaza"}'
+    rule = decode_rule(stored)
+    assert rule == Cron("*/15 * * * *", tz="Asia/Gaza", dst_gap="shift", dst_fold="first")
+    assert rule != Cron("*/15 * * * *", tz="Asia/Gaza")
+    assert encode_rule(rule) == stored
+
+
+def test_a_fixed_time_is_stored_as_an_earlier_version_stored_it() -> None:
+    stored = '{"dst_fold":"first","dst_gap":"shift","expression":"30 2 * * *","kind":"cron","tz":"Europe/Berlin"}'
+    assert encode_rule(Cron("30 2 * * *", tz="Europe/Berlin")) == stored
 
 
 def test_the_text_does_not_depend_on_the_order_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -494,6 +494,21 @@ def test_declared_schedules_are_stored(
     assert (sync.next_due, len(declared)) == (after(minutes=5), 2)
 
 
+def test_a_declaration_that_names_no_policies_replaces_those_that_an_earlier_version_stored(
+    schedules: Schedules, declared: DeclaredSchedules, source: FakeApp, report: JobFunction[..., None]
+) -> None:
+    old = {"dst_gap": "shift", "dst_fold": "first"}  # the defaults of version 0.1
+    for name, expression in (("poll", "*/15 * * * *"), ("nightly", "30 2 * * *")):
+        schedules.put(name, report, Cron(expression, tz="Europe/Berlin", **cast(Any, old)))
+        declared.add(name, report, Cron(expression, tz="Europe/Berlin"))
+    declared.store(source.manager())
+    changed = {shown.name: (shown.rule, shown.record.revision) for shown in schedules.list()}
+    assert changed == {
+        "poll": (Cron("*/15 * * * *", tz="Europe/Berlin", dst_gap="skip", dst_fold="both"), 2),
+        "nightly": (Cron("30 2 * * *", tz="Europe/Berlin", **cast(Any, old)), 1),
+    }
+
+
 def test_thousands_of_declared_schedules_cost_one_read_and_no_write_when_nothing_has_changed(
     declared: DeclaredSchedules, schedule_store: ScheduleEngine, source: FakeApp, report: JobFunction[..., None]
 ) -> None:

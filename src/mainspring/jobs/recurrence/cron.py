@@ -6,18 +6,24 @@ fold), the first, the second or both count. Two wall times that fall on one inst
 come in the order of instants, which differs from the order of wall times when clocks change. Each search takes a
 few steps along wall times, however long the span.
 
+The option `"auto"` chooses the policies by the expression, as Debian's cron does. If the minute or the hour begins
+with `*`, the rule follows the wall clock as it runs: wall times in a gap are skipped, and both of a fold count.
+Any other rule names fixed wall times: each counts once, shifted out of a gap, the first of a fold. A rule keeps
+the policies that were chosen, and not the option, so older workers can read the stored rule.
+
 Expressions have the same meaning as in Debian's cron:
 - If the field day of month or the field day of week begins with `*` (such as `*/2`), a day must match both fields.
   Otherwise a day must match one of the two fields.
 - A step counts from the start of its range. So `*/7` in the day of month starts again with each month.
 - `5/15` means `5-59/15`. If a step is larger than the range, only the first value matches. Sunday is 0 and 7.
+- `?` for a day of month or a day of week is written as `*`. (Debian's cron does not know `?`; Quartz does.)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import get_args
+from typing import Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo
 
 from mainspring.clock import SystemClock
@@ -63,11 +69,15 @@ _FIELDS = (
     ),
 )
 _FIELD_COUNTS = (5, 6)
-_GAPS, _FOLDS = get_args(DstGap), get_args(DstFold)
+_DAY_FIELDS = (-3, -1)  # day of month and day of week
+
+DstGapOption: TypeAlias = Literal["auto", "shift", "skip"]
+DstFoldOption: TypeAlias = Literal["auto", "first", "second", "both"]
+_GAPS, _FOLDS = get_args(DstGapOption), get_args(DstFoldOption)
 
 
-def parse(expression: object) -> tuple[str, WallTimes]:
-    """Return the normalized expression and its wall times."""
+def parse(expression: object) -> tuple[str, WallTimes, bool]:
+    """Return the normalized expression, its wall times, and whether its minute or hour begins with `*`."""
     if not isinstance(expression, str):
         raise ScheduleInvalid(
             rule="cron",
@@ -82,12 +92,20 @@ def parse(expression: object) -> tuple[str, WallTimes]:
                 rule=f"cron {text!r}", problem="there is no such alias", remedy=f"give one of {', '.join(ALIASES)}"
             )
     fields = ALIASES.get(text, text).split()
+    if len(fields) not in _FIELD_COUNTS:
+        raise _explain(text, fields)
+    normalized = text
+    if "?" in text:
+        for index in _DAY_FIELDS:
+            if fields[index] == "?":
+                fields[index] = "*"
+        normalized = " ".join(fields)
     try:
-        if len(fields) in _FIELD_COUNTS:
-            return text, WallTimes(fields)
+        walls = WallTimes(fields)
     except (*FieldInvalid, NeverOccurs):
-        pass
-    raise _explain(text, fields)
+        raise _explain(text, fields) from None
+    minute, hour = fields[-5], fields[-4]
+    return normalized, walls, minute.startswith("*") or hour.startswith("*")
 
 
 def _explain(text: str, parts: list[str]) -> ScheduleInvalid:
@@ -138,17 +156,23 @@ class Cron:
 
     An expression has five fields (minute, hour, day of month, month, day of week), or six with seconds first. It
     may use names (`MON`, `JAN`), `L` and `LW` for the last day and the last weekday of a month, `5L` for the last
-    Friday, and `5#2` for the second. It may also be an alias such as `@daily`.
+    Friday, and `5#2` for the second. `?` for a day of month or day of week means `*`. The expression may also be
+    an alias such as `@daily`.
 
     When clocks change, a wall time that does not exist is moved by the length of the gap (`dst_gap="shift"`, 02:30
     becomes 03:30) or dropped (`"skip"`). If a wall time occurs twice, the first, the second or both count
     (`dst_fold`). Two wall times that fall on one instant are one occurrence.
+
+    The default `"auto"` does what Debian's cron does. An expression whose minute or hour begins with `*` goes on
+    in real time: `"skip"` and `"both"`. A fixed wall time counts exactly once: `"shift"` and `"first"`.
     """
 
     expression: str
     tz: str = field(kw_only=True)
     dst_gap: DstGap = field(kw_only=True)
+    """The policy for gaps, never `"auto"`."""
     dst_fold: DstFold = field(kw_only=True)
+    """The policy for folds, never `"auto"`."""
     _walls: WallTimes = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -156,18 +180,18 @@ class Cron:
         expression: str,
         *,
         tz: str | ZoneInfo = "UTC",
-        dst_gap: DstGap = "shift",
-        dst_fold: DstFold = "first",
+        dst_gap: DstGapOption = "auto",
+        dst_fold: DstFoldOption = "auto",
     ) -> None:
-        text, walls = parse(expression)
+        text, walls, follows_clock = parse(expression)
         rule = f"cron {text!r}"
         _require_one_of(dst_gap, _GAPS, "dst_gap", rule)
         _require_one_of(dst_fold, _FOLDS, "dst_fold", rule)
         keep = object.__setattr__
         keep(self, "expression", text)
         keep(self, "tz", zone_name(tz, rule))
-        keep(self, "dst_gap", dst_gap)
-        keep(self, "dst_fold", dst_fold)
+        keep(self, "dst_gap", dst_gap if dst_gap != "auto" else "skip" if follows_clock else "shift")
+        keep(self, "dst_fold", dst_fold if dst_fold != "auto" else "both" if follows_clock else "first")
         keep(self, "_walls", walls)
 
     def next(self, after: datetime) -> datetime | None:
