@@ -85,6 +85,7 @@ class Runtime:
             keep=app.keep,
             stall_after=app.stall_after,
             before_start=app.declared.store,
+            worker_hooks=app.worker_hooks,
             max_payload=app.max_payload,
             virtual_time=virtual_time,
         )

@@ -5,8 +5,8 @@ from signal import SIGINT, SIGTERM, Signals
 import pytest
 
 from mainspring import JobInfo, JobStatus
-from tests.processes.apps import jobs
-from tests.processes.sandbox import Child, Sandbox
+from tests.processes.apps import hooked, jobs
+from tests.processes.sandbox import READY, Child, Sandbox
 
 FOREVER = 1_000.0  # seconds, for a handler
 
@@ -99,3 +99,15 @@ def test_run_is_refused_off_the_main_thread(sandbox: Sandbox) -> None:
     child = sandbox.start("-c", f"from threading import Thread; {application}; Thread(target=app.run).start()")
     child.expect("RuntimeError: app.run() listens for signals, which only the main thread can")
     assert child.wait() == 0
+
+
+def test_start_and_stop_functions_run_in_the_process_of_the_worker_and_not_in_its_children(
+    sandbox: Sandbox,
+) -> None:
+    worker = sandbox.start_app("hooked")
+    worker.expect_all(READY)
+    sandbox.wait(hooked.work.submit(1).id)
+    worker.signal(SIGTERM)
+    assert worker.wait() == 0
+    said = [line for line in worker.expect_end_of_output() if "connect" in line]
+    assert said == [f"connect in {worker.pid}", f"disconnect in {worker.pid}"]

@@ -29,6 +29,7 @@ _PATH = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
 _UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`")
 
+_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _REFUSALS = (msgspec.ValidationError, TypeError, ValueError, OverflowError, RecursionError)
 
 
@@ -45,6 +46,7 @@ class Arguments:
 
     def __init__(self, name: str, function: Callable[..., Any], serializer: Serializer) -> None:
         self._name = name
+        self._function = function
         self._signature = _signature_of(name, function)
         self._serializer = serializer
         parameters = self._signature.parameters.values()
@@ -64,6 +66,23 @@ class Arguments:
         try:
             payload = self._serializer.encode(given)
             self._decode(payload)
+        except _REFUSALS as error:
+            raise self._explain(error, given) from error
+        return payload
+
+    def encode_some(self, given: Mapping[str, Any]) -> bytes:
+        """Encode some of the arguments of a call, by name. `InvalidArguments` names the wrong parameter."""
+        parameters = [p for p in self._signature.parameters.values() if p.kind not in _VARIADIC]
+        unknown = given.keys() - {p.name for p in parameters}
+        if unknown:
+            name = min(unknown)
+            problem = f"there is no such parameter in {self}"
+            raise InvalidArguments(handler=self._name, parameter=name, problem=problem)
+        chosen = Signature([p for p in parameters if p.name in given])
+        decoder = self._serializer.decoder(_make_struct(self._name, self._function, chosen))
+        try:
+            payload = self._serializer.encode(dict(given))
+            decoder.decode(payload)
         except _REFUSALS as error:
             raise self._explain(error, given) from error
         return payload
@@ -102,9 +121,8 @@ class Arguments:
     @property
     def required(self) -> tuple[str, ...]:
         """The names of the handler's parameters that have no default."""
-        kinds = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
         parameters = self._signature.parameters.values()
-        return tuple(p.name for p in parameters if p.default is Parameter.empty and p.kind not in kinds)
+        return tuple(p.name for p in parameters if p.default is Parameter.empty and p.kind not in _VARIADIC)
 
     def require_parameters(self, names: Sequence[str]) -> None:
         """Raise `ValueError` if one of `names` is not the name of a parameter of the handler."""

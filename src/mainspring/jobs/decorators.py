@@ -29,10 +29,12 @@ from mainspring.jobs.recurrence.declared_schedules import DeclaredSchedules
 from mainspring.jobs.recurrence.rules import Every
 from mainspring.jobs.retry import Retry
 from mainspring.jobs.serializers import Serializer
+from mainspring.jobs.worker_hooks import WorkerHooks
 from mainspring.runners.task import Priority
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[[], Any])
 
 
 class Decorators(ABC):
@@ -44,6 +46,7 @@ class Decorators(ABC):
         self.registry = HandlerRegistry()
         self.limits = LimitRegistry()
         self.declared = DeclaredSchedules(self.limits)
+        self.worker_hooks = WorkerHooks()
 
     @overload
     def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJobFunction[P, R]: ...
@@ -179,6 +182,22 @@ class Decorators(ABC):
         """
         rule = Every(interval)
         return self._recur(rule, name, misfire=misfire, overlap=overlap, jitter=jitter, start=start, end=end)
+
+    def on_worker_start(self, function: F, /) -> F:
+        """Run a plain function when a worker of this application starts, before it fetches its first job.
+
+        It runs in the process of the worker, once for each start. If it raises an exception, the worker does not
+        start, and `app.run()` or `app.running()` raises that exception.
+        """
+        return self.worker_hooks.add_start(function)
+
+    def on_worker_stop(self, function: F, /) -> F:
+        """Run a plain function when a worker of this application stops, after its last handler has ended.
+
+        A handler on a thread that outlives the grace period may still run. An exception is logged. If a process
+        dies without a shutdown, its stop functions do not run.
+        """
+        return self.worker_hooks.add_stop(function)
 
     def _recur(self, rule: Cron | Every, name: str | None, **policies: Any) -> JobDecorator:
         def decorate(function: Callable[..., Any]) -> Any:

@@ -20,7 +20,7 @@ Execution: TypeAlias = Literal["thread", "process"]
 
 
 class FollowingJob(Protocol):
-    """A value of `then=`: a job function, or a variant of one."""
+    """A value of `then=`: a job function, a variant of one, or one with bound arguments."""
 
     def follow_up(self) -> FollowUp:
         """Return the description of the follow-up job."""
@@ -109,7 +109,10 @@ class HandlerOptions:
 def require_following_job(value: object) -> FollowingJob:
     """Return a value of `then=`; raise `TypeError` if it is not a job function or a variant of one."""
     if not hasattr(value, "follow_up"):
-        raise TypeError(f"then must be a job such as other or other.options(delay=60), got {value!r}")
+        raise TypeError(
+            "then must be a job such as other, other.options(delay=60) or other.bind(channel='mail'), "
+            f"got {value!r}"
+        )
     return value
 
 

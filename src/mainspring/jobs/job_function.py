@@ -141,12 +141,37 @@ class JobFunction(Generic[P, R]):
             self._handler.arguments.require_parameters(names_of(changed.unique.by))
         return type(self)(self._handler, self._function, self._source, changed)
 
+    def bind(self, **arguments: Any) -> BoundFollowUp:
+        """Return a follow-up for `then=` with arguments of its own: `then=notify.bind(channel="mail")`.
+
+        The first parameter that is not bound gets the result of the job before. If all parameters are bound, the
+        result is not passed on. Raises `InvalidArguments` if an argument does not fit the handler.
+        """
+        return BoundFollowUp(self, arguments)
+
     def follow_up(self) -> FollowUp:
         """Return the description of the follow-up job that `then=` of another job function names."""
         return describe_follow_up(self._handler, self._options, self._source.limits)
 
     def __repr__(self) -> str:
         return f"<JobFunction {self.name}>"
+
+
+class BoundFollowUp:
+    """A job function with some of its arguments, for `then=`. `JobFunction.bind` returns it."""
+
+    def __init__(self, job: JobFunction[Any, Any], arguments: Mapping[str, Any]) -> None:
+        job.handler.arguments.encode_some(arguments)
+        self._job = job
+        self._arguments = dict(arguments)
+
+    def follow_up(self) -> FollowUp:
+        """Return the description of the follow-up job, with its own arguments."""
+        job = self._job
+        return describe_follow_up(job.handler, job.chosen, job.source.limits, self._arguments)
+
+    def __repr__(self) -> str:
+        return f"<BoundFollowUp {self._job.name} with {', '.join(self._arguments)}>"
 
 
 def _require_given(value: object, method: str, expected: str) -> None:

@@ -40,6 +40,7 @@ from mainspring.jobs.status import JobStatus, to_status
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission, SubmitOptions
 from mainspring.jobs.worker import stop_report
 from mainspring.jobs.worker.stop_report import StopReport
+from mainspring.jobs.worker_hooks import WorkerHooks
 from mainspring.jobs.worker_status import WorkerStatus, to_worker_status
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.validation import require_positive
@@ -90,6 +91,7 @@ class JobManager:
         virtual_time: bool = False,
         stall_after: Duration = DEFAULT_STALL,
         before_start: Callable[[JobManager], None] | None = None,
+        worker_hooks: WorkerHooks | None = None,
     ) -> None:
         require_positive(coroutines, "coroutines", "coroutines at once")
         require_positive(max_payload, "max_payload", "bytes")
@@ -112,6 +114,7 @@ class JobManager:
         self._limits = limits or LimitRegistry()
         self._middlewares = middlewares or Middlewares()
         self._before_start = before_start
+        self._hooks = worker_hooks or WorkerHooks()
         self._max_payload = max_payload
         self._runners = (control, io, execution)
         self._waiter = JobWaiter(self.clock, virtual_time=virtual_time, layers=self._runners)
@@ -119,6 +122,7 @@ class JobManager:
             engine, self._io, limits=self._limits, middlewares=self._middlewares, max_payload=max_payload
         )
         self._host: WorkerHost | None = None
+        self._must_run_stop_hooks: builtins.list[None] = []  # the first of several shutdowns pops the element
         self._last_stop: StopReport | None = None
         self._is_closed = False
         self.on_turn: Callable[[WorkerHealth], None] = lambda _health: None
@@ -346,12 +350,15 @@ class JobManager:
         store_limits(self.engine, self.arrange, self.change_all, self.registry, self._limits)
         if self._before_start is not None:
             self._before_start(self)
+        self._hooks.run_start()
         self._last_stop = None
-        host = self._host = self._make_host()
+        self._must_run_stop_hooks = [None]
         try:
+            host = self._host = self._make_host()
             host.start()
         except BaseException:
             self._host = None
+            self._run_stop_hooks()
             raise
 
     def _make_host(self) -> WorkerHost:
@@ -442,3 +449,11 @@ class JobManager:
             return report
         finally:
             self._host = None
+            self._run_stop_hooks()
+
+    def _run_stop_hooks(self) -> None:
+        try:
+            self._must_run_stop_hooks.pop()
+        except IndexError:  # another thread runs them, or has run them
+            return
+        self._hooks.run_stop()

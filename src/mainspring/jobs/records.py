@@ -66,6 +66,10 @@ class FollowUp(Struct, frozen=True, gc=False):
     """The names of the limits, each with the parameters whose values select the bucket."""
     follow_up: FollowUp | None = None
     """The plan for the job that follows the follow-up job."""
+    bound: bytes | None = None
+    """The encoded arguments that `bind` has fixed, by name; None if there are none."""
+    codec: str = "json"
+    """The encoding of `bound`."""
 
 
 class NewJob(Struct, frozen=True, gc=False):

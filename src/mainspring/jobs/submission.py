@@ -34,6 +34,7 @@ from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.middleware import Middlewares, Submit
 from mainspring.jobs.policies import Unique, names_of
 from mainspring.jobs.records import Conflict, ConflictKind, FollowUp, NewJob, UniqueKey
+from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.timestamps import LAST_INSTANT, to_instant, to_microseconds
 from mainspring.runners.task import Priority
 from mainspring.runners.validation import require_instance
@@ -216,11 +217,17 @@ def short_key(key: str) -> str:
     return key if len(key) <= MAX_ID_LENGTH else f"{key[:80]}... {sha256(key.encode()).hexdigest()}"
 
 
-def describe_follow_up(handler: Handler, options: SubmitOptions, limits: LimitRegistry) -> FollowUp:
-    """Return the description of a follow-up job. Its first parameter, if any, gets the result of the first job."""
+def describe_follow_up(
+    handler: Handler, options: SubmitOptions, limits: LimitRegistry, bound: Mapping[str, Any] | None = None
+) -> FollowUp:
+    """Return the description of a follow-up job.
+
+    The first parameter of its handler that is not in `bound` gets the result of the first job.
+    """
     own = handler.options
-    names = handler.arguments.names
-    _require_single(handler, handler.arguments.required)
+    bound = bound or {}
+    names = [name for name in handler.arguments.names if name not in bound]
+    _require_single(handler, [name for name in handler.arguments.required if name not in bound])
     _require_possible(handler, options)
     then = options.then or own.then
     queue = options.queue or own.queue
@@ -235,6 +242,8 @@ def describe_follow_up(handler: Handler, options: SubmitOptions, limits: LimitRe
         handler.expires if options.expires is None else options.expires,
         tuple((family.name, family.by) for family in limits.families(handler, queue)),
         None if then is None else then.follow_up(),
+        handler.arguments.encode_some(bound) if bound else None,
+        handler.arguments.codec if bound else JsonSerializer.name,
     )
 
 
@@ -256,7 +265,7 @@ def _require_single(handler: Handler, required: Iterable[str]) -> None:
     if count > 1:
         raise TypeError(
             f"{handler.name} cannot follow another job: it has {count} parameters without a default, and gets one "
-            "argument only, the result of the first job"
+            "argument only, the result of the first job; pass the others with bind(...)"
         )
 
 

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from mainspring import JobStatus, Mainspring, Retry
+from mainspring import InvalidArguments, JobStatus, Mainspring, Retry
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.limits import bucket_of
@@ -196,3 +198,96 @@ def test_a_follow_up_comes_after_the_attempt_that_succeeds(app: Mainspring, trav
     assert len(attempts) == 3
     assert (before[JobStatus.PENDING], before[JobStatus.COMPLETED]) == (1, 1)
     assert app.counts()[JobStatus.COMPLETED] == 2
+
+
+# -- with arguments of its own
+
+
+def test_a_follow_up_gets_its_bound_arguments_beside_the_result(app: Mainspring, travel: TimeTravel) -> None:
+    seen: list[tuple[int, str, date]] = []
+
+    @app.job
+    def notify(total: int, channel: str, day: date) -> None:
+        seen.append((total, channel, day))
+
+    @app.job(then=notify.bind(channel="mail", day=date(2026, 3, 1)))
+    def pay(order: int) -> int:
+        return order * 10
+
+    pay.submit(4)
+    pay.options(then=notify.options(delay=60).bind(channel="text", day=date(2026, 3, 2))).submit(5)
+    travel.settle()
+    assert seen == [(40, "mail", date(2026, 3, 1))]
+    travel.fast_forward(60)
+    assert seen[1:] == [(50, "text", date(2026, 3, 2))]
+
+
+def test_the_result_goes_to_the_first_parameter_that_is_not_bound(app: Mainspring, travel: TimeTravel) -> None:
+    seen: list[tuple[str, int]] = []
+
+    @app.job
+    def notify(channel: str, total: int) -> None:
+        seen.append((channel, total))
+
+    @app.job(name="pay", then=notify.bind(channel="mail"))
+    def pay() -> int:
+        return 7
+
+    @app.job(name="close", then=notify.bind(channel="mail", total=0))
+    def close() -> object:
+        return 8
+
+    pay.submit()
+    close.submit()
+    travel.settle()
+    assert sorted(seen) == [("mail", 0), ("mail", 7)]
+
+
+def test_bound_arguments_keep_their_types_in_every_encoding(url: str) -> None:
+    seen: list[tuple[bytes, Decimal]] = []
+    with Mainspring(url, serializer="msgpack") as app:
+
+        @app.job
+        def notify(total: Decimal, key: bytes) -> None:
+            seen.append((key, total))
+
+        @app.job(then=notify.bind(key=b"\x00\xff"))
+        def pay() -> Decimal:
+            return Decimal("1.50")
+
+        with time_travel(app, start=START) as travel:
+            pay.submit()
+            travel.settle()
+    assert seen == [(b"\x00\xff", Decimal("1.50"))]
+
+
+def test_bound_arguments_are_converted_to_the_encoding_of_the_job_before(invoker: HandlerInvoker) -> None:
+    plan = replace(PLAN, bound=msgspec.msgpack.encode({"channel": "mail"}), codec="msgpack")
+    assert msgspec.json.decode(follow_up(invoker, 7, plan).payload) == {"order": 7, "channel": "mail"}
+
+
+def test_a_limit_by_a_bound_argument_has_the_bucket_of_a_submit_with_it(
+    invoker: HandlerInvoker, registry: HandlerRegistry
+) -> None:
+    def handler(order: int, tenant: str) -> None: ...
+
+    known = Handler("shop.next", handler, HandlerOptions(), JsonSerializer())
+    registry.add(known)
+    plan = replace(PLAN, limits=(("by tenant", ("tenant", "order")),), bound=b'{"tenant":"acme"}')
+    key = known.arguments.key({"order": 7, "tenant": "acme"}, ("tenant", "order"))
+    assert follow_up(invoker, 7, plan).limits == (bucket_of("by tenant", key),)
+
+
+def test_a_bound_argument_that_does_not_fit_is_refused_where_it_is_bound(app: Mainspring) -> None:
+    @app.job
+    def notify(total: int, channel: str, **more: int) -> None: ...
+
+    with pytest.raises(InvalidArguments, match="chanel"):
+        notify.bind(chanel="mail")
+    with pytest.raises(InvalidArguments, match="channel"):
+        notify.bind(channel=5)
+    with pytest.raises(InvalidArguments, match="more"):
+        notify.bind(more=5)
+    with pytest.raises(TypeError, match=r"2 parameters without a default.*pass the others with bind"):
+        notify.follow_up()
+    assert repr(notify.bind(channel="mail")) == f"<BoundFollowUp {notify.name} with channel>"

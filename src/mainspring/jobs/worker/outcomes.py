@@ -209,9 +209,11 @@ class FollowUpFactory:
         self._now = now
 
     def make(self, lease: Lease, plan: FollowUp, result: bytes, serializer: Serializer) -> NewJob:
-        """Make the follow-up job, with the result as its argument and the headers of the job before it."""
+        """Make the follow-up job, with the result and bound arguments, and the headers of the job before it."""
         due = min(LAST_INSTANT, self._now() + plan.delay)
-        arguments = {} if plan.argument is None else {plan.argument: msgspec.Raw(result)}
+        arguments = _bound_arguments(plan, serializer)
+        if plan.argument is not None:
+            arguments[plan.argument] = msgspec.Raw(result)
         return NewJob(
             self._new_id(),
             plan.type,
@@ -231,9 +233,23 @@ class FollowUpFactory:
     def _buckets(self, plan: FollowUp, result: bytes, serializer: Serializer) -> tuple[str, ...]:
         if not any(names for _, names in plan.limits):
             return tuple(bucket_of(family) for family, _ in plan.limits)
-        given = {} if plan.argument is None else {plan.argument: serializer.decoder(Any).decode(result)}
+        given: dict[str, Any] = {} if plan.bound is None else _decode_bound(plan, plan.bound, Any)
+        if plan.argument is not None:
+            given[plan.argument] = serializer.decoder(Any).decode(result)
         known = self._registry.get(plan.type).arguments if plan.type in self._registry else _UNKNOWN
         return tuple(bucket_of(family, known.key(given, names) if names else "") for family, names in plan.limits)
+
+
+def _bound_arguments(plan: FollowUp, serializer: Serializer) -> dict[str, Any]:
+    """Return the arguments that `bind` has fixed, still encoded if the follow-up job has the same encoding."""
+    if plan.bound is None:
+        return {}
+    return _decode_bound(plan, plan.bound, msgspec.Raw if plan.codec == serializer.name else Any)
+
+
+def _decode_bound(plan: FollowUp, bound: bytes, kind: Any) -> dict[str, Any]:
+    arguments: dict[str, Any] = SERIALIZERS[plan.codec]().decoder(dict[str, kind]).decode(bound)
+    return arguments
 
 
 # -- results and errors in a form that every engine can store
