@@ -69,6 +69,19 @@ def test_a_preview_shows_that_a_frequent_rule_does_not_pause_when_clocks_are_set
     ]
 
 
+@pytest.mark.parametrize("since", ["2027-03-28", "2027-03-28+01:00", "2027-03-27T23:00Z"])
+def test_a_preview_begins_with_a_day_of_the_zone_of_its_rule(shop: ShopProgram, since: str) -> None:
+    done = shop.run(
+        *("schedules", "preview", "0 * * * *", "--tz", "Europe/Berlin", "--from", since, "--count", "1", "--json")
+    )
+    assert done.json["dates"][0]["local"] == "2027-03-28T00:00:00+01:00"
+
+
+def test_a_preview_that_begins_at_no_instant_is_wrong_usage(shop: ShopProgram) -> None:
+    done = shop.run(*NIGHT, "--from", "2027-03-27+01:00+01:00")
+    assert (done.code, "'2027-03-27+01:00+01:00' is no instant; write 2027-" in done.error_line) == (USAGE, True)
+
+
 def test_a_rule_that_makes_no_sense_is_wrong_usage(shop: ShopProgram) -> None:
     done = shop.run("schedules", "preview", "0 25 * * *")
     assert done.code == USAGE

@@ -3,7 +3,7 @@
 import json
 import re
 import signal
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -37,6 +37,13 @@ def test_options_say_when_where_and_how(shop: ShopProgram) -> None:
     assert stored.due == datetime.fromisoformat("2037-01-01T01:00:00Z")
     assert (stored.queue, stored.priority.name, stored.sequence) == ("slow", "BEST_EFFORT", "ann")
     assert stored.unique_key == "shop.cancel_order: 42"
+
+
+def test_a_job_is_submitted_for_a_day_and_rescheduled_to_another(shop: ShopProgram) -> None:
+    done = shop.run_with_app("submit", "cancel_order", "order_id=42", "--id", "order-42", "--at", "2037-01-02")
+    assert (done.code, job(shop, "order-42").due) == (0, datetime(2037, 1, 2, tzinfo=UTC))
+    done = shop.run_on_store("jobs", "reschedule", "order-42", "--at", "2037-03-27+01:00")
+    assert (done.code, job(shop, "order-42").due) == (0, datetime(2037, 3, 26, 23, tzinfo=UTC))
 
 
 def test_an_id_is_taken_once_and_a_unique_key_returns_who_has_it(shop: ShopProgram) -> None:

@@ -1,5 +1,6 @@
 """How durations, instants and values are written on a command line."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -34,12 +35,51 @@ def test_what_is_no_duration_is_refused_with_the_form(text: str) -> None:
         parse_duration(text)
 
 
-def test_an_instant_has_a_time_zone() -> None:
-    assert parse_instant("2037-01-01T02:00:00+01:00") == datetime(2037, 1, 1, 1, tzinfo=UTC)
-    with pytest.raises(click.BadParameter, match="could mean any time zone; add one"):
-        parse_instant("2037-01-01T02:00")
-    with pytest.raises(click.BadParameter, match="is no instant; write 2027-"):
-        parse_instant("tomorrow")
+@pytest.mark.parametrize(
+    ("text", "instant"),
+    [
+        ("2037-01-01T02:00:00+01:00", datetime(2037, 1, 1, 1, tzinfo=UTC)),
+        (" 2037-01-01 02:00Z ", datetime(2037, 1, 1, 2, tzinfo=UTC)),
+        ("2037-01-01t02z", datetime(2037, 1, 1, 2, tzinfo=UTC)),
+        ("20370101T020000.5-0500", datetime(2037, 1, 1, 7, 0, 0, 500_000, tzinfo=UTC)),
+        ("2037-01-01", datetime(2037, 1, 1, tzinfo=UTC)),
+        ("20370101", datetime(2037, 1, 1, tzinfo=UTC)),
+        ("2037-01-01Z", datetime(2037, 1, 1, tzinfo=UTC)),
+        ("2037-01-01+01:00", datetime(2036, 12, 31, 23, tzinfo=UTC)),
+        ("2037-01-01 -05:30", datetime(2037, 1, 1, 5, 30, tzinfo=UTC)),
+        ("2037-01-01-05", datetime(2037, 1, 1, 5, tzinfo=UTC)),
+        ("20370101+0100", datetime(2036, 12, 31, 23, tzinfo=UTC)),
+    ],
+)
+def test_an_instant_is_a_time_with_a_zone_or_a_date(text: str, instant: datetime) -> None:
+    assert parse_instant(text) == instant
+
+
+@pytest.mark.parametrize("text", ["2037-01-01T02:00", "2037-01-01 02:00", "2037-01-01T02", "20370101t0200"])
+def test_a_time_without_a_zone_is_refused_and_the_advice_can_be_pasted(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="could mean any time zone; add one: ") as refused:
+        parse_instant(text)
+    advice = refused.value.message.partition("add one: ")[2].removesuffix(" for UTC").split(", or ")
+    assert [parse_instant(form) for form in advice] == [
+        datetime(2037, 1, 1, 1, tzinfo=UTC),
+        datetime(2037, 1, 1, 2, tzinfo=UTC),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["tomorrow", "", "2037-02-30", "2037-01-01+25:00", "2037-01-01+01:00+01:00", "2037-01-01T25:00Z", "2037"],
+)
+def test_text_that_is_no_instant_is_refused_and_the_advice_can_be_pasted(text: str) -> None:
+    with pytest.raises(
+        click.BadParameter, match=f"^{re.escape(repr(text))} is no instant; write 2027-"
+    ) as refused:
+        parse_instant(text)
+    forms = re.findall(r"2027-\S+\d", refused.value.message)
+    assert [parse_instant(form) for form in forms] == [
+        datetime(2027, 1, 1, 1, tzinfo=UTC),
+        datetime(2027, 1, 1, tzinfo=UTC),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeVar
 
 import click
@@ -22,6 +22,8 @@ PRIORITIES = ("best-effort", "user-visible", "user-blocking")
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+_DATE = re.compile(r"(\d{4}-?\d\d-?\d\d)\s*(Z|[+-]\d\d(?::?\d\d)?)?")
+_DATE_AND_TIME = re.compile(r"[\dW-]+T.+")
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -67,16 +69,36 @@ def parse_duration(text: str) -> timedelta:
 
 
 def parse_instant(text: str) -> datetime:
-    """Parse an ISO 8601 date and time with a time zone: `2027-01-01T02:00:00+01:00`."""
+    """Parse a date and time with a time zone, `2027-01-01T02:00:00+01:00`, or a date, which means its beginning.
+
+    A date may have a time zone, `2027-01-01+01:00`. Without one it is a date in UTC.
+    """
+    found = parse_instant_or_date(text)
+    return found if isinstance(found, datetime) else datetime(found.year, found.month, found.day, tzinfo=UTC)
+
+
+def parse_instant_or_date(text: str) -> datetime | date:
+    """Parse like `parse_instant`, but return a date without a time zone as a date."""
+    given = text.strip().upper()
+    if on_day := _DATE.fullmatch(given):
+        day, zone = on_day.groups(default="")
+        form = f"{day}T00:00{zone}"
+    else:
+        form = given.replace(" ", "T", 1)
     try:
-        instant = datetime.fromisoformat(text.strip())
+        # `fromisoformat` takes any character for the T. So it would read 2027-01-01+01:00 as one o'clock.
+        found = datetime.fromisoformat(form) if _DATE_AND_TIME.fullmatch(form) else None
     except ValueError:
+        found = None
+    if found is None:
         raise click.BadParameter(
-            f"{text!r} is no instant; write 2027-01-01T02:00:00+01:00, or Z for UTC"
-        ) from None
-    if instant.tzinfo is None:
-        raise click.BadParameter(f"{text!r} could mean any time zone; add one: {text.strip()}+01:00, or Z for UTC")
-    return instant
+            f"{text!r} is no instant; write 2027-01-01T02:00:00+01:00, or Z for UTC, or a date: 2027-01-01"
+        )
+    if found.tzinfo is not None:
+        return found
+    if on_day:
+        return found.date()
+    raise click.BadParameter(f"{text!r} could mean any time zone; add one: {form}+01:00, or {form}Z for UTC")
 
 
 def _inherit(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -131,7 +153,10 @@ delay_option = click.option(
     metavar="DURATION",
 )
 at_option = click.option(
-    "--at", type=parse_instant, help="Due at this time: 2027-01-01T02:00:00+01:00.", metavar="INSTANT"
+    "--at",
+    type=parse_instant,
+    help="Due at this time: 2027-01-01T02:00:00+01:00, or 2027-01-01.",
+    metavar="INSTANT",
 )
 health_dir_option = click.option(
     "--health-dir",

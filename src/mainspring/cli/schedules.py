@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import click
 from rich.text import Text
@@ -19,7 +20,7 @@ from mainspring.cli.app_selection import open_app
 from mainspring.cli.commands import Argument, CommandGroup
 from mainspring.cli.exit_codes import ExitCode, error_message
 from mainspring.cli.json_fields import rule_fields, rule_text, schedule_fields
-from mainspring.cli.options import NumberRange, app_options, json_option, parse_instant
+from mainspring.cli.options import NumberRange, app_options, json_option, parse_instant_or_date
 from mainspring.cli.output import (
     Cell,
     escape_control,
@@ -94,9 +95,9 @@ names_argument = click.argument(
 @click.option(
     "--from",
     "since",
-    type=parse_instant,
+    type=parse_instant_or_date,
     show_default="now",
-    help="Show only dates at or after this time.",
+    help="Show only dates at or after this time, or from this day on, in the time zone of the rule.",
     metavar="INSTANT",
 )
 @click.option(
@@ -124,7 +125,7 @@ def preview(
     what: str,
     tz: str,
     count: int,
-    since: datetime | None,
+    since: datetime | date | None,
     dst_gap: str,
     dst_fold: str,
     is_name: bool,
@@ -138,12 +139,12 @@ def preview(
 
     Example: mainspring schedules preview "30 2 * * *" --tz Europe/Berlin --count 20
     """
-    after = timestamps.to_instant(SystemClock().now() if since is None else since, "from") - (since is not None)
     if is_name or not _EXPRESSION.fullmatch(what.strip()):
         with open_app(app, url) as application:
             bounded = _stored(application.schedules.get(full_name(application, what)))
     else:
         bounded = BoundedRule(Cron(what, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold))  # type: ignore[arg-type]
+    after = timestamps.to_instant(_first_moment(since, bounded.rule), "from") - (since is not None)
     dates = next_dates(bounded, after, count)
     if as_json:
         print_json({"rule": rule_fields(bounded.rule), "dates": [date.fields() for date in dates]})
@@ -153,6 +154,16 @@ def preview(
     else:
         print_message("mainspring: the rule has no further occurrence")
         raise click.exceptions.Exit(ExitCode.FAILURE)
+
+
+def _first_moment(since: datetime | date | None, rule: Rule) -> datetime:
+    """Return the instant at which a preview begins. A date begins at midnight in the time zone of the rule."""
+    if since is None:
+        return SystemClock().now()
+    if isinstance(since, datetime):
+        return since
+    zone = ZoneInfo(rule.tz) if isinstance(rule, Cron) else UTC
+    return datetime(since.year, since.month, since.day, tzinfo=zone)
 
 
 def full_name(application: Mainspring, name: str) -> str:
@@ -191,13 +202,13 @@ def _stored(schedule: ScheduleInfo) -> BoundedRule:
 
 
 def _rows(dates: list[PreviewDate]) -> Iterator[list[Cell]]:
-    time = "%H:%M:%S" if any(date.local.second for date in dates) else "%H:%M"
-    for date in dates:
-        style = "yellow" if date.note is not None else ""
-        shown, utc = f"{date.local:%a %Y-%m-%d {time} %z}", f"{date.local.astimezone(UTC):%Y-%m-%d {time}}"
-        if date.is_skipped:
-            shown, utc = f"{date.local:%a %Y-%m-%d} -", "-"
-        yield [Text(shown, style=style), Text(utc), Text(date.note or "", style=style)]
+    time = "%H:%M:%S" if any(line.local.second for line in dates) else "%H:%M"
+    for line in dates:
+        style = "yellow" if line.note is not None else ""
+        shown, utc = f"{line.local:%a %Y-%m-%d {time} %z}", f"{line.local.astimezone(UTC):%Y-%m-%d {time}}"
+        if line.is_skipped:
+            shown, utc = f"{line.local:%a %Y-%m-%d} -", "-"
+        yield [Text(shown, style=style), Text(utc), Text(line.note or "", style=style)]
 
 
 @schedules.command("list")
