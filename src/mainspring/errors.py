@@ -126,6 +126,7 @@ class InvalidArguments(MainspringError):
         self.handler = handler
         self.parameter = parameter
         self.problem = problem
+        self.remedy = remedy
         where = "" if parameter is None else f", parameter {parameter!r}"
         super().__init__(f"{handler}{where}: {problem}; {remedy}")
 

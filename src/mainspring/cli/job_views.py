@@ -148,6 +148,8 @@ def _describe(job: JobInfo, now: int) -> Iterator[tuple[str, Cell]]:
 def _describe_more(job: JobInfo) -> Iterator[tuple[str, Cell]]:
     if job.result is not None:
         yield "result", compact_json(job.result)
+    if job.warning is not None:
+        yield "warning", job.warning
     if job.progress is not None:
         yield "progress", _progress(job.progress)
     if job.stop_requested:

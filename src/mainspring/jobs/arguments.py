@@ -3,6 +3,8 @@
 `Arguments` makes a struct from the signature. A submit encodes the arguments by name and decodes them again with
 the struct's decoder, so that the caller gets the error for arguments that a worker could not decode. Only the
 arguments that were given are stored: if a deploy changes a default, the new default applies to earlier jobs, too.
+A submit also compares the arguments that no annotation covers with their decoded form, and refuses those that the
+encoding changes: see `type_changes`.
 
 A batch handler has one parameter, a list; each job carries one element of it. The handler returns None, or a list
 with one entry for each element: a result, or an exception that is charged to that job alone. An exception that the
@@ -24,6 +26,7 @@ from msgspec.structs import astuple
 
 from mainspring.errors import InvalidArguments
 from mainspring.jobs.serializers import SERIALIZERS, Decoder, Serializer, to_builtin
+from mainspring.jobs.type_changes import Check, TypeChange, check_for
 
 _PATH = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
@@ -52,7 +55,9 @@ class Arguments:
         parameters = self._signature.parameters.values()
         self._names = tuple(p.name for p in parameters)
         self._is_plain = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
-        self._struct = _make_struct(name, function, self._signature)
+        hints = _hints_of(name, function)
+        self._struct = _make_struct(name, hints, self._signature)
+        self._checks = _make_checks(hints, self._signature)
         self._decoders: dict[str, Decoder] = {serializer.name: serializer.decoder(self._struct)}
         self._decode = self._decoders[serializer.name].decode
         self.codec = serializer.name
@@ -65,9 +70,12 @@ class Arguments:
         """Encode arguments that are already bound to their names."""
         try:
             payload = self._serializer.encode(given)
-            self._decode(payload)
+            values = self._decode(payload)
+            change = self._find_change(given, values) if self._checks else None
         except _REFUSALS as error:
             raise self._explain(error, given) from error
+        if change is not None:
+            raise self._refuse(change)
         return payload
 
     def encode_some(self, given: Mapping[str, Any]) -> bytes:
@@ -89,21 +97,45 @@ class Arguments:
 
     def encode_many(self, calls: Iterable[Any]) -> list[bytes]:
         """Bind and encode the arguments of many calls, each a dict of named ones or a tuple of positional ones."""
-        encode, decode = self._serializer.encode, self._decode
+        encode, decode, has_checks = self._serializer.encode, self._decode, bool(self._checks)
         payloads: list[bytes] = []
         for call in calls:
             try:
                 given = self.bind_item(call)
                 try:
                     payload = encode(given)
-                    decode(payload)
+                    values = decode(payload)
+                    change = self._find_change(given, values) if has_checks else None
                 except _REFUSALS as error:
                     raise self._explain(error, given) from error
+                if change is not None:
+                    raise self._refuse(change)
             except InvalidArguments as error:
                 problem = f"item {len(payloads)} of this submit_many: {error.problem}"
-                raise InvalidArguments(handler=self._name, parameter=error.parameter, problem=problem) from error
+                raise InvalidArguments(
+                    handler=self._name, parameter=error.parameter, problem=problem, remedy=error.remedy
+                ) from error
             payloads.append(payload)
         return payloads
+
+    def _find_change(self, given: Mapping[str, Any], values: Any) -> tuple[str, TypeChange] | None:
+        """Return the first argument that the encoding changes, at a place that no annotation covers."""
+        for name, check in self._checks:
+            if name in given:
+                change = check(given[name], getattr(values, name), name)
+                if change is not None:
+                    return name, change
+        return None
+
+    def _refuse(self, found: tuple[str, TypeChange]) -> InvalidArguments:
+        name, change = found
+        parameter = self._signature.parameters[name]
+        return InvalidArguments(
+            handler=self._name,
+            parameter=name,
+            problem=change.describe("the handler would get"),
+            remedy=_remedy(parameter, change),
+        )
 
     def key(self, given: Mapping[str, Any], names: Sequence[str]) -> str:
         """Return a key made of some arguments, including defaults. Equal values have equal keys."""
@@ -250,14 +282,17 @@ def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
     return type(function).__call__
 
 
-def _make_struct(name: str, function: Callable[..., Any], of: Signature) -> type[msgspec.Struct]:
+def _hints_of(name: str, function: Callable[..., Any]) -> dict[str, Any]:
     try:
-        hints = get_type_hints(plain_function(function), include_extras=True)
+        return get_type_hints(plain_function(function), include_extras=True)
     except NameError as error:
         raise TypeError(
             f"handler {name!r}: its annotations cannot be read: {error}; "
             "import the name at run time, not under TYPE_CHECKING only"
         ) from error
+
+
+def _make_struct(name: str, hints: Mapping[str, Any], of: Signature) -> type[msgspec.Struct]:
     fields: list[Any] = []
     for parameter in of.parameters.values():
         kind: Any = hints.get(parameter.name, Any)
@@ -278,6 +313,33 @@ def _make_struct(name: str, function: Callable[..., Any], of: Signature) -> type
             "stored: plain data, dataclasses, msgspec structs, pydantic models"
         ) from error
     return struct
+
+
+def _make_checks(hints: Mapping[str, Any], of: Signature) -> list[tuple[str, Check]]:
+    """Return the checks of the parameters whose annotation does not cover every place of a value."""
+    checks: list[tuple[str, Check]] = []
+    for parameter in of.parameters.values():
+        kind: Any = hints.get(parameter.name, Any)
+        if parameter.kind is Parameter.VAR_POSITIONAL:
+            kind = list.__class_getitem__(kind)
+        elif parameter.kind is Parameter.VAR_KEYWORD:
+            kind = dict.__class_getitem__((str, kind))
+        check = check_for(kind)
+        if check is not None:
+            checks.append((parameter.name, check))
+    return checks
+
+
+def _remedy(parameter: Parameter, change: TypeChange) -> str:
+    if isinstance(change.given, float):
+        return "pass None or text, because JSON has no such number, or use Mainspring(serializer='msgpack')"
+    given = type(change.given).__qualname__
+    if change.path == parameter.name and not change.is_key:
+        if parameter.annotation is Parameter.empty:
+            return f"annotate the parameter ({parameter.name}: {given}), or pass plain data"
+        return f"name the type in its annotation ({parameter.name}: {given}), or pass plain data"
+    example = f"dict[{given}, int]" if change.is_key else f"dict[str, {given}] or list[{given}]"
+    return f"annotate the parameter with the types of its content, such as {example}, or pass plain data"
 
 
 def _pass_through(_kind: type[Any], data: Any) -> Any:

@@ -78,7 +78,7 @@ class JobHandle(Generic[R]):
             return None  # type: ignore[return-value]
         if self._handler is None:
             return decode_any(record.result, record.codec)  # type: ignore[no-any-return]
-        return self._handler.decode_result(record.result, record.codec)  # type: ignore[no-any-return]
+        return self._handler.result.decode(record.result, record.codec)  # type: ignore[no-any-return]
 
     def reschedule(self, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
         """Change the due time of the job if it has not started. Return whether it was changed."""

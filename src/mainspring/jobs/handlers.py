@@ -10,16 +10,15 @@ from collections.abc import Callable
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, unwrap
 from pathlib import Path
 from threading import Lock
-from typing import Any, get_type_hints
-
-import msgspec
+from typing import Any
 
 from mainspring.clock import Duration
 from mainspring.errors import UnknownHandler
 from mainspring.jobs.arguments import Arguments, plain_function, single_item_function
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.policies import names_of
-from mainspring.jobs.serializers import SERIALIZERS, Serializer
+from mainspring.jobs.results import ResultType
+from mainspring.jobs.serializers import Serializer
 from mainspring.jobs.timestamps import to_microseconds
 
 
@@ -27,7 +26,6 @@ class Handler:
     """A handler: a registered function with its name, its parameters and its options."""
 
     __slots__ = (
-        "_result_type",
         "arguments",
         "expires",
         "function",
@@ -38,6 +36,7 @@ class Handler:
         "name",
         "options",
         "place",
+        "result",
         "sequence_by",
         "soft_timeout",
         "timeout",
@@ -67,20 +66,12 @@ class Handler:
                 self.arguments.require_parameters(names_of(policy.by))
         self.sequence_by = names_of(options.sequence_by)
         self.arguments.require_parameters(self.sequence_by)
-        self._result_type = get_type_hints(plain).get("return", Any) if options.batch is None else Any
+        self.result = ResultType(plain, is_batch=options.batch is not None)
         self.timeout = _optional(options.timeout, "timeout")
         self.soft_timeout = _optional(options.soft_timeout, "soft_timeout")
         self.expires = _optional(options.expires, "expires")
         keep = options.keep_result
         self.keep_result = None if isinstance(keep, bool) else to_microseconds(keep, "keep_result")
-
-    def decode_result(self, data: bytes, codec: str) -> Any:
-        """Decode a result to the return type of the handler, or to plain data if it is not of that type."""
-        serializer = SERIALIZERS[codec]()
-        try:
-            return serializer.decoder(self._result_type).decode(data)
-        except (msgspec.MsgspecError, TypeError):
-            return serializer.decoder(Any).decode(data)
 
 
 class HandlerRegistry:

@@ -87,6 +87,8 @@ class JobInfo:
     occurrence: datetime | None
     headers: Mapping[str, str]
     progress: ProgressInfo | None
+    warning: str | None = None
+    """For a COMPLETED job: how its result does not match the return annotation, or changed in the store."""
 
     @property
     def attempts(self) -> int:
@@ -101,6 +103,7 @@ class JobInfo:
 
 def to_info(record: JobRecord) -> JobInfo:
     """Make a snapshot of a stored job."""
+    is_completed = record.status is JobStatus.COMPLETED
     return JobInfo(
         id=record.id,
         type=record.type,
@@ -113,7 +116,7 @@ def to_info(record: JobRecord) -> JobInfo:
         finished=_optional(record.finished),
         arguments=decode_any(record.payload, record.codec),
         result=None if record.result is None else decode_any(record.result, record.codec),
-        error=record.error,
+        error=None if is_completed else record.error,
         starts=record.starts,
         failures=record.failures,
         timeouts=record.timeouts,
@@ -133,6 +136,7 @@ def to_info(record: JobRecord) -> JobInfo:
         occurrence=_optional(record.occurrence),
         headers=record.headers or {},
         progress=None if record.progress is None else _progress(record.progress),
+        warning=record.error if is_completed else None,
     )
 
 

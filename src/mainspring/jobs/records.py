@@ -190,6 +190,7 @@ class JobRecord(Struct, frozen=True):
     finished: int | None
     result: bytes | None
     error: str | None
+    """The last error; the warning about its result, if the job is COMPLETED."""
     stop_requested: bool
     origin: str | None
     replayed_as: str | None
@@ -280,6 +281,7 @@ class Outcome(Struct, gc=False):
     """For RETRY and SNOOZED: the instant at which the job is due again."""
     result: bytes | None = None
     error: str | None = None
+    """The error, or the reason for a cancel. For COMPLETED: a warning about the result, usually None."""
     cause: Cause | None = None
     """For RETRY and FAILED: the cause, whose counter is raised."""
     began: int | None = None

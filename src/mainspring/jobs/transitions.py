@@ -115,7 +115,7 @@ def settled(job: R, outcome: Outcome, now: int) -> R:
         due=job.due if outcome.due is None else outcome.due,
         started=None if is_taken_back and job.starts == 1 else outcome.began or job.started,
         result=outcome.result if is_completed else job.result,
-        error=None if is_completed else outcome.error or job.error,
+        error=outcome.error if is_completed else outcome.error or job.error,
         failures=job.failures + (outcome.cause is Cause.FAILURE),
         timeouts=job.timeouts + (outcome.cause is Cause.TIMEOUT),
         crashes=job.crashes + (outcome.cause is Cause.CRASH),

@@ -276,3 +276,18 @@ class Shop:
 
     def open(self) -> None:
         """Cannot be reached from another process."""
+
+
+@app.job(execution="process")
+def wrong_result() -> int:
+    return "seven"  # type: ignore[return-value]
+
+
+@app.job(execution="process")
+def missing_result() -> int:
+    return None  # type: ignore[return-value]
+
+
+@app.job(execution="process")
+def right_result() -> int:
+    return 7

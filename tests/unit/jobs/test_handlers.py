@@ -181,14 +181,14 @@ def test_a_result_becomes_what_the_handler_says_it_returns() -> None:
         return timedelta(seconds=5)
 
     handler = make(when)
-    assert handler.decode_result(JsonSerializer().encode(timedelta(seconds=5)), "json") == timedelta(seconds=5)
+    assert handler.result.decode(JsonSerializer().encode(timedelta(seconds=5)), "json") == timedelta(seconds=5)
 
 
 def test_a_result_that_does_not_fit_any_more_is_plain_data() -> None:
     def count() -> int:
         return 1
 
-    assert make(count).decode_result(b'"seven"', "json") == "seven"
+    assert make(count).result.decode(b'"seven"', "json") == "seven"
 
 
 # -- the registry

@@ -295,8 +295,8 @@ def to_lease(
     )
 
 
-def completed_rows(outcomes: Sequence[Outcome]) -> str:
-    """Encode outcomes of kind COMPLETED, which only have a result, as a batch for `UPDATE`."""
+def completed_rows(outcomes: Sequence[Outcome], *, has_more: bool) -> str:
+    """Encode outcomes of kind COMPLETED, which nearly always have only a result, as a batch for `UPDATE`."""
     return to_json(
         [
             (
@@ -305,7 +305,7 @@ def completed_rows(outcomes: Sequence[Outcome]) -> str:
                 None if outcome.result is None else to_text(outcome.result, outcome.lease.codec),
                 outcome.lease.codec,
                 outcome.began,
-                *([] if outcome.keep_result_until is None else [outcome.keep_result_until]),
+                *((outcome.keep_result_until, outcome.error) if has_more else ()),
             )
             for outcome in outcomes
         ]

@@ -48,13 +48,14 @@ class JobSettler:
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         """Store outcomes and end their leases; return for each outcome whether it was accepted."""
         completed = [outcome for outcome in outcomes if outcome.kind is OutcomeKind.COMPLETED]
-        has_result_expiry = any(outcome.keep_result_until is not None for outcome in completed)
+        has_more = any(outcome.keep_result_until is not None or outcome.error is not None for outcome in completed)
         others = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED]
         now = self._now()
         refused: list[Outcome] = []
         if completed:
-            statement = sql.COMPLETE_WITH_RESULT_EXPIRY if has_result_expiry else sql.COMPLETE
-            refused += self._settle(statement, completed_rows(completed), completed, worker, now)
+            statement = sql.COMPLETE_WITH_MORE if has_more else sql.COMPLETE
+            batch = completed_rows(completed, has_more=has_more)
+            refused += self._settle(statement, batch, completed, worker, now)
         if others:
             refused += self._settle(sql.SETTLE, outcome_rows(others, now), others, worker, now)
         if not refused:  # usually all outcomes are COMPLETED

@@ -213,17 +213,17 @@ CROSS JOIN jobs ON seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2
     AND +status = coalesce(v.value ->> 9, ?3)
 """
 
-# batch of [seq, token, result, codec, began]
+# batch of [seq, token, result, codec, began]; a completed job has no error
 _COMPLETE = """
-UPDATE jobs NOT INDEXED SET status = {completed}, owner = NULL, finished = ?3, error = NULL, stop = NULL,
+UPDATE jobs NOT INDEXED SET status = {completed}, owner = NULL, finished = ?3, error = {error}, stop = NULL,
     started = coalesce(v.value ->> 4, started),{more}
     result = CASE v.value ->> 3 WHEN 'json' THEN v.value ->> 2 ELSE unhex(v.value ->> 2) END
 FROM jsonb_each(?1) AS v
 WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = 1
 """
-COMPLETE = _COMPLETE.format(completed=_COMPLETED, more="")
-# the same with [..., when the result may be deleted]
-COMPLETE_WITH_RESULT_EXPIRY = _COMPLETE.format(completed=_COMPLETED, more=" forget = v.value ->> 5,")
+COMPLETE = _COMPLETE.format(completed=_COMPLETED, error="NULL", more="")
+# the same with [..., when the result may be deleted, a warning about the result]
+COMPLETE_WITH_MORE = _COMPLETE.format(completed=_COMPLETED, error="v.value ->> 6", more=" forget = v.value ->> 5,")
 
 # batch of [seq, token, status, due, error, failures, timeouts, interruptions, 1 to undo a start, status before,
 # attempt, began, crashes]. A job with a stop request becomes CANCELED instead of PENDING.

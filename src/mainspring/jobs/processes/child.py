@@ -187,7 +187,7 @@ class Child:
             (lease,), (job,) = request.leases, jobs
             positional, named = _decode(handler, lease)
             self._send(HandlerStarted())
-            return [_answer_for_result(request, lease, _call(handler, job, positional, named))]
+            return [_answer_for_result(request, handler, lease, _call(handler, job, positional, named))]
         except BaseException as error:  # SystemExit in a handler ends the attempt, not this process
             return [_answer_for_error(error)] * len(request.leases)
 
@@ -219,7 +219,7 @@ class Child:
         return {
             place: _answer_for_error(value)
             if isinstance(value, BaseException)
-            else _answer_for_result(request, request.leases[place], value)
+            else _answer_for_result(request, handler, request.leases[place], value)
             for place, value in zip(items, results, strict=True)
         }
 
@@ -302,15 +302,17 @@ async def _capture(coroutine: Awaitable[Any]) -> tuple[Any, BaseException | None
         return None, error
 
 
-def _answer_for_result(request: CallRequest, lease: Lease, value: Any) -> ChildAnswer:
-    if value is None or not request.keep_result:
+def _answer_for_result(request: CallRequest, handler: Handler, lease: Lease, value: Any) -> ChildAnswer:
+    if value is None:
+        return ChildAnswer(AnswerKind.COMPLETED, error=handler.result.none_warning)
+    if not request.keep_result:
         return ChildAnswer(AnswerKind.COMPLETED)
     try:
         serializer = _SERIALIZERS[lease.codec]
-        result = encode_result(value, serializer, handler=request.handler, limit=request.max_result)
+        result, warning = encode_result(value, serializer, handler=handler, limit=request.max_result)
     except UnstorableResult as refusal:
         return ChildAnswer(AnswerKind.NOT_RETRYABLE, error=str(refusal))
-    return ChildAnswer(AnswerKind.COMPLETED, result=result)
+    return ChildAnswer(AnswerKind.COMPLETED, result=result, error=warning)
 
 
 def _answer_for_error(error: BaseException) -> ChildAnswer:

@@ -90,6 +90,7 @@ class ChildAnswer(Struct, frozen=True, array_like=True):
     kind: AnswerKind
     result: bytes | None = None
     error: str | None = None
+    """The error; for COMPLETED, a warning about the result."""
     delay: int = 0
     """The delay in microseconds, for SNOOZED and RETRY_LATER."""
     class_names: tuple[str, ...] = ()

@@ -91,6 +91,20 @@ def log_end(outcome: Outcome, attempt: int, ended: int) -> None:
     )
 
 
+def log_result_warning(outcome: Outcome, attempt: int, *, level: int) -> None:
+    """Log that the result of a job does not match the return annotation of its handler."""
+    lease = outcome.lease
+    logger.log(
+        level,
+        "job %s (%s) completed in attempt %d, but %s",
+        lease.id,
+        lease.type,
+        attempt,
+        outcome.error,
+        extra=_log_fields(lease, attempt),
+    )
+
+
 def log_refusal(outcome: Outcome) -> None:
     """Log that the engine refused an outcome, because another worker has taken the job over."""
     logger.warning(

@@ -14,7 +14,7 @@ import msgspec
 
 from mainspring.jobs.arguments import Arguments
 from mainspring.jobs.engine import MAX_CRASHES
-from mainspring.jobs.handlers import HandlerRegistry
+from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
 from mainspring.jobs.records import Cause, FollowUp, Lease, NewJob, Outcome, OutcomeKind
@@ -67,24 +67,31 @@ class OutcomeFactory:
 
     def for_result(self, job: LeasedJob, value: Any) -> Outcome:
         """Return the outcome of a job whose handler returned."""
-        if (value is None or not job.handler.options.keep_result) and job.lease.follow_up is None:
-            return Outcome(job.lease, OutcomeKind.COMPLETED)
+        handler = job.handler
+        if (value is None or not handler.options.keep_result) and job.lease.follow_up is None:
+            warning = handler.result.none_warning if value is None else None
+            return Outcome(job.lease, OutcomeKind.COMPLETED, error=warning)
         try:
-            result = self._encode(job, value)
+            result, warning = self._encode(job, value)
         except UnstorableResult as refusal:
             return Outcome(job.lease, OutcomeKind.FAILED, error=str(refusal), cause=Cause.FAILURE)
-        return self._complete_with(job, result)
+        return self._complete_with(job, result, warning)
 
-    def _encode(self, job: LeasedJob, value: Any) -> bytes | None:
-        """Encode the result of a handler; None if the result is None or is not needed."""
-        if value is None or not needs_result(job):
-            return None
+    def _encode(self, job: LeasedJob, value: Any) -> tuple[bytes | None, str | None]:
+        """Encode the result of a handler; None if the result is None or is not needed.
+
+        The second value is a warning if the result does not match the annotation of the handler.
+        """
+        if value is None:
+            return None, job.handler.result.none_warning
+        if not needs_result(job):
+            return None, None
         serializer = self._serializers[job.lease.codec]
-        return encode_result(value, serializer, handler=job.handler.name, limit=self._max_result)
+        return encode_result(value, serializer, handler=job.handler, limit=self._max_result)
 
-    def _complete_with(self, job: LeasedJob, result: bytes | None) -> Outcome:
+    def _complete_with(self, job: LeasedJob, result: bytes | None, warning: str | None) -> Outcome:
         lease, handler = job.lease, job.handler
-        outcome = Outcome(lease, OutcomeKind.COMPLETED)
+        outcome = Outcome(lease, OutcomeKind.COMPLETED, error=warning)
         if result is not None and handler.options.keep_result:
             outcome.result = result
             if handler.keep_result is not None:
@@ -101,7 +108,7 @@ class OutcomeFactory:
         error = answer.error or ""
         match answer.kind:
             case AnswerKind.COMPLETED:
-                return self._complete_with(job, answer.result)
+                return self._complete_with(job, answer.result, answer.error)
             case AnswerKind.NOT_RETRYABLE:
                 return Outcome(lease, OutcomeKind.FAILED, error=error, cause=Cause.FAILURE)
             case AnswerKind.SNOOZED:
@@ -259,17 +266,21 @@ class UnstorableResult(Exception):
     """Raised if the result of a handler cannot be stored. The handler has run, and a retry would not help."""
 
 
-def encode_result(value: Any, serializer: Serializer, *, handler: str, limit: int) -> bytes:
-    """Encode the result of a handler; raise `UnstorableResult` if that is impossible."""
+def encode_result(value: Any, serializer: Serializer, *, handler: Handler, limit: int) -> tuple[bytes, str | None]:
+    """Encode the result of a handler, and return it with a warning if it does not match the return annotation.
+
+    Raises `UnstorableResult` if it cannot be encoded or is too large.
+    """
     try:
         result = bytes(serializer.encode(value))
         if serializer.name == JsonSerializer.name:
             result.decode()  # a handler may return raw JSON that is not valid text
     except Exception as error:  # encoders can raise any exception
-        raise _unstorable(handler, str(error)) from error
+        raise _unstorable(handler.name, str(error)) from error
     if len(result) > limit:
-        raise _unstorable(handler, f"it has {len(result):,} bytes, the limit is {limit:,}")
-    return result
+        raise _unstorable(handler.name, f"it has {len(result):,} bytes, the limit is {limit:,}")
+    warning = handler.result.warning(value, result, serializer)
+    return result, None if warning is None else to_storable_text(warning)
 
 
 def _unstorable(handler: str, problem: str) -> UnstorableResult:

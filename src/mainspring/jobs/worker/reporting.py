@@ -27,7 +27,13 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs.io_layer import MAX_BYTES, REPORT, SETTLE, CallbackReply, DeferredOperation, Operation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind, Progress, ProgressReport
-from mainspring.jobs.worker.attempt_log import log_dead_letter, log_end, log_refusal, log_retry
+from mainspring.jobs.worker.attempt_log import (
+    log_dead_letter,
+    log_end,
+    log_refusal,
+    log_result_warning,
+    log_retry,
+)
 from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.timing.timer import Timer
@@ -214,6 +220,7 @@ class OutcomeWriter:
         self._on_settled = on_settled
         self._queues: dict[int, _OutcomeQueue] = {}  # by number of the worker; there is nearly always only one
         self._in_flight: set[int] = set()  # batches of outcomes that the engine has not answered
+        self._warned: set[str] = set()  # job types with a logged warning about a result
         self.stored = 0
         """A counter that grows whenever outcomes are added, so that a reader can detect activity."""
         self.gives_up = False
@@ -263,8 +270,17 @@ class OutcomeWriter:
             log_dead_letter(outcome, attempt, error)
         elif outcome.kind is OutcomeKind.RETRY:
             log_retry(outcome, attempt, self._engine.now(), error)
+        elif outcome.error is not None and outcome.kind is OutcomeKind.COMPLETED:
+            log_result_warning(outcome, attempt, level=self._warning_level(outcome.lease.type))
         elif logger.isEnabledFor(logging.DEBUG):
             log_end(outcome, attempt, job.began(self._clock.monotonic_ns()))
+
+    def _warning_level(self, type_: str) -> int:
+        """Return the log level of a warning about a result: WARNING for the first one of each job type."""
+        if type_ in self._warned:
+            return logging.DEBUG
+        self._warned.add(type_)
+        return logging.WARNING
 
     def _store(self, worker: int, outcomes: list[Outcome]) -> None:
         # This thread adds outcomes before it reads the flag, and `_collect` clears the flag before it takes

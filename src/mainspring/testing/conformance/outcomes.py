@@ -46,6 +46,20 @@ class OutcomeTests(EngineSuite):
         assert bench.settle(worker, lease, OutcomeKind.COMPLETED)
         assert (bench.record().status, bench.record().result) == (JobStatus.COMPLETED, None)
 
+    def test_a_completed_job_keeps_the_warning_about_its_result(self, bench: Bench) -> None:
+        bench.submit("with", "without")
+        worker = bench.enroll()
+        outcomes = [
+            Outcome(lease, OutcomeKind.COMPLETED, result=b"7", error="odd" if lease.id == "with" else None)
+            for lease in bench.take_when_there(worker, 2)
+        ]
+        assert bench.engine.settle(worker, outcomes) == [True, True]
+        assert [(bench.record(one).error, bench.record(one).result) for one in ("with", "without")] == [
+            ("odd", b"7"),
+            (None, b"7"),
+        ]
+        assert bench.record("with").history == ()
+
     @CAUSES
     def test_a_job_that_failed_is_a_dead_letter_with_its_error(self, bench: Bench, cause: Cause) -> None:
         worker, lease = bench.begin()
