@@ -49,15 +49,14 @@ class Arguments:
 
     def __init__(self, name: str, function: Callable[..., Any], serializer: Serializer) -> None:
         self._name = name
-        self._function = function
         self._signature = _signature_of(name, function)
         self._serializer = serializer
         parameters = self._signature.parameters.values()
         self._names = tuple(p.name for p in parameters)
         self._is_plain = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
-        hints = _hints_of(name, function)
-        self._struct = _make_struct(name, hints, self._signature)
-        self._checks = _make_checks(hints, self._signature)
+        self._hints = _hints_of(name, function)
+        self._struct = _make_struct(name, self._hints, self._signature)
+        self._checks = _make_checks(self._hints, self._signature)
         self._decoders: dict[str, Decoder] = {serializer.name: serializer.decoder(self._struct)}
         self._decode = self._decoders[serializer.name].decode
         self.codec = serializer.name
@@ -75,7 +74,7 @@ class Arguments:
         except _REFUSALS as error:
             raise self._explain(error, given) from error
         if change is not None:
-            raise self._refuse(change)
+            raise self._refuse(*change)
         return payload
 
     def encode_some(self, given: Mapping[str, Any]) -> bytes:
@@ -87,12 +86,14 @@ class Arguments:
             problem = f"there is no such parameter in {self}"
             raise InvalidArguments(handler=self._name, parameter=name, problem=problem)
         chosen = Signature([p for p in parameters if p.name in given])
-        decoder = self._serializer.decoder(_make_struct(self._name, self._function, chosen))
+        decoder = self._serializer.decoder(_make_struct(self._name, self._hints, chosen))
         try:
             payload = self._serializer.encode(dict(given))
-            decoder.decode(payload)
+            change = self._find_change(given, decoder.decode(payload))
         except _REFUSALS as error:
             raise self._explain(error, given) from error
+        if change is not None:
+            raise self._refuse(*change)
         return payload
 
     def encode_many(self, calls: Iterable[Any]) -> list[bytes]:
@@ -109,7 +110,7 @@ class Arguments:
                 except _REFUSALS as error:
                     raise self._explain(error, given) from error
                 if change is not None:
-                    raise self._refuse(change)
+                    raise self._refuse(*change)
             except InvalidArguments as error:
                 problem = f"item {len(payloads)} of this submit_many: {error.problem}"
                 raise InvalidArguments(
@@ -127,8 +128,7 @@ class Arguments:
                     return name, change
         return None
 
-    def _refuse(self, found: tuple[str, TypeChange]) -> InvalidArguments:
-        name, change = found
+    def _refuse(self, name: str, change: TypeChange) -> InvalidArguments:
         parameter = self._signature.parameters[name]
         return InvalidArguments(
             handler=self._name,

@@ -16,7 +16,6 @@ from mainspring.testing.time_travel import TimeTravel
 from tests.support import PATIENCE
 from tests.unit.jobs import process_handlers as work
 
-
 INSTANT = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 

@@ -323,3 +323,14 @@ def test_a_submit_refuses_what_would_change_and_stores_nothing() -> None:
         with pytest.raises(InvalidArguments, match=r"item 1 of this submit_many: amount is \{1\} \(set\)"):
             pay.submit_many([(1,), ({1},)])
         assert app.counts()["PENDING"] == 0
+
+
+def test_a_bound_argument_of_a_follow_up_is_checked_too() -> None:
+    app = Mainspring("memory://")
+
+    @app.job(name="notify")
+    def notify(channel): ...  # type: ignore[no-untyped-def]
+
+    with pytest.raises(InvalidArguments, match=r"notify, parameter 'channel': channel is \('mail',\) \(tuple\)"):
+        notify.bind(channel=("mail",)).follow_up()
+    assert notify.bind(channel="mail").follow_up().bound == b'{"channel":"mail"}'
