@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from threading import RLock
@@ -214,16 +214,33 @@ class Mainspring(Decorators):
         status: JobStatus | str | None = None,
         queue: str | None = None,
         type: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        since: datetime | timedelta | None = None,
+        until: datetime | timedelta | None = None,
+        text: str | None = None,
+        newest_first: bool = False,
         limit: int = 50,
         after: str | None = None,
-        newest_first: bool = False,
     ) -> JobPage:
         """Return a page of jobs in the order of submission, or newest first.
 
-        `after=page.next` returns the next page.
+        `since` and `until` limit the time of the submit: at `since` or later, and before `until`; a timedelta
+        means that long ago. `arguments` are values that the stored arguments have, as in
+        `arguments={"order_id": 42}`. `text` is a part of the id, the job type, the arguments or the error; upper
+        and lower case do not matter. A search by arguments or text reads at most 10,000 jobs for a page; if it
+        stopped early, `page.is_complete` is False. `after=page.next` returns the next page.
         """
         return self.manager().list(
-            status=status, queue=queue, type=type, limit=limit, after=after, newest_first=newest_first
+            status=status,
+            queue=queue,
+            type=type,
+            arguments=arguments,
+            since=since,
+            until=until,
+            text=text,
+            limit=limit,
+            after=after,
+            newest_first=newest_first,
         )
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:

@@ -28,7 +28,11 @@ def test_an_empty_list_is_an_answer_and_no_failure(shop: ShopProgram) -> None:
     shop.submit({"order_id": 1})
     done = shop.run_on_store("jobs", "list", "--status", "failed")
     assert (done.code, done.output, done.errors) == (0, "", "no jobs\n")
-    assert shop.run_on_store("jobs", "list", "--status", "failed", "--json").json == {"jobs": [], "next": None}
+    assert shop.run_on_store("jobs", "list", "--status", "failed", "--json").json == {
+        "jobs": [],
+        "next": None,
+        "is_complete": True,
+    }
     assert shop.run_on_store("jobs", "list", "--after", "nowhere").code == USAGE
 
 
@@ -89,3 +93,66 @@ def test_a_job_that_has_not_started_gets_another_due_time(shop: ShopProgram) -> 
         "give the new due time with --delay 30m (0 is now) or --at"
         in shop.run_on_store("jobs", "reschedule", "one").error_line
     )
+
+
+def test_jobs_are_listed_by_argument(shop: ShopProgram) -> None:
+    shop.submit({"order_id": 42}, id="one")
+    shop.submit({"order_id": 43, "reason": "42"}, id="two")
+    shop.submit({"order_id": 42, "reason": "late"}, id="three")
+
+    def listed(*filters: str) -> list[str]:
+        return [job["id"] for job in shop.run_on_store("jobs", "list", *filters, "--json").json["jobs"]]
+
+    assert listed("--argument", "order_id=42") == ["three", "one"]
+    assert listed("--argument", "reason=42") == ["two"]  # a text that looks like a number
+    assert listed("--argument", "order_id=42", "--argument", "reason=late") == ["three"]
+    assert listed("--argument", "order_id=44") == []
+    assert listed("--text", "LATE") == ["three"]
+    done = shop.run_on_store("jobs", "list", "--argument", "order_id")
+    assert done.code == USAGE
+    assert "'order_id' is not of the form name=value, as in order_id=42" in done.error_line
+
+
+def test_jobs_are_listed_by_the_time_of_their_submission(shop: ShopProgram) -> None:
+    shop.submit({"order_id": 1}, id="one")
+    created = shop.run_on_store("jobs", "show", "one", "--json").json["created"]
+
+    def listed(*filters: str) -> list[str]:
+        return [job["id"] for job in shop.run_on_store("jobs", "list", *filters, "--json").json["jobs"]]
+
+    assert listed("--since", "2h") == listed("--since", created) == ["one"]
+    assert listed("--until", created) == listed("--since", "0s") == listed("--until", "2h") == []
+    assert listed("--since", "2020-01-01T00:00Z", "--until", "2900-01-01T00:00Z") == ["one"]
+    done = shop.run_on_store("jobs", "list", "--since", "yesterday")
+    assert done.code == USAGE
+    assert "or a time before now: 90s, 30m, 2h, 7d" in done.error_line
+
+
+def test_a_search_that_is_not_complete_tells_how_to_continue(shop: ShopProgram) -> None:
+    for number in range(5):
+        shop.submit({"order_id": number}, id=f"{number}")
+    scan = {"mainspring.jobs.search.MAX_SCANNED": 2}
+    code, shown = shop.run_on_terminal(
+        *("jobs", "list", "--argument", "order_id=0", "--url", shop.url), constants=scan, columns=200
+    )
+    assert code == 0
+    assert "no jobs found so far" in shown
+    assert "the search stopped after 2 jobs, at one submitted at " in shown
+    after = shown.split("--after ")[1].split()[0]
+    rest = shop.run_on_store("jobs", "list", "--argument", "order_id=0", "--after", after, "--json").json
+    assert ([job["id"] for job in rest["jobs"]], rest["next"], rest["is_complete"]) == (["0"], None, True)
+
+
+def test_a_mistyped_name_in_a_filter_is_met_with_a_question(shop: ShopProgram) -> None:
+    shop.submit({"order_id": 1})
+    mistyped = {
+        ("--type", "cancel_oder"): "there are no jobs of type 'cancel_oder'; did you mean 'shop.cancel_order'?",
+        ("--queue", "ordes"): "queue 'ordes' has no jobs, handlers or schedules yet; did you mean 'orders'?",
+        ("--type", "cancel_order", "--argument", "oder_id=1"): (
+            "handler 'shop.cancel_order' has no parameter 'oder_id'; did you mean 'order_id'?"
+        ),
+    }
+    for filters, question in mistyped.items():
+        done = shop.run_with_app("jobs", "list", *filters)
+        assert done.code == 0
+        assert question in done.errors, done.errors

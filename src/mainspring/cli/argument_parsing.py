@@ -20,7 +20,7 @@ def parse_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and named arguments for a handler, from `name=value` pairs or the text of `--args`."""
     if text is None:
-        return (), _convert_values(handler, _split_pairs(pairs))
+        return (), _convert_values(handler, split_pairs(pairs))
     if pairs:
         raise click.BadParameter(f"give --args or name=value, not both; got {pairs[0]!r} beside --args")
     return to_call(decode_json(text, "--args"), "--args")
@@ -62,7 +62,8 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def _split_pairs(pairs: Sequence[str]) -> dict[str, str]:
+def split_pairs(pairs: Sequence[str]) -> dict[str, str]:
+    """Split `name=value` pairs; raise `click.BadParameter` for another form, or if a name is given twice."""
     values: dict[str, str] = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")

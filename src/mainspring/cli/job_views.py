@@ -89,7 +89,7 @@ DEAD_LETTER_TABLE = JobTable(
 def print_page(page: JobPage, now: int, layout: JobTable, *, as_json: bool, none: str) -> None:
     """Print a page of jobs. `none` is the message for an empty page."""
     if as_json:
-        print_json({"jobs": [job_fields(job) for job in page], "next": page.next})
+        print_json({"jobs": [job_fields(job) for job in page], "next": page.next, "is_complete": page.is_complete})
         return
     if page:
         columns = {
@@ -103,8 +103,13 @@ def print_page(page: JobPage, now: int, layout: JobTable, *, as_json: bool, none
             tuple(columns), rows, uncut=layout.uncut, droppable=layout.droppable, right_aligned=("STARTS",)
         )
     else:
-        print_message(none)
-    if page.next is not None:
+        print_message(none if page.is_complete else f"{none} found so far")
+    if not page.is_complete:
+        print_message(
+            f"the search stopped after {page.scanned:,} jobs, at one submitted at {format_time(page.reached)} UTC "
+            f"and continues with --after {page.next}"
+        )
+    elif page.next is not None:
         print_message(f"there are more: --after {page.next}")
 
 

@@ -12,10 +12,10 @@ from mainspring.app import Mainspring
 from mainspring.cli.app_selection import open_app
 from mainspring.cli.commands import CommandGroup
 from mainspring.cli.exit_codes import ExitCode, error_message
+from mainspring.cli.job_filters import JobFilters, filter_options
 from mainspring.cli.job_views import JOB_TABLE, job_detail, print_page
 from mainspring.cli.json_fields import job_fields
 from mainspring.cli.options import (
-    STATUSES,
     after_option,
     app_options,
     at_option,
@@ -25,8 +25,6 @@ from mainspring.cli.options import (
     json_option,
     limit_option,
     oldest_first_option,
-    queue_option,
-    type_option,
 )
 from mainspring.cli.output import escape_control, print_json, print_message, print_rich
 from mainspring.errors import EngineUnavailable, MainspringError
@@ -36,14 +34,7 @@ jobs = CommandGroup("jobs", help="List, show, cancel, retry and reschedule jobs.
 
 
 @jobs.command("list")
-@click.option(
-    "--status",
-    type=click.Choice(STATUSES, case_sensitive=False),
-    help="Only jobs with this status: pending, running, completed, failed or canceled.",
-    metavar="STATUS",
-)
-@queue_option
-@type_option
+@filter_options
 @limit_option
 @after_option
 @oldest_first_option
@@ -51,9 +42,7 @@ jobs = CommandGroup("jobs", help="List, show, cancel, retry and reschedule jobs.
 @app_options
 def list_jobs(
     *,
-    status: str | None,
-    queue: str | None,
-    type: str | None,
+    filters: JobFilters,
     limit: int,
     after: str | None,
     oldest_first: bool,
@@ -61,21 +50,19 @@ def list_jobs(
     app: str | None,
     url: str | None,
 ) -> None:
-    """List jobs, the newest first.
+    """List jobs, the last submitted first.
 
-    Example: mainspring jobs list --status failed --type cancel_order --limit 20
+    A search by --argument or --text reads at most 10,000 jobs for a page. If that is not enough, the command
+    prints how to continue. --since, --type, --queue and --status shorten the search.
+
+    Example: mainspring jobs list --status failed --type cancel_order --argument order_id=42 --since 2h
     """
     with open_app(app, url) as application:
-        page = application.jobs(
-            status=None if status is None else status.upper(),
-            queue=queue,
-            type=type,
-            limit=limit,
-            after=after,
-            newest_first=not oldest_first,
-        )
+        page = application.jobs(**filters.options(), limit=limit, after=after, newest_first=not oldest_first)
         now = application.manager().engine.now()
-    print_page(page, now, JOB_TABLE, as_json=as_json, none="no jobs")
+        print_page(page, now, JOB_TABLE, as_json=as_json, none="no jobs")
+        if not page and page.is_complete:
+            filters.report_unknown_names(application)
 
 
 @jobs.command("show")

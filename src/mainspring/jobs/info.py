@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -168,8 +168,26 @@ def _optional(instant: int | None) -> datetime | None:
 
 
 class JobPage(list[JobInfo]):
-    """A page of a list of jobs. `app.jobs(after=page.next)` returns the next page; it is None on the last one."""
+    """A page of a list of jobs. `app.jobs(after=page.next)` returns the next page; it is None on the last one.
 
-    def __init__(self, jobs: list[JobInfo], next: str | None) -> None:  # noqa: A002 - reads as page.next
+    A search by arguments or text reads a limited number of jobs for each page. If the page is not full by then,
+    `is_complete` is False, and `page.next` continues the search.
+    """
+
+    def __init__(
+        self,
+        jobs: Iterable[JobInfo],
+        next: str | None,  # noqa: A002 - reads as page.next
+        *,
+        is_complete: bool = True,
+        scanned: int = 0,
+        reached: datetime | None = None,
+    ) -> None:
         super().__init__(jobs)
         self.next = next
+        self.is_complete = is_complete
+        """False if the search stopped before the page was full and before it had read all jobs."""
+        self.scanned = scanned
+        """How many jobs the search has read for this page; 0 for a list without arguments and text."""
+        self.reached = reached
+        """When the last job that the search has read was submitted."""

@@ -11,7 +11,7 @@ import builtins
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +35,11 @@ from mainspring.jobs.policies import Keep, ProcessSettings, WorkerSettings
 from mainspring.jobs.processes.application import ChildSetup
 from mainspring.jobs.records import JobRecord, Query, require_cursor
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
+from mainspring.jobs.search import JobFilter, search
 from mainspring.jobs.serializers import JsonSerializer, Serializer
 from mainspring.jobs.status import JobStatus, to_status
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission, SubmitOptions
+from mainspring.jobs.timestamps import to_past
 from mainspring.jobs.worker import stop_report
 from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker_hooks import WorkerHooks
@@ -194,24 +196,33 @@ class JobManager:
         status: JobStatus | str | None = None,
         queue: str | None = None,
         type: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        since: datetime | timedelta | None = None,
+        until: datetime | timedelta | None = None,
+        text: str | None = None,
         limit: int = 50,
         after: str | None = None,
         newest_first: bool = False,
         is_replayed: bool | None = None,
     ) -> JobPage:
         """Return a page of jobs in the order of their submission, or the newest first."""
-        page = self._open_engine().find(
-            Query(
-                status=None if status is None else to_status(status),
-                queue=queue,
-                type=self._full_name(type),
-                limit=require_positive(limit, "limit", "jobs"),
-                after=require_cursor(after),
-                newest_first=newest_first,
-                is_replayed=is_replayed,
-            )
+        engine = self._open_engine()
+        query = Query(
+            status=None if status is None else to_status(status),
+            queue=queue,
+            type=self._full_name(type),
+            created_since=None if since is None else to_past(since, engine.now(), "since"),
+            created_until=None if until is None else to_past(until, engine.now(), "until"),
+            limit=require_positive(limit, "limit", "jobs"),
+            after=require_cursor(after),
+            newest_first=newest_first,
+            is_replayed=is_replayed,
         )
-        return JobPage([to_info(record) for record in page.records], page.end)
+        wanted = JobFilter(arguments, text)
+        if not wanted.is_empty:
+            return search(engine.find, query, wanted)
+        page = engine.find(query)
+        return JobPage(map(to_info, page.records), page.end)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
         """Count jobs by status. FAILED counts the dead letters: jobs that failed and were not replayed."""

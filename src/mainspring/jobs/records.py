@@ -332,6 +332,10 @@ class Query(Struct, frozen=True):
     is_replayed: bool | None = None
     due_until: int | None = None
     """Only jobs whose due time is not after this instant."""
+    created_since: int | None = None
+    """Only jobs that were submitted at this instant or later."""
+    created_until: int | None = None
+    """Only jobs that were submitted before this instant."""
     is_limited: bool | None = None
     """Only jobs under a limit (True), or only jobs under no limit (False)."""
     is_bound: bool | None = None
@@ -348,6 +352,8 @@ class Page(Struct, frozen=True):
     records: list[JobRecord]
     end: str | None
     """The value of `Query.after` for the next page, in the engine's own format; None if there are no more jobs."""
+    positions: tuple[str, ...] = ()
+    """For each record, the value of `Query.after` for a list that continues behind it. Lists by ids have none."""
 
 
 def require_cursor(cursor: str | None) -> str | None:

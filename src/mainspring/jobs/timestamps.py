@@ -30,6 +30,15 @@ def to_instant(moment: datetime, name: str) -> int:
     return (moment - EPOCH) // _ONE
 
 
+def to_past(moment: datetime | timedelta, now: int, name: str) -> int:
+    """Convert an aware datetime, or a timedelta before now, to an instant."""
+    if isinstance(moment, timedelta):
+        return now - moment // _ONE
+    if not isinstance(moment, datetime):
+        raise TypeError(f"{name} must be an aware datetime, or a timedelta before now, got {moment!r}")
+    return to_instant(moment, name)
+
+
 def instants_of(clock: Clock) -> Callable[[], int]:
     """Return a function that reads this clock's wall time, in microseconds since 1970."""
     if isinstance(clock, SystemClock):

@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from mainspring.engines.sqlite import explain, pruning, rescue, schedules, statements, waiting_statements
-from mainspring.engines.sqlite.reading import statement_of
+from mainspring.engines.sqlite.reading import find, statement_of
 from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench
@@ -109,6 +109,7 @@ QUERIES = {
     "queue": Query(queue="default", newest_first=True, after="900"),
     "letters": Query(queue="default", type="ping", status=JobStatus.FAILED, is_replayed=False, newest_first=True),
     "drained": Query(queue="default", status=JobStatus.PENDING, due_until=1, limit=1),
+    "time": Query(queue="default", created_since=1, created_until=2, newest_first=True),
     "ids": Query(ids=("a", "b"), queue="default", status=JobStatus.FAILED, newest_first=True),
 }
 
@@ -124,7 +125,8 @@ def test_a_page_is_read_in_the_order_of_an_index(
     with connection:
         if is_analyzed:
             connection.execute("ANALYZE")
-        statement, bindings = statement_of(query)
+        bounds = {"first": 1, "last": 2} if query.created_since is not None else {}
+        statement, bindings = statement_of(query, **bounds)
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", bindings)]
     connection.close()
     on_jobs = [step for step in plan if is_about_jobs(step)]
@@ -153,6 +155,24 @@ def test_a_page_of_a_rare_queue_looks_at_no_other_jobs(
     connection.close()
     assert len(found) == 2
     assert next(steps) < 1_000  # less than one for each job
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("queue", [None, "default"])
+def test_a_list_by_time_looks_at_no_jobs_of_other_times(
+    connection: apsw.Connection,
+    queue: str | None,
+    newest_first: bool,  # noqa: FBT001
+) -> None:
+    with connection:
+        connection.execute("UPDATE jobs SET created = 1000000 * seq")
+    steps = count()
+    connection.set_progress_handler(lambda: next(steps) < 0, 1)
+    wanted = Query(created_since=500_000_000, created_until=502_000_000, queue=queue, newest_first=newest_first)
+    page = find(connection, wanted)
+    connection.close()
+    assert [record.created for record in page.records] == sorted([500_000_000, 501_000_000], reverse=newest_first)
+    assert next(steps) < 2_000  # two for each job: it reads about forty
 
 
 def is_about_jobs(step: str) -> bool:

@@ -272,4 +272,6 @@ def _is_wanted(job: JobRecord, query: Query) -> bool:
         and query.is_limited in (None, bool(job.limits))
         and query.is_bound in (None, bool(job.limits) or job.sequence is not None)
         and (query.due_until is None or job.due <= query.due_until)
+        and (query.created_since is None or job.created >= query.created_since)
+        and (query.created_until is None or job.created < query.created_until)
     )

@@ -17,16 +17,56 @@ from mainspring.jobs.status import JobStatus
 
 def find(connection: apsw.Connection, query: Query) -> Page:
     """Return a page of jobs in the order of submission, or the newest first."""
-    rows: list[Any] = connection.execute(*statement_of(query)).fetchall()
-    is_more = query.ids is None and len(rows) > query.limit
+    if query.ids is not None:
+        rows: list[Any] = connection.execute(*statement_of(query)).fetchall()
+        return Page([to_record(row) for row in rows], None)
+    if query.created_since is None and query.created_until is None:
+        rows = connection.execute(*statement_of(query)).fetchall()
+    else:
+        with connection:  # all statements see the same jobs
+            first, last = _seqs_between(connection, query.created_since, query.created_until)
+            rows = connection.execute(*statement_of(query, first=first, last=last)).fetchall()
+    is_more = len(rows) > query.limit
     rows = rows[: query.limit] if is_more else rows
-    return Page([to_record(row) for row in rows], str(rows[-1][-1]) if is_more else None)
+    positions = tuple(str(row[-1]) for row in rows)
+    return Page([to_record(row) for row in rows], positions[-1] if is_more else None, positions)
 
 
-def statement_of(query: Query) -> tuple[str, dict[str, Any]]:
-    """Return the SQL statement for a query, with its bindings. It reads one job more than a page has."""
+def _seqs_between(
+    connection: apsw.Connection, since: int | None, until: int | None
+) -> tuple[int | None, int | None]:
+    """Return the first and the last seq of the jobs that were submitted in a time; None for no bound."""
+    first = None if since is None else _first_submitted(connection, since)
+    return first, None if until is None else _first_submitted(connection, until) - 1
+
+
+def _first_submitted(connection: apsw.Connection, since: int) -> int:
+    """Return the seq from which on jobs were submitted at an instant or later, by a binary search.
+
+    The search relies on the order of submission. If the clock was set back, jobs of the time that occurred twice
+    may be missing from a list by time.
+    """
+    low, last = connection.execute(sql.FIRST_AND_LAST_SEQ).get
+    if low is None:
+        return 0
+    high: int = last + 1
+    while low < high:
+        middle = (low + high) // 2
+        seq, created = connection.execute(sql.FIRST_JOB_FROM, (middle,)).get
+        if created < since:
+            low = seq + 1
+        else:
+            high = middle
+    return int(low)
+
+
+def statement_of(query: Query, *, first: int | None = None, last: int | None = None) -> tuple[str, dict[str, Any]]:
+    """Return the SQL statement for a query, with its bindings. It reads one job more than a page has.
+
+    `first` and `last` are the bounds of `seq` for the times of the query. Without them, it compares the times.
+    """
     bindings: dict[str, Any] = {}
-    conditions = _conditions(query, bindings)
+    conditions = _conditions(query, bindings) + _bounds(first, last, bindings)
     lanes = _lane_conditions(query.queue, query.type, bindings)
     if query.is_bound is not None:
         lanes.append(f"w.exact = {int(query.is_bound)}")  # jobs with a sequence or limits have lanes of their own
@@ -40,8 +80,10 @@ def statement_of(query: Query) -> tuple[str, dict[str, Any]]:
         bindings["limit"] = query.limit + 1
         if query.status is not None or lanes:
             bindings["states"] = to_json(sorted(CODES.values()) if query.status is None else [CODES[query.status]])
-            first = sql.FIRST_OF_LANES.format(conditions=_all(conditions), direction=direction, lanes=_all(lanes))
-            conditions = [first]
+            by_lane = sql.FIRST_OF_LANES.format(
+                conditions=_all(conditions), direction=direction, lanes=_all(lanes)
+            )
+            conditions = [by_lane]
     return sql.FIND.format(conditions=_all(conditions), direction=direction) + limit, bindings
 
 
@@ -109,10 +151,23 @@ def _conditions(query: Query, bindings: dict[str, Any]) -> list[str]:
     if query.due_until is not None:
         conditions.append("j.due <= :due_until")
         bindings["due_until"] = query.due_until
+    if query.created_since is not None:
+        conditions.append("j.created >= :created_since")
+        bindings["created_since"] = query.created_since
+    if query.created_until is not None:
+        conditions.append("j.created < :created_until")
+        bindings["created_until"] = query.created_until
     if query.after is not None and query.ids is None:
         conditions.append(f"j.seq {'<' if query.newest_first else '>'} :after")
         bindings["after"] = _to_place(query.after)
     return conditions
+
+
+def _bounds(first: int | None, last: int | None, bindings: dict[str, Any]) -> list[str]:
+    given = {"first": first, "last": last}
+    bindings.update({name: seq for name, seq in given.items() if seq is not None})
+    signs = {"first": ">=", "last": "<="}
+    return [f"j.seq {signs[name]} :{name}" for name, seq in given.items() if seq is not None]
 
 
 def _states_and_lanes(status: JobStatus | None, lanes: list[str], bindings: dict[str, Any]) -> list[str]:

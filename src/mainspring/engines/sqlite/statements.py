@@ -356,6 +356,8 @@ SELECT queue, type, sum(plain + suspect), min(oldest) FROM (
     FROM lanes) WHERE plain + suspect > 0 GROUP BY queue, type ORDER BY queue, type
 """
 
+FIRST_AND_LAST_SEQ = "SELECT (SELECT min(seq) FROM jobs), (SELECT max(seq) FROM jobs)"
+FIRST_JOB_FROM = "SELECT seq, created FROM jobs WHERE seq >= ?1 ORDER BY seq LIMIT 1"
 FIND = f"""
 SELECT {RECORD_COLUMNS} FROM jobs AS j CROSS JOIN lanes AS l ON l.id = j.lane
 WHERE {{conditions}} ORDER BY j.seq {{direction}}

@@ -133,6 +133,41 @@ class QueryTests(EngineSuite):
         assert bench.find_ids(status=JobStatus.FAILED, is_replayed=True) == ["a"]
         assert bench.find_ids(status=JobStatus.FAILED, is_replayed=False) == ["b"]
 
+    def test_a_position_behind_each_job_continues_the_list_there(self, bench: Bench) -> None:
+        bench.submit(*"abcd")
+        for newest_first, ids in ((False, "abcd"), (True, "dcba")):
+            page = bench.engine.find(Query(limit=3, newest_first=newest_first))
+            assert page.end == page.positions[-1]
+            for place, position in enumerate(page.positions, start=1):
+                assert bench.find_ids(after=position, newest_first=newest_first) == list(ids[place:])
+
+    # -- the time of submission
+
+    def test_jobs_are_found_by_the_time_of_their_submission(self, bench: Bench) -> None:
+        created: dict[str, int] = {}
+        for job_id, queue in (("a", "one"), ("b", "two"), ("c", "one"), ("d", "two")):
+            bench.submit(job_id, queue=queue, after=60)
+            created[job_id] = bench.record(job_id).created
+            bench.pass_time(0.01)
+        assert bench.find_ids(created_since=created["b"]) == ["b", "c", "d"]
+        assert bench.find_ids(created_since=created["b"] + 1) == ["c", "d"]
+        assert bench.find_ids(created_until=created["c"]) == ["a", "b"]
+        assert bench.find_ids(created_since=created["b"], created_until=created["d"]) == ["b", "c"]
+        assert bench.find_ids(created_since=created["d"], created_until=created["d"]) == []
+        assert bench.find_ids(created_since=created["d"] + 1) == []
+        assert bench.find_ids(created_until=created["a"]) == []
+        assert bench.find_ids(created_since=created["b"], queue="one", newest_first=True) == ["c"]
+        assert bench.find_ids(created_since=created["b"], status=JobStatus.CANCELED) == []
+        assert bench.find_ids(created_since=created["b"], newest_first=True) == ["d", "c", "b"]
+        assert bench.find_ids(ids=("a", "c"), created_since=created["b"]) == ["c"]
+        page = bench.engine.find(Query(created_since=created["b"], limit=1))
+        assert bench.find_ids(created_since=created["b"], created_until=created["d"], after=page.end) == ["c"]
+
+    def test_a_time_without_jobs_has_none(self, bench: Bench) -> None:
+        assert bench.find_ids(created_since=0) == []
+        bench.submit("a")
+        assert bench.find_ids(created_since=bench.now + seconds(1), created_until=bench.now + seconds(2)) == []
+
     # -- queues
 
     def test_queues_are_those_of_jobs_in_whatever_state(self, bench: Bench) -> None:

@@ -1,0 +1,126 @@
+"""The options that choose jobs: `--status --queue --type --argument --since --until --text`.
+
+`jobs list` and `jobs cancel` share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import Any
+
+import click
+
+from mainspring.app import Mainspring
+from mainspring.cli.argument_parsing import parse_value, split_pairs
+from mainspring.cli.options import STATUSES, parse_duration, parse_instant, queue_option, type_option
+from mainspring.cli.output import print_message
+from mainspring.cli.queues import report_unknown_queues
+from mainspring.jobs.search import OneOf
+from mainspring.similar_names import did_you_mean
+
+
+def parse_past(text: str) -> datetime | timedelta:
+    """Parse an instant, or a duration before now: `2h`, `2027-01-01T02:00:00+01:00`."""
+    try:
+        return parse_duration(text)
+    except click.BadParameter:
+        pass
+    try:
+        return parse_instant(text)
+    except click.BadParameter as error:
+        raise click.BadParameter(f"{error.message}; or a time before now: 90s, 30m, 2h, 7d") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilters:
+    """The filters that a command was given."""
+
+    status: str | None
+    queue: str | None
+    type: str | None
+    arguments: dict[str, Any]
+    since: datetime | timedelta | None
+    until: datetime | timedelta | None
+    text: str | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no filter was given."""
+        return not any((self.status, self.queue, self.type, self.arguments, self.since, self.until, self.text))
+
+    def options(self) -> dict[str, Any]:
+        """Return the filters as arguments of `app.jobs`."""
+        return {name: getattr(self, name) for name in self.__slots__} | {"arguments": self.arguments or None}
+
+    def report_unknown_names(self, application: Mainspring) -> None:
+        """Print a message for a queue, job type or argument that no job found has, with names spelt alike."""
+        if self.queue is not None:
+            report_unknown_queues([self.queue], [queue.name for queue in application.all_queues()])
+        if self.type is not None:
+            self._report_type(application, self.type)
+
+    def _report_type(self, application: Mainspring, name: str) -> None:
+        registry = application.registry
+        full_name = registry.full_name(name)
+        if full_name in registry:
+            known = registry.get(full_name).arguments.names
+            for argument in self.arguments:
+                if argument not in known:
+                    remedy = did_you_mean(argument, known) or f"it has {', '.join(known) or 'none'}"
+                    print_message(f"mainspring: handler {full_name!r} has no parameter {argument!r}; {remedy}")
+        elif not any(application.counts(type=full_name).values()):
+            types = {*registry.names(), *(each for worker in application.workers() for each in worker.types)}
+            short = sorted(each for each in types if each.rpartition(".")[2] == name)
+            question = f"did you mean {short[0]!r}?" if short else did_you_mean(name, types)
+            remedy = question or "mainspring jobs list shows the job types of all jobs"
+            print_message(f"mainspring: there are no jobs of type {name!r}; {remedy}")
+
+
+def _parse_arguments(_: click.Context, __: click.Parameter, pairs: Sequence[str]) -> dict[str, Any]:
+    """Parse `order_id=42`: the argument is 42 or the text "42", as the handler's types had it."""
+    return {name: OneOf((parse_value(text), text)) for name, text in split_pairs(pairs).items()}
+
+
+_OPTIONS = (
+    click.option(
+        "--status",
+        type=click.Choice(STATUSES, case_sensitive=False),
+        help="Only jobs with this status: pending, running, completed, failed or canceled.",
+        metavar="STATUS",
+    ),
+    queue_option,
+    type_option,
+    click.option(
+        "--argument",
+        "arguments",
+        multiple=True,
+        callback=_parse_arguments,
+        help="Only jobs that were submitted with this argument; may be repeated.",
+        metavar="NAME=VALUE",
+    ),
+    click.option(
+        "--since",
+        type=parse_past,
+        help="Only jobs submitted since then: 2h (two hours ago), or 2027-01-01T02:00:00+01:00.",
+        metavar="TIME",
+    ),
+    click.option("--until", type=parse_past, help="Only jobs submitted before this time.", metavar="TIME"),
+    click.option("--text", help="Only jobs with this text in id, job type, arguments or error.", metavar="TEXT"),
+)
+
+
+def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose jobs to a command, which gets them as `filters`."""
+
+    @wraps(function)
+    def with_filters(**given: Any) -> Any:
+        names = JobFilters.__slots__
+        filters = JobFilters(**{name: given.pop(name) for name in names})
+        return function(filters=filters, **given)
+
+    for option in reversed(_OPTIONS):
+        with_filters = option(with_filters)
+    return with_filters

@@ -1,0 +1,108 @@
+"""Finds jobs by their arguments and by text, in a scan that ends after `MAX_SCANNED` jobs.
+
+The engine lists jobs by status, queue, job type and time, with its indexes. This module reads that list, a few
+hundred jobs at a time, and keeps the jobs whose arguments and texts match. If it stops before its page is full,
+the page is not complete, and tells how far the scan went.
+
+An argument matches by the text of its stored value. An argument that a submit left to its default is not stored,
+so it does not match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from mainspring.jobs.arguments import key_part
+from mainspring.jobs.info import JobPage, decode_any, to_info
+from mainspring.jobs.records import JobRecord, Page, Query
+from mainspring.jobs.timestamps import to_datetime
+
+MAX_SCANNED = 10_000
+"""How many jobs one search reads. It takes a fraction of a second, and the next page continues there."""
+SCAN_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A filter for an argument that may have one of several values: `42` on a command line is 42 or "42"."""
+
+    values: tuple[Any, ...]
+
+
+def search_key(name: str, value: Any) -> str:
+    """Return the text by which an argument is found. Equal values have equal texts; 42.0 is equal to 42."""
+    return key_part(name, int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+class JobFilter:
+    """The part of a search that an engine cannot decide by status, queue, job type and time."""
+
+    def __init__(self, arguments: Mapping[str, Any] | None, text: str | None) -> None:
+        if text is not None and not isinstance(text, str):
+            raise TypeError(f"text must be a string to look for, got {text!r}")
+        if arguments is not None and not isinstance(arguments, Mapping):
+            raise TypeError(f"arguments must be a dict such as {{'order_id': 42}}, got {arguments!r}")
+        self._keys = {name: _keys_of(name, value) for name, value in (arguments or {}).items()}
+        self._text = (text or "").casefold()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every job matches."""
+        return not self._keys and not self._text
+
+    def matches(self, record: JobRecord) -> bool:
+        """Return whether the arguments and the texts of a job match."""
+        arguments = searchable_arguments(record)
+        for name, keys in self._keys.items():
+            if name not in arguments or search_key(name, arguments[name]) not in keys:
+                return False
+        return not self._text or any(self._text in text.casefold() for text in _texts_of(record, arguments))
+
+
+def searchable_arguments(record: JobRecord) -> Mapping[str, Any]:
+    """Return the arguments by which a job may be found, by name."""
+    arguments = decode_any(record.payload, record.codec)
+    return arguments if isinstance(arguments, Mapping) else {}
+
+
+def _keys_of(name: str, value: Any) -> frozenset[str]:
+    values = value.values if isinstance(value, OneOf) else (value,)
+    return frozenset(search_key(name, each) for each in values)
+
+
+def _texts_of(record: JobRecord, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    shown = [key_part(name, value) for name, value in arguments.items()]
+    return (record.id, record.type, record.error or "", *shown)
+
+
+def search(find: Callable[[Query], Page], query: Query, wanted: JobFilter) -> JobPage:
+    """Return a page of the jobs that match a query and a filter. The scan reads at most `MAX_SCANNED` jobs."""
+    found: list[JobRecord] = []
+    scanned = 0
+    after = query.after
+    while True:
+        page = find(replace(query, after=after, limit=min(SCAN_PAGE, MAX_SCANNED - scanned)))
+        for record, position in zip(page.records, page.positions, strict=True):
+            scanned += 1
+            after = position
+            if wanted.matches(record):
+                found.append(record)
+                if len(found) == query.limit:
+                    is_last = page.end is None and record is page.records[-1]
+                    return _to_page(found, None if is_last else position, record, scanned=scanned)
+        last = page.records[-1] if page.records else None
+        if page.end is None:
+            return _to_page(found, None, last, scanned=scanned)
+        if scanned >= MAX_SCANNED:
+            return _to_page(found, page.end, last, scanned=scanned, is_complete=False)
+
+
+def _to_page(
+    found: list[JobRecord], end: str | None, last: JobRecord | None, *, scanned: int, is_complete: bool = True
+) -> JobPage:
+    reached = None if last is None else to_datetime(last.created)
+    return JobPage(map(to_info, found), end, is_complete=is_complete, scanned=scanned, reached=reached)
