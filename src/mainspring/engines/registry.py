@@ -104,7 +104,7 @@ class EngineProvider(ABC):
         return url
 
     def missing_file(self, url: str) -> Path | None:
-        """Return the path of the file, as in the URL, if the first use of the store creates it; else None."""
+        """Return the path in the URL if no file is there and the first use of the store creates one, else None."""
         return None
 
     def require_shared(self, url: str) -> None:  # noqa: B027 - most stores are shared
@@ -142,7 +142,7 @@ def unknown_store(url: str) -> EngineUnavailable:
 
 
 def without_credentials(url: str) -> str:
-    """Return a URL without the user name, password or token before its host."""
+    """Return a URL with `...` in place of the user name, password or token before its host."""
     return re.sub(r"//[^/@?]*@", "//...@", url)
 
 
@@ -183,6 +183,6 @@ def _provider_of_scheme(scheme: str) -> EngineProvider | None:
     except Exception as error:
         raise EngineUnavailable(
             engine=f"engine {scheme!r} of the package {point.value.partition(':')[0]}",
-            reason=f"it cannot be imported ({type(error).__name__}: {error})",
+            reason=f"it cannot be loaded ({type(error).__name__}: {error})",
             remedy="update or reinstall the package that provides it",
         ) from error

@@ -91,7 +91,7 @@ def test_a_package_that_cannot_be_imported_is_named_and_hides_no_other_engine(
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[mainspring.engines]\nbroken = no_such_module:Provider\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(EngineUnavailable, match=r"no_such_module: it cannot be imported .* reinstall the package"):
+    with pytest.raises(EngineUnavailable, match=r"no_such_module: it cannot be loaded .* reinstall the package"):
         Mainspring("broken://host")
     with pytest.raises(EngineUnavailable, match=r"use 'sqlite:///orders\.db'"):
         Mainspring("unknown://host")

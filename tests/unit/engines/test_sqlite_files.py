@@ -226,7 +226,7 @@ finally:
 def test_a_read_only_directory_is_refused() -> None:
     message = run_script(READ_ONLY)
     assert "jobs.db" in message
-    assert "cannot be written" in message
+    assert "cannot be opened or written" in message
     assert "write access" in message
 
 

@@ -1,9 +1,10 @@
 """Claims jobs for workers: due jobs start, jobs that are due soon are held, jobs past their expiry fail.
 
-A claim executes a handful of statements, however many jobs there are: the index of claims holds only the first job
-(the head) of each sequence and group. Under limits, the heads of admitted groups start, and further jobs of the
-same groups with them. All admitted groups have an equal share of the worker's free slots and start in turns.
-Limits are counted once for each group, so a hundred jobs of one group cost hardly more than one.
+A claim executes a few statements, however many jobs there are: of the jobs in sequences and groups, the index of
+claims holds only the first one (the head) of each. A group is the jobs of one lane under the same limits. The
+heads of admitted groups start, and further jobs of the same groups with them. All admitted groups have an equal
+share of the worker's free slots and start in turns. Limits are counted once for each group, so a hundred jobs of
+one group cost hardly more than one.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _seq = attrgetter("seq")
 class LimitedJobClaimer:
     """Claims jobs under limits: starts admitted jobs, and parks groups that a limit refused.
 
-    For use inside a unit, which is one transaction. A parked group is not tried again until its limit has room.
+    For use inside a unit (one transaction). Claims skip a parked group until its limit may have room again.
     """
 
     def __init__(self, store: Store) -> None:
@@ -58,7 +59,10 @@ class LimitedJobClaimer:
         until: int,
         mark_started: Callable[[list[LeaseRow]], None],
     ) -> tuple[list[LeaseRow], bool]:
-        """Start the admitted jobs and park the refused groups; return the jobs, and whether groups were parked."""
+        """Start the admitted jobs and park the refused groups; return these jobs, and whether groups were parked.
+
+        `rows` are heads of groups, and jobs without limits. At most `starts` jobs start; all are due by `until`.
+        """
         groups = self._groups.load(rows)
         admission, gates = self._bucket_counts.begin(groups, self._groups.limits)
         admitted = _ClaimAdmission(gates, admission)
@@ -130,7 +134,10 @@ class LimitedJobClaimer:
         return rows
 
     def _unpark_others(self, refusals: dict[str, Refusal], admission: Admission) -> None:
-        """Unpark groups that wait for a bucket with room, because another bucket refused a group."""
+        """Unpark one group for each bucket that has room and that a refused group cannot use now.
+
+        A refused group leaves the room in its other buckets to groups that wait for these.
+        """
         self._parked_groups.unpark_for(
             {
                 bucket: 1
@@ -224,7 +231,7 @@ def _by_group(rows: Iterable[LeaseRow]) -> dict[int | None, list[LeaseRow]]:
     return runs
 
 
-MAX_ROUNDS = 20  # how often the claimer picks again if limits refuse the picked jobs
+MAX_ROUNDS = 20  # how often one claim picks jobs at most, if limits refuse the picked ones
 
 
 class JobClaimer:
@@ -276,7 +283,10 @@ class JobClaimer:
         return Taken(leases, min(dues, default=None), is_more, stops, next_look=next_poll, next_firing=next_firing)
 
     def _expire_and_unpark(self, now: int) -> tuple[int | None, int | None]:
-        """Expire jobs and unpark groups if it is time; return when to do so next, and the next firing."""
+        """Expire jobs and unpark groups if it is time.
+
+        Return when to do so next, and the next occurrence of any schedule.
+        """
         expiry, admission, firing, self._is_any_parked = next_times(self._database.write(sql.NEXT_TIMES))
         if (expiry is not None and expiry <= now) or (admission is not None and admission <= now):
             self._expire(now)
@@ -317,14 +327,15 @@ class JobClaimer:
             else:
                 self._mark_started(worker, rows, now)
                 taken += self._leases(rows, is_started=True)
-                # An unparked group may not be claimed here: its queue is paused, or its type has no handler here.
+                # Unpark only once: this worker may be unable to claim the unparked groups, because their queue is
+                # paused or their job types have no handler here.
                 if len(rows) >= room or has_unparked or not self._unpark_for_free_capacity():
                     break
                 has_unparked = True
             if len(taken) >= demand.starts:
                 break
         else:
-            self._wake()  # more jobs may be due
+            self._wake()  # all rounds are used up, and more jobs may be due
         return taken
 
     def _leases(self, rows: list[LeaseRow], *, is_started: bool) -> list[Lease]:
@@ -332,7 +343,7 @@ class JobClaimer:
         return [to_lease(row, describe(row.lane), limits, is_started=is_started) for row in rows]
 
     def _has_more(self, lanes: str, until: int) -> bool:
-        """Return whether due jobs wait for a slot of this worker, or for a bucket with unused capacity."""
+        """Return whether due jobs are left that could be claimed. If not, unpark groups and check again."""
         return self._has_due(lanes, until) or (self._unpark_for_free_capacity() and self._has_due(lanes, until))
 
     def _unpark_for_free_capacity(self) -> bool:

@@ -79,7 +79,7 @@ _LEASE = """seq, id, lane, due, CASE typeof(payload) WHEN 'blob' THEN hex(payloa
     token + 1, failures, timeouts, crashes, interruptions"""
 _EXTRAS = "json_array(ready, sequence, grp, headers, follow_up)"
 LEASE_COLUMNS = f"{_LEASE}, CASE WHEN coalesce(sequence, grp, headers, follow_up) IS NOT NULL THEN {_EXTRAS} END"
-# The same for a job behind the head of its group, which is ready when it is due.
+# The same for a job behind the head of its group. Such a job counts as ready when it is due.
 MEMBER_COLUMNS = f"{_LEASE}, iif(coalesce(sequence, headers, follow_up) IS NULL, grp, {_EXTRAS})"
 
 RECORD_COLUMNS = """j.id, l.type, l.queue, l.priority, j.status, j.due, j.created, j.payload, j.codec, j.token,
@@ -118,7 +118,7 @@ class LeaseRow(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def ready(self) -> int:
-        """The instant from which the job waits in line."""
+        """The instant from which the job counts as ready. Claims take jobs in this order."""
         return self.extras.ready if isinstance(self.extras, Extras) else self.due
 
     @property
@@ -171,7 +171,7 @@ def new_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
 
 
 def plain_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
-    """Encode jobs that have only arguments and a due time as a batch for `INSERT`."""
+    """Encode plain jobs, which have only arguments and a due time, as a batch for `INSERT_PLAIN`."""
     return to_json(
         [
             (job.id, lane, job.due, to_text(job.payload, job.codec), job.codec)
@@ -201,12 +201,12 @@ def _new_row(job: NewJob, lane: int) -> tuple[Any, ...]:
 
 
 def equal_rows(jobs: Iterable[NewJob]) -> str:
-    """Encode jobs that differ only in id and payload as a batch for `INSERT`."""
+    """Encode jobs that differ only in id and payload as a batch for `INSERT_EQUAL`."""
     return to_json({job.id: to_text(job.payload, job.codec) for job in jobs})
 
 
 def alike_rows(jobs: Iterable[NewJob], lane: int) -> str:
-    """Encode jobs that differ only in id, payload and keys as a batch for `INSERT`."""
+    """Encode jobs that differ only in id, payload and keys as a batch for `INSERT_ALIKE`."""
     return to_json(
         [
             (
@@ -228,7 +228,11 @@ def shared_columns(job: NewJob) -> tuple[Any, ...]:
 
 
 def are_alike(jobs: Sequence[NewJob]) -> bool:
-    """Return whether jobs differ only in id, payload and keys, like those of one submit."""
+    """Return whether `INSERT_ALIKE` can store these jobs, as it can those of one bulk submit.
+
+    They have different ids, no schedule and no origin, and differ only in payload and keys (unique key, sequence,
+    limits).
+    """
     first = _kind(jobs[0])
     if jobs[0].origin is not None or jobs[0].schedule is not None or jobs[0].due != jobs[-1].due:
         return False  # jobs of many submitters differ in due time, so they are not compared in full
@@ -296,7 +300,7 @@ def to_lease(
 
 
 def completed_rows(outcomes: Sequence[Outcome], *, has_more: bool) -> str:
-    """Encode outcomes of kind COMPLETED, which nearly always have only a result, as a batch for `UPDATE`."""
+    """Encode outcomes of kind COMPLETED, which nearly always have only a result, as a batch for `COMPLETE`."""
     return to_json(
         [
             (
@@ -313,7 +317,7 @@ def completed_rows(outcomes: Sequence[Outcome], *, has_more: bool) -> str:
 
 
 def outcome_rows(outcomes: Sequence[Outcome], now: int) -> str:
-    """Encode outcomes of any kind as a batch for `UPDATE`."""
+    """Encode outcomes of other kinds than COMPLETED as a batch for `SETTLE`."""
     return to_json([_outcome_row(outcome, now) for outcome in outcomes])
 
 
@@ -339,7 +343,7 @@ def _outcome_row(outcome: Outcome, now: int) -> tuple[Any, ...]:
 
 
 def _attempt(outcome: Outcome, now: int) -> dict[str, Any] | None:
-    """Return the history entry of an attempt that did not complete, else None.
+    """Return the history entry of an attempt that failed, timed out, crashed or was interrupted, else None.
 
     SQL adds its number and its start.
     """

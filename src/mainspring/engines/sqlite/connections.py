@@ -58,13 +58,13 @@ def translate(error: apsw.Error, path: str) -> MainspringError:
     if isinstance(error, apsw.FullError) or getattr(error, "extendedresult", 0) in _DISK_FULL_CODES:
         return EngineUnavailable(
             engine=engine,
-            reason=f"the disk is full ({error})",
-            remedy="free some space; the jobs that were stored before are not lost",
+            reason=f"the disk is full, or SQLite could not write to it ({error})",
+            remedy="free some space, or check the disk; the jobs that were stored before are not lost",
         )
     if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError | apsw.PermissionsError):
         return EngineUnavailable(
             engine=engine,
-            reason=f"the file cannot be written ({error})",
+            reason=f"the file cannot be opened or written ({error})",
             remedy=f"give user {os.geteuid()} write access to the file and to its directory",
         )
     if isinstance(error, apsw.ConnectionClosedError):
@@ -76,7 +76,7 @@ def translate(error: apsw.Error, path: str) -> MainspringError:
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return EngineUnavailable(
             engine=engine,
-            reason=f"another process held the lock of the file for too long ({error})",
+            reason=f"another process or connection held the lock of the file for too long ({error})",
             remedy="look for a suspended process or an open transaction on this file, and try again",
         )
     return EngineUnavailable(
@@ -214,7 +214,7 @@ class FileConnectionPool:
     # -- forks
 
     def suspend(self) -> None:
-        """Block further threads, wait until no thread uses a connection, and close all connections."""
+        """Block further threads, wait until no other thread uses a connection, and close all connections."""
         self.writing.acquire()
         self._fork_lock.acquire_exclusive()
         for connection in (self._writer, *self._readers, *self._lent.values(), *self._dedicated.values()):

@@ -1,10 +1,10 @@
 """Transactions on one SQLite file. A unit is one transaction on the writing connection; other connections read.
 
-Processes that write to one file queue for a `WriteLock`, a `flock` lock that the kernel grants in order. SQLite's
-own lock has no queue: a process that waits for it tries again after a pause. So a process that commits without a
-break gets SQLite's lock nearly every time. Another process, which wanted the lock every 10 ms, waited half a
-second for SQLite's lock, and less than a millisecond for the file lock. SQLite's lock still protects the file; the
-file lock only orders the writers.
+Processes that write to one file wait for a `WriteLock`, a `flock` lock that the kernel grants in order. SQLite's
+own lock is not granted in order: a process that waits for it tries again after a pause. So a process that commits
+without a break gets SQLite's lock nearly every time. Another process, which wanted the lock every 10 ms, waited
+half a second for SQLite's lock, and less than a millisecond for the file lock. SQLite's lock still protects the
+file; the file lock only orders the writers.
 
 A unit may run on the thread of a caller. There, a `KeyboardInterrupt` or an exception of a signal handler can end
 the unit at any instruction. Therefore `run` acquires the lock `writing` with `call_with`, which releases the lock
@@ -86,7 +86,8 @@ class Database:
         self._is_committed = False  # between the commit and the end of `after_commit`
         self._writer: apsw.Connection | None = None
         self._is_synchronous = True
-        self._committed: int | None = None  # SQLite's data version after the last unit; its schema was checked
+        # SQLite's data version after the last commit, at which the schema was checked; None if it is not known
+        self._committed: int | None = None
         self.version = 0
         """Version of the content, for use inside a unit. It grows if another process may have written."""
         self._before_commit: list[Callable[[], None]] = []
@@ -117,7 +118,8 @@ class Database:
             self._is_open = True
 
     def _prepare(self, connection: apsw.Connection) -> None:
-        # If two processes switch a new file to write-ahead logging at once, SQLite refuses one of them at once.
+        # If two processes switch a new file to write-ahead logging at the same time, SQLite refuses one of them
+        # without waiting. The lock lets them do it one after the other.
         with self._write_lock.held() if self._is_shared else nullcontext():
             self._prepare_file(connection)
         self._committed = None
@@ -135,8 +137,8 @@ class Database:
         if mode != "wal":
             raise EngineUnavailable(
                 engine=f"SQLite file {self.path}",
-                reason=f"the file system does not support write-ahead logging (journal mode {mode!r})",
-                remedy="put the file on a local disk, not on a network share",
+                reason=f"SQLite cannot use write-ahead logging for it (its journal mode stays {mode!r})",
+                remedy="put the file on a local disk; many network file systems do not support it",
             )
         if not is_marked:
             migrate(connection, self.path)
@@ -221,7 +223,7 @@ class Database:
             self._writer.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
             self._is_synchronous = wanted
         self.write("BEGIN IMMEDIATE")
-        if writer.data_version() != self._committed:  # another process has written, perhaps a new schema
+        if writer.data_version() != self._committed:  # another process may have written, perhaps a new schema
             self._require_usable(writer)
             self.version += 1
         if self._log_grower is not None and self._log_grower.is_nearly_full:
@@ -238,7 +240,7 @@ class Database:
             self._committed = self._writer.data_version()
             if self._checkpointer is not None:
                 self._after_write(self._writer, self._checkpointer)
-        except apsw.Error:  # a fork on this thread has closed the connection, after the commit has succeeded
+        except apsw.Error:  # the commit has succeeded; perhaps a fork on this thread has closed the connection
             self._committed = None
         self._end_unit()
 
@@ -301,7 +303,10 @@ class Database:
 
     @contextmanager
     def reader(self) -> Iterator[apsw.Connection]:
-        """Lend a connection for reading. Any thread may call this method."""
+        """Lend a connection for reading; raise `StoreMoved` if the jobs of the file were moved to another store.
+
+        Any thread may call this method.
+        """
         with translated(self.path), self._connections.reader() as connection:
             if connection.pragma("user_version") == MOVED and not self._is_export:
                 raise moved_error(connection, self.path)
@@ -326,7 +331,10 @@ class FileChangeDetector:
         self._version: int | None = None
 
     def has_changed(self) -> bool:
-        """Return whether the version counter of the file has changed. This call reads one page."""
+        """Return True if another connection has written since the last call, at the first call, and on an error.
+
+        This call reads one page of the file.
+        """
         try:
             with self._connections.dedicated(self._purpose) as connection:
                 version: int = connection.pragma("data_version")  # the method data_version() needs a read first
@@ -341,7 +349,10 @@ def _nothing() -> None:
 
 
 class WriteLock:
-    """The file lock for which the writers of one SQLite file queue. One thread of a process uses it at a time."""
+    """The file lock for which processes that write to one SQLite file wait in order.
+
+    One thread of a process uses it at a time.
+    """
 
     def __init__(self, path: str, *, timeout: float) -> None:
         self._path = path
@@ -358,7 +369,7 @@ class WriteLock:
             self.release()
 
     def acquire(self) -> None:
-        """Wait for the file lock. After the timeout, return without the lock."""
+        """Wait for the file lock. Return without the lock after the timeout, or if there can be no lock file."""
         if fcntl is not None and self._has_file():
             self._acquire()
 
@@ -426,7 +437,7 @@ class _LockWaiter:
         try:
             self._claim.pop()
         except IndexError:
-            with suppress(OSError):  # the caller had given up already, and the helper has closed the descriptor
+            with suppress(OSError):  # after a timeout, the helper may have closed the descriptor already
                 os.close(self._descriptor)
 
     def _wait(self) -> None:

@@ -1,7 +1,8 @@
 """`SqliteEngine`, the engine that stores jobs in one SQLite file.
 
-Each operation handles a whole batch of jobs with a few statements in one transaction. A lease has no expiry time.
-It is valid until its worker is declared dead. A worker shows that it is alive by a file lock and by heartbeats.
+Each operation handles a whole batch of jobs with a few statements in one transaction. A lease has no expiry time:
+it ends when the job is settled or handed back, or when its worker is declared dead. A worker shows that it is
+alive by a file lock and by heartbeats.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import instants_of
 
 BUSY_TIMEOUT_SECONDS = 30.0
-# A submit wakes other processes if a job is due within this time. Otherwise they find the job in time when they
-# poll, once a second.
+# A submit wakes the workers of other processes if a job is due within this time. Otherwise they find the job in
+# time when they poll, once a second.
 WAKE_HORIZON = 2_500_000  # microseconds
 
 
@@ -76,7 +77,10 @@ logger = logging.getLogger("mainspring.sqlite")
 
 
 class SqliteEngine:
-    """Stores jobs in one SQLite file. Several processes may share the file; a submit in one wakes the others."""
+    """Stores jobs in one SQLite file. Several processes may share the file.
+
+    A submit in one process wakes the workers of all processes if a job is due soon.
+    """
 
     capabilities = frozenset(Capability)
 
@@ -118,8 +122,9 @@ class SqliteEngine:
         self._worker_files = WorkerFiles(self.path)
         self._listeners: dict[int, WakeupListener] = {}
         self._wake: Callable[[], None] = _nothing
-        self._must_wake = False  # set inside a unit (one transaction); the workers are woken after its commit
-        self._must_wake_others = False
+        # set inside a unit (one transaction): after its commit, the workers of this process are woken,
+        self._must_wake = False
+        self._must_wake_others = False  # and those of other processes
         self._enrolled: list[int] = []  # workers that this unit has enrolled; a rollback removes their files
         self._dead_workers: list[int] = []  # dead workers whose files are removed after the commit of this unit
         self._failure_detector = FailureDetector(self._clock)

@@ -13,7 +13,7 @@ from mainspring.jobs.events import Event, EventKind, EventPage, event_after
 from mainspring.jobs.records import STATUS_AFTER, Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
 
-MAX_EVENTS = 100_000  # the events before these are deleted, even if a slow listener has not read them
+MAX_EVENTS = 100_000  # how many of the latest events stay; older ones are deleted, even if a listener is slow
 
 LISTENING = "SELECT listening FROM settings"
 # ?1 until, ?2 now. If the stored time is more than a day ahead, a wrong clock has set it, and it is replaced.
@@ -84,7 +84,7 @@ class EventWriter:
         self._version: int | None = None  # version of the store at which `_listening` was read
 
     def has_listener(self) -> bool:
-        """Return whether a client listens. Read the store only if another process has written to it."""
+        """Return whether a client listens. The store is read again only if its content may have changed."""
         version = self._database.version
         if version != self._version:
             self._listening = self._database.write(LISTENING)
@@ -93,7 +93,7 @@ class EventWriter:
         return self.is_followed
 
     def forget(self) -> None:
-        """Drop the cached value, because it may have been rolled back."""
+        """Drop the cached time until which a client listens. The next use reads it from the store."""
         self._version = None
 
     def defer_started(self, ids: list[str]) -> None:

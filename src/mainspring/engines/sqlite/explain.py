@@ -39,7 +39,7 @@ _states = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 
 
 def situation_of(connection: apsw.Connection, job_id: str, now: int) -> Situation | None:
-    """Return the facts that keep a job from running; None if there is no such job."""
+    """Return a job with the facts that keep it from starting, if there are any; None if there is no such job."""
 
     def read(sql: str, *bindings: Any) -> Any:
         return connection.execute(sql, bindings).get
@@ -72,8 +72,8 @@ def _refusal(read: Any, record: JobRecord, now: int) -> Refusal | None:
     return Admission(limits, states, now).admit(record.limits)
 
 
-MOST_HEADS = 2_000  # how many heads are read in all lanes together
-FEWEST_HEADS = 2  # how many heads are read in each lane that has any
+MOST_HEADS = 2_000  # how many heads are read at most in all lanes together, unless there are over a thousand lanes
+FEWEST_HEADS = 2  # how many heads are read in each lane at least, if it has as many
 
 # index and condition; ?1 now, ?2 the most to count, ?3 whether suspects are left out
 _DUE = """SELECT seq FROM jobs INDEXED BY {index}
@@ -87,7 +87,7 @@ _SUSPECT = _DUE.format(index="suspects", condition="crashes >= 2")
 
 
 def _both(statement: str, columns: str, order: str = "") -> str:
-    """Return a statement that reads one index after the other."""
+    """Return a statement that reads the index of claimable jobs, and then that of suspects unless ?3 is true."""
     parts = f"{statement.format(due=_CLAIMABLE)} UNION ALL {statement.format(due=_SUSPECT)} AND NOT ?3"
     return f"SELECT json_group_array(json_array({columns})) FROM ({parts} {order})"
 

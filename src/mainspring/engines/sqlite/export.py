@@ -2,8 +2,8 @@
 
 One transaction checks that no worker is alive on the file and writes the mark. From then on the engine refuses the
 file to every other process, whether it has the file open or opens it later. A concurrent submit either commits
-before the mark, and its job moves, or it is refused. This module deletes nothing: until the very end a move can be
-undone, and the file is as it was.
+before the mark, and its job moves, or it is refused. This module deletes no jobs: if the migration is undone, the
+mark is removed, and the file is as it was.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import to_instant
 
 BUSY_TIMEOUT_SECONDS = 30.0
-MAX_OCCURRENCES = 100  # how many occurrences of each schedule are exported
-MAX_PAGE_BYTES = 16_000_000  # how many bytes of payloads one page of jobs has
+MAX_OCCURRENCES = 100  # how many occurrences without a job are exported of each schedule, the latest ones
+MAX_PAGE_BYTES = 16_000_000  # a page of jobs ends with the job whose payload exceeds this sum
 NO_WORKER = 0  # no worker has this number, so `OTHERS` lists all workers
 
 CREATE_MOVE_TABLE = """
@@ -43,9 +43,9 @@ CREATE TABLE move (                               -- one row; the table is there
     id        TEXT NOT NULL,
     target    TEXT NOT NULL,                      -- without password
     since     INTEGER NOT NULL,
-    last      INTEGER NOT NULL,                   -- the last place that was given to a job
-    is_known  INTEGER NOT NULL DEFAULT 0,         -- 1: the target has a receipt for this move
-    is_undone INTEGER NOT NULL DEFAULT 0,         -- 1: it is being taken back
+    last      INTEGER NOT NULL,                   -- the largest seq of a job when the migration began
+    is_known  INTEGER NOT NULL DEFAULT 0,         -- 1: the target has a checkpoint of this migration
+    is_undone INTEGER NOT NULL DEFAULT 0,         -- 1: the migration is being undone
     finished  INTEGER
 ) STRICT
 """
@@ -62,7 +62,7 @@ UNMARK = f"PRAGMA user_version = {VERSION}"
 DROP_MOVE_TABLE = "DROP TABLE move"
 RUNNING = "SELECT count(*) FROM jobs WHERE status = 1"
 WORKER_NAMES = "SELECT id, name FROM workers ORDER BY id"
-# ?1 after, ?2 how many: PENDING jobs and dead letters in the order of submission; the others are skipped
+# ?1 after this seq, ?2 how many: PENDING and FAILED jobs in the order of submission; the others are skipped
 JOBS_TO_MOVE = f"""
 SELECT {RECORD_COLUMNS}, coalesce(j.turn, j.due) FROM jobs AS j NOT INDEXED JOIN lanes AS l ON l.id = j.lane
 WHERE j.seq > ?1 AND j.status IN (0, 3) ORDER BY j.seq LIMIT ?2
@@ -144,9 +144,10 @@ class SqliteExport:
             return MoveRecord(move_id, target, since, last, bool(has_receipt), bool(is_being_undone), finished)
 
     def begin(self, move_id: str, target: str) -> None:
-        """Mark the file as moved and rescue the jobs of dead workers; raise `EngineUnavailable` if a worker lives.
+        """Mark the file as moved and rescue the jobs of dead workers.
 
-        If another process has marked the file already, its mark stays.
+        Raise `EngineUnavailable` if a worker is alive, or if jobs are RUNNING without a worker. If another process
+        has marked the file already, its mark stays.
         """
         with self._database.unit(durable=True):
             if self._is_marked():
@@ -197,7 +198,7 @@ class SqliteExport:
             raise EngineUnavailable(
                 engine=self.description,
                 reason=f"{running:,} jobs are RUNNING, and no worker is known to have them",
-                remedy="start a worker and stop it again, which rescues them, then move",
+                remedy="start a worker and stop it again, which rescues them, then migrate again",
             )
 
     def record_receipt(self) -> None:
@@ -229,12 +230,15 @@ class SqliteExport:
     # -- reading
 
     def counts(self) -> dict[JobStatus, int]:
-        """Count jobs by status. Replayed dead letters are included, because they move, too."""
+        """Count jobs by status. FAILED includes dead letters that were replayed, because they move, too."""
         with self._database.reader() as connection:
             return count_all(connection, queue=None, type_=None)
 
     def jobs(self, after: int, limit: int) -> list[MigratedJob]:
-        """Return the next PENDING jobs and dead letters after a place, in the order of submission."""
+        """Return the next PENDING and FAILED jobs after the row `after`, in the order of submission.
+
+        There are at most `limit`, and fewer if they are large.
+        """
         found: list[MigratedJob] = []
         size = 0
         with (
@@ -249,7 +253,7 @@ class SqliteExport:
         return found
 
     def count_jobs_until(self, place: int) -> int:
-        """Count the jobs to move, up to a place in the order of submission."""
+        """Count the jobs to move up to the row `place`, which is also their place in the order of submission."""
         with self._database.reader() as connection:
             return int(connection.execute(COUNT_JOBS_UNTIL, (place,)).get)
 

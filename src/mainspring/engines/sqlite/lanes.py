@@ -1,4 +1,7 @@
-"""The cache of lanes. A lane is a number for a queue, job type and priority, so that claims need no join."""
+"""The cache of lanes, which are rows with a queue, a job type and a priority.
+
+A job has the row number of its lane instead of these three, so that claims need no join.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ class LaneCache:
         self._database = database
         self._numbers: dict[Lane, int] = {}
         self.plain: dict[tuple[str, str, int], int] = {}
-        """Numbers of lanes of plain jobs, by queue, type and priority. The inserter fills it."""
+        """The row number of the lane of plain jobs, by queue, type and priority. `JobInserter` fills it."""
         self._lanes: dict[int, Lane] = {}
         self._batches: dict[tuple[tuple[str, ...], tuple[str, ...] | None], tuple[str, str]] = {}
         self._version: str | None = None
@@ -65,7 +68,7 @@ class LaneCache:
         return self.numbers([lane])[lane] if found is None else found
 
     def lane_under(self, job_id: str, limits: tuple[str, ...]) -> int:
-        """Return the number of the lane to which a stored job would belong if it had these limits."""
+        """Return the row number of the lane of a stored job if it had these limits; create the lane if needed."""
         queue, kind, priority, sequence = self._database.write(sql.KIND_OF, (job_id,))
         return self.number(Lane(queue, kind, priority, int(sequence is not None or bool(limits))))
 
@@ -73,7 +76,7 @@ class LaneCache:
         """Return two batches of lanes for a claim: all, and those whose jobs may be held before they are due.
 
         The lanes are those of the given types and queues, without paused queues, each with the head start of its
-        priority. A batch is JSON text, empty if there are no lanes.
+        priority. A batch is JSON text. The first is an empty text if there are no lanes.
         """
         version = self._database.write(sql.LANES_VERSION)
         if version != self._version:
@@ -94,11 +97,11 @@ class LaneCache:
         return batch
 
     def describe(self, number: int) -> Lane:
-        """Return a lane by its number."""
+        """Return the lane with a row number, which must be in the cache."""
         return self._lanes[number]
 
     def forget(self) -> None:
-        """Clear the cache, because a rollback may have removed lanes."""
+        """Clear the cache, after a rollback, which may have removed lanes, or when the store is closed."""
         self._numbers.clear()
         self.plain.clear()
         self._lanes.clear()

@@ -2,7 +2,7 @@
 
 Invariants
 - A transaction counts in memory and writes each changed bucket once, before it commits. Between transactions the
-  counts in the file are current; inside one, only those of this module are.
+  counts in the file are current; inside a transaction, only the counts in memory are.
 - Limits and counts are cached from one transaction to the next until another process changes the file. They are
   read again after a rollback and after a change of limits.
 - Running jobs are counted only for buckets with a limit on concurrency. `recount` counts them anew when a limit
@@ -52,7 +52,7 @@ class LimitCache:
         return self._limits
 
     def forget(self) -> None:
-        """Clear the cache, because a rollback may have undone a change of limits."""
+        """Clear the cache, because limits were changed, or a rollback may have undone a change."""
         self._content = self._version = None
 
 
@@ -85,7 +85,11 @@ class BucketCounts:
     def begin(
         self, groups: Iterable[int], limits: Mapping[int, tuple[str, ...]]
     ) -> tuple[Admission, dict[int, CombinedLimit]]:
-        """Return an `Admission`, and the combined limit by group; `limits` has the buckets by group number."""
+        """Begin to admit jobs of some groups; return the `Admission`, and the combined limit of each group.
+
+        `groups` has the numbers of the groups, and `limits` their buckets. The unit writes the counts of admitted
+        jobs before it commits.
+        """
         self._write_before_commit()
         self._refresh()
         admission, gates = self._admission, self._gates
@@ -138,7 +142,7 @@ class BucketCounts:
             self._admission.learn(read)
 
     def write(self) -> None:
-        """Write the changed counts, before a unit commits."""
+        """Write the changed counts to the file. A unit that counts jobs calls this method before it commits."""
         self._is_counting = False
         changed = self._admission.changed
         if not changed:
@@ -160,7 +164,7 @@ class BucketCounts:
             self.forget()
 
     def forget(self) -> None:
-        """Clear the cached counts, because they may have been rolled back. The next use reads them again."""
+        """Clear the cached counts, which may be wrong or too many. The next use reads them from the file."""
         self._is_counting = False
         self._version = None
         self._states = {}
@@ -184,18 +188,24 @@ class BucketCounts:
             self._database.write(sql.RECOUNT, bounds)
 
     def change_rate(self, family: str, before: Limit, after: Limit) -> None:
-        """Refill the missing tokens in the buckets of a family at a new rate."""
+        """Refill the missing tokens in the buckets of a family at the new rate from now on.
+
+        The number of missing tokens stays the same.
+        """
         self._flush()
         bounds = family_bounds(family)
         self._database.write(sql.CHANGE_RATE, (*bounds, self._now(), before.interval, after.interval))
 
     def delete_rates(self, family: str) -> None:
-        """Delete the token counts of a family, because it has no rate limit any more."""
+        """Delete the token counts of a family, because its limit was deleted."""
         self._flush()
         self._database.write(sql.DELETE_RATES, family_bounds(family))
 
     def cap_missing_tokens(self, now: int) -> None:
-        """Cap the missing tokens of each bucket at its capacity, because the clock was set back."""
+        """Cap the missing tokens of a bucket at its capacity if they are more than twice that.
+
+        After the clock was set back, the bucket would otherwise take too long to fill up.
+        """
         self._flush()
         self._database.write(sql.CAP_MISSING_TOKENS, (now,))
 

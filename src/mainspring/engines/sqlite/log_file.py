@@ -43,7 +43,7 @@ class LogGrower:
         self.is_nearly_full = False
 
     def after_write(self, pages: int) -> None:
-        """Find out whether the log, which has this many pages, has nearly filled its file."""
+        """Set `is_nearly_full`: whether the log, which has this many pages, has nearly filled its file."""
         self._used = HEADER + pages * self._frame
         self.is_nearly_full = pages >= SHORT and self._used + MARGIN > self._size
 
@@ -81,7 +81,10 @@ class Checkpointer:
         self._requested_at = 0
 
     def after_write(self, connection: apsw.Connection, pages: int) -> None:
-        """Request a checkpoint if the log is long. The writer calls this method after each commit."""
+        """Request a checkpoint if the log is long; run the checkpoint here if the log is very long.
+
+        The writer calls this method after each commit.
+        """
         if pages < self._requested_at:  # SQLite has restarted the log
             self._requested_at = 0
         if pages >= OVERDUE_PAGES:

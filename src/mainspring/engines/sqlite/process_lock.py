@@ -17,7 +17,7 @@ from mainspring.errors import EngineUnavailable
 fcntl: ModuleType | None
 try:
     import fcntl
-except ImportError:  # Windows: each process needs a projection path of its own
+except ImportError:  # on Windows nothing is locked: the user must give each process a projection path of its own
     fcntl = None
 
 
@@ -36,7 +36,7 @@ class ProcessLock:
         return self._descriptor is not None
 
     def acquire(self) -> None:
-        """Acquire the lock; raise `EngineUnavailable`, which names the holder, if another process has it."""
+        """Acquire the lock; raise `EngineUnavailable` if another process has it or no lock file can be created."""
         if self._descriptor is not None:
             return
         try:
@@ -44,7 +44,7 @@ class ProcessLock:
         except OSError as error:
             raise EngineUnavailable(
                 engine=self._name,
-                reason=f"its lock cannot be made ({error})",
+                reason=f"its lock file cannot be opened or created ({error})",
                 remedy="name a file in a directory that exists and that this process may write to",
             ) from error
         try:

@@ -114,7 +114,7 @@ def _value(place: int, column: str) -> str:
     return f"CASE value ->> {COLUMNS.index('codec')} WHEN 'json' THEN {plain} ELSE unhex({plain}) END"
 
 
-# batch of rows. REPLACE, because a job replaces an earlier one with the same id.
+# batch of rows. REPLACE, because a job replaces its earlier version, which has the same id.
 PUT = f"""
 INSERT OR REPLACE INTO jobs ({", ".join(COLUMNS)})
 SELECT {", ".join(_value(place, column) for place, column in enumerate(COLUMNS))} FROM jsonb_each(?1)
@@ -129,7 +129,7 @@ FORGET = "DELETE FROM jobs WHERE id IN (SELECT value FROM json_each(?1))"
 
 
 def lane_of_record(record: JobRecord) -> Lane:
-    """Return the lane of a job."""
+    """Return the lane of a stored job."""
     exact = record.sequence is not None or bool(record.limits)
     return Lane(record.queue, record.type, record.priority, int(exact))
 
@@ -190,7 +190,7 @@ CACHE_KIB = 16_384
 CHECKPOINT_PAGES = 4_000  # many, so that pages which change often are copied into the file less often
 FILES = ("", "-wal", "-shm", "-journal")  # in this order: without the first, SQLite ignores the others
 MAX_AGE_SECONDS = 6 * 24 * 3_600
-"""The age from which a projection is rebuilt: the store keeps records of deletions for only a week."""
+"""A projection whose last change is older is rebuilt: the store keeps records of deletions for only a week."""
 INDEXES_FOR_READING = ("jobs_by_id", "jobs_by_lane")
 
 OWN_TABLES = """
@@ -282,7 +282,7 @@ class SqliteProjection:
 
     def _find_obstacle(self, connection: apsw.Connection) -> str | None:
         if connection.pragma("user_version") != VERSION:
-            return "its tables are of another version, or not finished"
+            return "its tables are of another version, or were not all created"
         problem = connection.execute("PRAGMA quick_check(1)").get
         if problem != "ok":
             return f"it is damaged ({problem})"
@@ -290,7 +290,7 @@ class SqliteProjection:
         if source != self._source:
             return f"it is a copy of {source}, and not of {self._source}"
         if connection.execute(AGE).get > MAX_AGE_SECONDS:
-            return "it is older than the records of deletions that the store keeps"
+            return "its last change is older than the records of deletions that the store keeps"
         return None
 
     def _not_a_projection(self, reason: str) -> StoreCorrupt:

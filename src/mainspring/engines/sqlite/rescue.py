@@ -47,7 +47,10 @@ class JobRescuer:
         self._last_run = LAST_INSTANT
 
     def rescue(self, dead: Collection[int]) -> Swept:
-        """Rescue the jobs of dead workers; return the rescued jobs, and the due jobs that could start."""
+        """Rescue the jobs of dead workers.
+
+        Return the jobs that will run again, those that were quarantined, and the due jobs that could start.
+        """
         write = self._database.write
         now = self._now()
         self._repair_times(now)
@@ -88,10 +91,10 @@ class JobRescuer:
 
 
 class FailureDetector:
-    """Finds workers whose heartbeat has not changed for too long.
+    """Finds workers whose heartbeat has not changed for too long, and workers that left with jobs not settled.
 
-    It counts only the time in which this worker itself checked. So a change of the wall clock, or a pause of this
-    process, does not make another worker look dead.
+    It counts the time by the monotonic clock, and a pause between two checks as 15 seconds at most. So a change of
+    the wall clock, or a pause of this process, does not make another worker look dead.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -102,7 +105,10 @@ class FailureDetector:
         ] = {}  # for each worker, its last heartbeat and how long that has not changed
 
     def find_silent(self, heartbeats: dict[int, int]) -> list[int]:
-        """Compare the heartbeats of other workers with those of the last call; return the silent workers."""
+        """Compare the heartbeats of other workers with those of the last calls; return the workers to rescue.
+
+        These are workers that were silent for too long, and workers with the heartbeat `DECLARED_DEAD`.
+        """
         now = self._clock.monotonic_ns()
         gap = min(LONGEST_GAP_NS, now - self._checked_ns)
         self._checked_ns = now

@@ -144,7 +144,10 @@ class ScheduleWriter:
         return self._database.changes() > 0
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
-        """Advance schedules and store the jobs of their occurrences."""
+        """Advance schedules and store the jobs of their occurrences; return an answer for each firing.
+
+        A firing is refused if its schedule has changed since the caller read it.
+        """
         valid = self._valid(firings)
         if not valid:
             return [Fired(False)] * len(firings)

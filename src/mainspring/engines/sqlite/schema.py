@@ -242,7 +242,7 @@ MOVED = 0x4D6F_7665
 """The `user_version` of a file whose jobs are moved to another store. Older versions refuse it as too new."""
 READ_MOVE = "SELECT target, since, finished FROM move"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MIGRATION_BUSY_TIMEOUTS = 20  # lock timeouts that a process waits for another one that migrates
+MIGRATION_BUSY_TIMEOUTS = 20  # for how many lock timeouts a process waits for the write lock before a migration
 
 logger = logging.getLogger("mainspring.sqlite")
 
@@ -327,7 +327,7 @@ def check(connection: apsw.Connection, path: str) -> bool:
         if application != 0 or version != 0 or tables:
             raise StoreCorrupt(
                 engine=f"SQLite file {path}",
-                reason="it is a database of another application",
+                reason="it is a database of another application, or a projection",
                 remedy="give Mainspring a file of its own: Mainspring('sqlite:///jobs.db')",
             )
         return False
@@ -350,8 +350,8 @@ def moved_error(connection: apsw.Connection, path: str) -> StoreMoved:
     command = f"mainspring migrate sqlite:///{path} '{target}'"
     if finished:
         reason = f"its jobs were moved to {target} at {at}"
-        remedy = f"use that URL from now on; {command} --undo takes them back"
+        remedy = f"use that URL from now on; {command} --undo takes them back if no worker has changed them"
     else:
         reason = f"its jobs are being moved to {target}, since {at}"
-        remedy = f"finish it: {command}; or take it back with --undo"
+        remedy = f"finish the migration: {command}; or take it back: the same command with --undo"
     return StoreMoved(engine=f"SQLite file {path}", reason=reason, remedy=remedy, target=target)

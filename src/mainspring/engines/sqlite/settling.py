@@ -58,7 +58,7 @@ class JobSettler:
             refused += self._settle(statement, batch, completed, worker, now)
         if others:
             refused += self._settle(sql.SETTLE, outcome_rows(others, now), others, worker, now)
-        if not refused:  # usually all outcomes are COMPLETED
+        if not refused:  # the usual case
             self._follow(outcomes)
             return [True] * len(outcomes)
         answers = _without(refused, outcomes)
@@ -68,7 +68,10 @@ class JobSettler:
     def _settle(
         self, statement: str, batch: str, outcomes: list[Outcome], worker: int, now: int
     ) -> Iterable[Outcome]:
-        """Execute one statement for all outcomes. If it skips some, roll back, find them, and execute it again."""
+        """Store outcomes with one statement; return those that were refused, because their lease is not current.
+
+        If the statement has skipped some, it is rolled back and executed again, after the refused ones were found.
+        """
         write = self._database.write
         refused: list[Outcome] = []
         write("SAVEPOINT settling")
@@ -101,7 +104,10 @@ class JobSettler:
             self._inserter.submit(follow_ups)
 
     def _free(self, leases: list[Lease], not_completed: list[Outcome]) -> None:
-        """Unblock jobs that waited for these jobs. A job that has ended does not change the order of its group."""
+        """Release the limits and sequences of these jobs, so that jobs that waited for them can start.
+
+        A job that has ended does not change the order of its group; one that is PENDING again does.
+        """
         memberships = Memberships((sequence, None) for sequence in {lease.sequence for lease in leases})
         again = [outcome.lease for outcome in not_completed if STATUS_AFTER[outcome.kind] is JobStatus.PENDING]
         kinds = {(lease.queue, lease.type, lease.priority, lease.limits) for lease in again if lease.limits}
@@ -113,7 +119,10 @@ class JobSettler:
         self._heads.select_heads(memberships)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        """Store the progress of jobs; return for each report whether the worker still had the lease."""
+        """Store that handlers have begun (as events), or their progress.
+
+        Return for each report whether the worker still had the lease.
+        """
         leases = to_json([(report.lease.ref, report.lease.token) for report in reports])
         current = set(pairs_of_integers(self._database.write(sql.CURRENT, (leases, worker, RUNNING))))
         answers = [(report.lease.ref, report.lease.token) in current for report in reports]
@@ -130,7 +139,7 @@ class JobSettler:
 
 
 def _without(refused: Iterable[Outcome], outcomes: Sequence[Outcome]) -> list[bool]:
-    """Return for each outcome whether it was accepted. If one is given twice, only the first can be."""
+    """Return for each outcome whether it was accepted. If the same one occurs twice, only the first can be."""
     left = Counter(map(id, refused))
     answers = [True] * len(outcomes)
     for place in reversed(range(len(outcomes))):

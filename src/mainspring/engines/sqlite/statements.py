@@ -1,9 +1,9 @@
 """SQL statements of the engine: submit, claim, settle, commands, workers and queries.
 
 Most statements work on a whole batch: see `codec` for why. Parameters are numbered; ?1 is the batch. Statuses are
-the numbers of `codec.STATUSES`. `+`, NOT INDEXED and CROSS JOIN keep the planner from looking up the batch in an
-index: the batch is always the shorter list. Two crashes (SUSPECT_CRASHES) make a job a suspect. The statements for
-sequences, groups and limits are in `waiting_statements`, those for schedules in `schedules`.
+the numbers of `codec.STATUSES`. `+`, NOT INDEXED and CROSS JOIN make the planner go through the batch and look up
+each of its jobs, because the batch is always the shorter list. Two crashes (SUSPECT_CRASHES) make a job a suspect.
+The statements for sequences, groups and limits are in `waiting_statements`, those for schedules in `schedules`.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ LANES_VERSION = "SELECT coalesce(max(id), 0) || ' ' || (SELECT arrangements FROM
 KIND_OF = """
 SELECT l.queue, l.type, l.priority, j.sequence FROM jobs AS j JOIN lanes AS l ON l.id = j.lane WHERE j.id = ?1
 """
-# ?1 now: the last seq, and whether there is a listener for events
+# the largest seq, 0 if there are no jobs
 LAST_JOB = "SELECT coalesce(max(seq), 0) FROM jobs"
 
-# The `wait` of a new job: 1 for its sequence, 2 for its group, 0 for neither. `waiting_groups` then sets it to 0
-# for the heads.
+# The `wait` of a new job: 1 if it has a sequence, 2 if it has only a group, 0 if it has neither. `waiting_groups`
+# then sets it to 0 for the heads.
 WAIT = "CASE WHEN {sequence} IS NOT NULL THEN 1 WHEN {grp} IS NOT NULL THEN 2 ELSE 0 END"
 _WAITS = WAIT.format(sequence="sequence", grp="grp")
 # A job that leaves its first position in its group, for another one or without a start, counts as moved: see
 # `waiting_groups`.
 _MOVES = "moved = iif(grp IS NULL, NULL, 1)"
-# So does a new job that is due before a started one. So does one with a sequence, whose head it may become at any
-# time.
+# A new job also counts as moved if it is due before a started job of its group, or if it has a sequence, because
+# it may become the head of the sequence at any time.
 _MOVED = """CASE WHEN {grp} IS NULL THEN NULL WHEN {sequence} IS NOT NULL THEN 1
     ELSE (SELECT 1 FROM groups WHERE id = {grp} AND groups.due > {due}) END"""
 
@@ -64,7 +64,7 @@ FROM jsonb_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
 
-# batch of [id, lane, due, payload, codec] for jobs that have nothing else, as those of many submitters; ?2 now
+# batch of [id, lane, due, payload, codec] for plain jobs, which have no other values; ?2 now
 INSERT_PLAIN = """
 INSERT INTO jobs (id, lane, due, ready, created, payload, codec)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 2, ?2,
@@ -93,7 +93,7 @@ FROM jsonb_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
 
-# batch of unique keys: the newest job for each key and each state, in the order of submission
+# batch of unique keys: the newest job for each key and each status, in the order of submission
 HOLDERS = """
 SELECT json_group_array(json_array(unique_key, status, id, created)) FROM (
     SELECT j.unique_key, j.status, j.id, j.created FROM json_each(?1) AS k CROSS JOIN json_each('[0,1,2,3,4]') AS s
@@ -118,10 +118,10 @@ WHERE id = ?1 AND status = 0
 # batch of ids; ?2 the last seq before the insert: the ids that existed before it
 EXISTING_IDS = "SELECT json_group_array(id) FROM jobs WHERE id IN (SELECT value FROM json_each(?1)) AND seq <= ?2"
 
-# -- claiming; batch of [lane, head start in microseconds]
+# -- claiming; batch of [lane, head start in microseconds, ...]
 
 # A pick makes temporary tables, which cost more than all the rest of a claim. So a claim first checks whether any
-# job is due.
+# job is due: [the earliest `ready` of jobs that are not suspects, the earliest `ready` of suspects].
 FIRST_DUE = """
 SELECT json_array(
     (SELECT min(first) FROM (
@@ -182,7 +182,7 @@ SELECT json_array(
     (SELECT min(next_due) FROM schedules WHERE is_paused = 0 AND next_due IS NOT NULL),
     EXISTS (SELECT 1 FROM parked))
 """
-# ?1 now: some of the expired jobs
+# ?1 now: at most 500 of the jobs that have expired by now
 EXPIRED = """
 SELECT json_group_array(json_array(seq, id)) FROM (
     SELECT seq, id FROM jobs INDEXED BY expiring
@@ -363,8 +363,8 @@ SELECT {RECORD_COLUMNS} FROM jobs AS j CROSS JOIN lanes AS l ON l.id = j.lane
 WHERE {{conditions}} ORDER BY j.seq {{direction}}
 """
 WITH_IDS = "j.id IN (SELECT value FROM json_each(:ids))"
-# Selects the lanes and states with the first jobs, the first jobs of each by the index, and the first of these.
-# So a page costs its own rows and one look-up for each lane and state, however many jobs there are.
+# Selects the lanes and statuses with the first jobs, the first jobs of each by the index, and the first of these.
+# So a page costs its own rows and one look-up for each lane and status, however many jobs there are.
 FIRST_OF_LANES = """j.seq IN (
     SELECT jobs.seq FROM (
         SELECT lane, status FROM (

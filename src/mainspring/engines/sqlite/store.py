@@ -37,7 +37,7 @@ class Store:
         self.settings = StoreSettings(database, self._limits, self.bucket_counts, self.parked_groups)
 
     def forget(self) -> None:
-        """Drop cached values, because they may have been rolled back. The next use reads them again."""
+        """Drop cached values, after a rollback or when the store is closed. The next use reads them again."""
         self.lanes.forget()
         self.events.forget()
         self._limits.forget()

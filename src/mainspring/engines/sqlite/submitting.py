@@ -124,7 +124,10 @@ class JobInserter:
         return conflict
 
     def _insert(self, jobs: Sequence[NewJob], last: int) -> bool:
-        """Insert jobs after the row `last`; return False if some of the ids existed already."""
+        """Insert jobs, but none whose id is stored already; return whether all were inserted.
+
+        `last` is the largest row number before the insert.
+        """
         write = self._database.write
         first = jobs[0]
         if are_few(jobs):

@@ -18,8 +18,8 @@ Invariants, after every transaction
 - If no worker uses the capacity for which a group was unparked, the next claim with free slots or a sweep unparks
   another group.
 
-Groups with a key take turns: a job that becomes the head of its group is ready from that moment on, not from its
-due time, so it comes after the heads of other groups.
+Groups whose limits have a key take turns: a job that becomes the head of its group counts as ready from that
+moment on, not from its due time, so it comes after the heads of other groups.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ class GroupCache:
         """Whether the loaded groups take turns with other groups, by number."""
 
     def add_jobs(self, counts: Mapping[str, int]) -> None:
-        """Add jobs to the counts of their groups, given by name. Triggers subtract the jobs that leave."""
+        """Add jobs to the counts of their groups, given by name; store the groups that are new.
+
+        Triggers subtract the jobs that leave.
+        """
         self._database.write(
             sql.ADD_GROUP_JOBS, (to_json([(number_of(name), name, count) for name, count in counts.items()]),)
         )
@@ -85,7 +88,7 @@ class GroupCache:
         self._database.write(sql.ADD_GROUP_JOB_LIKE, (job_id,))
 
     def load(self, rows: Iterable[GroupedRow]) -> list[int]:
-        """Return the group numbers of rows, in order, and cache the groups.
+        """Return the group numbers of rows, each once, in the order of the rows, and cache the groups.
 
         For use inside a unit (one transaction).
         """
@@ -129,9 +132,9 @@ class Memberships:
 
 
 class HeadSelector:
-    """Selects the head of each sequence and group, the only job of it that a worker can claim.
+    """Selects the head of each sequence and group: its first waiting job, the only one that claims can find.
 
-    For use inside a unit (one transaction). It calls `wake` when more jobs may be claimable.
+    For use inside a unit (one transaction). `select_heads` calls `wake`, because more jobs may be claimable.
     """
 
     def __init__(self, database: Database, now: Callable[[], int], wake: Callable[[], None]) -> None:
@@ -173,7 +176,7 @@ class HeadSelector:
             self._wake()
 
     def _select_sequence_heads(self, sequences: Collection[str]) -> set[str]:
-        """Select the heads of sequences again; return the groups of jobs that are or were heads."""
+        """Select the heads of sequences again; return the groups of the old and new heads that have changed."""
         before, after = self._changed_heads(sql.SEQUENCE_HEADS, sequences)
         if before:
             self._database.write(sql.DEMOTE_SEQUENCE_HEADS, (to_json(before),))
@@ -188,7 +191,10 @@ class HeadSelector:
             self._database.write(sql.RECORD_LAST_STARTED, (to_json(batch),))
 
     def promote_next(self, numbers: Collection[int], ready: int) -> None:
-        """Make the next job of each group its head, after a claim has started the head. No group may be parked."""
+        """Make the next job of each group its head, after a claim has started the head.
+
+        The caller leaves out parked groups. The new heads count as ready from `ready` on at the earliest.
+        """
         if numbers:
             self._database.write(sql.PROMOTE_NEXT, (to_json(numbers), ready))
 
@@ -280,7 +286,7 @@ class ParkedGroups:
     # -- unparking
 
     def unpark_for(self, freed: Mapping[str, int]) -> None:
-        """Unpark groups that wait for these buckets; `freed` has the largest number of groups for each bucket.
+        """Unpark groups that wait for these buckets, for each bucket at most as many as `freed` says.
 
         Rates are left out, because the end of a job brings no token back.
         """
@@ -333,7 +339,7 @@ class ParkedGroups:
             admission.admit_many((bucket,), len(unparked))
             refusal = admission.refusal((bucket,))
             limit = self._limits.all().get(family_of(bucket))
-            # If no group was unparked, the parked ones cannot use the tokens: their queue is paused.
+            # If no group was unparked, the parked ones cannot use the tokens now, because their queue is paused.
             pause = max(MIN_PAUSE if unparked else LONG_PAUSE, 0 if limit is None else limit.interval)
             again[bucket] = now + pause if refusal is None or refusal.until is None else refusal.until
         self._unpark(groups)
@@ -349,7 +355,10 @@ class ParkedGroups:
         self._unpark(set(strings(self._database.write(sql.PARKED_IN_QUEUE, (queue,)))))
 
     def unpark_for_free_capacity(self) -> bool:
-        """Unpark groups that wait for a bucket with unused capacity; return whether there were any."""
+        """Unpark groups that wait for a bucket with unused capacity; return whether there were any.
+
+        It checks only those that were checked longest ago, so that it reads few groups.
+        """
         parked = _parked(self._database.write(sql.LEAST_RECENTLY_CHECKED))
         if not parked:
             return False

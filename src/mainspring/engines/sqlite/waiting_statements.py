@@ -106,7 +106,7 @@ PROMOTE_GROUP_HEADS = (
     "UPDATE jobs SET wait = 0, ready = max(due, ?2) WHERE seq IN (SELECT value FROM json_each(?1))"
 )
 
-# batch of numbers of groups that are not parked and whose heads have started; ?2 as above
+# batch of group numbers; the groups are not parked, and their heads have started; ?2 as above
 PROMOTE_NEXT = f"""
 UPDATE jobs SET wait = 0, ready = max(due, ?2)
 WHERE seq IN (SELECT {_FIRST} FROM json_each(?1) AS k CROSS JOIN groups AS g ON g.id = k.value)
@@ -181,7 +181,7 @@ WRITE_RUNNING = """
 INSERT INTO occupied (bucket, running) SELECT key, value FROM json_each(?1) WHERE true
 ON CONFLICT (bucket) DO UPDATE SET running = excluded.running
 """
-# the buckets from ?1 to ?2
+# of the buckets from ?1 up to ?2, which is excluded: see `family_bounds`
 DELETE_COUNTS = "DELETE FROM occupied WHERE bucket >= ?1 AND bucket < ?2"
 RECOUNT = """
 INSERT INTO occupied (bucket, running)
@@ -198,7 +198,7 @@ WRITE_RATES = """
 INSERT INTO rates (bucket, full_at) SELECT key, value FROM json_each(?1) WHERE true
 ON CONFLICT (bucket) DO UPDATE SET full_at = excluded.full_at
 """
-# the buckets from ?1 to ?2; ?3 now, ?4 the interval before, ?5 the interval now
+# the buckets from ?1 up to ?2; ?3 now, ?4 the old and ?5 the new interval between two tokens
 CHANGE_RATE = """
 UPDATE rates SET full_at = ?3 + (full_at - ?3 + ?4 - 1) / ?4 * ?5
 WHERE bucket >= ?1 AND bucket < ?2 AND full_at > ?3
@@ -260,7 +260,7 @@ DUE_RATE_WAITS = """
 SELECT json_group_array(bucket) FROM (SELECT bucket FROM waits WHERE until <= ?1 ORDER BY until LIMIT 100)
 """
 DELETE_RATE_WAITS_OF_FAMILY = "DELETE FROM waits WHERE bucket >= ?1 AND bucket < ?2"
-# batch of buckets: those that no group waits for any more
+# batch of buckets: deletes the times of those that no group waits for any more
 DELETE_UNUSED_RATE_WAITS = """
 DELETE FROM waits WHERE bucket IN (SELECT value FROM json_each(?1))
 AND NOT EXISTS (SELECT 1 FROM parked WHERE parked.bucket = waits.bucket)
