@@ -12,6 +12,7 @@ from mainspring.testing.conformance.bench import Bench, seconds
 
 WORK = "shop.work"
 HELD = "shop.held"
+SLOW = "shop.slow"
 HOUR = 3_600
 RATE, FULL = "rate of handler shop.mail", "concurrency of handler shop.fetch"
 
@@ -22,7 +23,7 @@ class JobsByReason:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._bench = Bench(engine, ManualClock())
-        self._worker = self._bench.enroll(WORK, HELD)
+        self._worker = self._bench.enroll(WORK, HELD, SLOW, queues=("default", "held"), timeouts={SLOW: 1_000})
 
     def make_all(self) -> None:
         """Make every job while there is a worker."""
@@ -32,6 +33,7 @@ class JobsByReason:
         bench = self._bench
         bench.submit("queued", type=WORK)
         bench.submit("unknown", type="shop.gone")
+        bench.submit("unserved", type=WORK, queue="orders")
 
     def dismiss_workers(self) -> None:
         """Let all workers die: the jobs that were running are abandoned."""
@@ -67,6 +69,8 @@ class JobsByReason:
     def _start_some(self) -> None:
         self._settle("retrying", OutcomeKind.RETRY, "ValueError: no such order")
         self._take("running")
+        self._bench.submit("overtime", type=SLOW)
+        assert len(self._bench.take_when_there(self._worker, 1, SLOW)) == 1
         self._take("front", sequence="ann")
         self._bench.submit("behind", type=WORK, sequence="ann")
         other = self._bench.enroll("shop.doomed")

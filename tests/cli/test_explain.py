@@ -47,9 +47,12 @@ aliases=('shop.gone',) to the handler that replaces it, or import its module wit
 worker:
   mainspring run module:app <WHERE>
 
-Job queued (shop.work) has been due since <AGO> and waits for a free slot in queue 'default'; one worker knows its
-handler. If it stays pending, all workers are busy or serve other queues. To see what runs, or to start another
-worker:
+Job unserved (shop.work) has been due since <AGO>, and no worker serves queue 'orders'; the workers that know its
+handler serve 'default', 'held'. To start a worker that serves it:
+  mainspring run module:app --queues orders <WHERE>
+
+Job queued (shop.work) has been due since <AGO> and waits for a free slot in queue 'default'; one worker serves it
+and knows its handler. If it stays pending, these workers are busy. To see what runs, or to start another worker:
   mainspring jobs list --status running <WHERE>
   mainspring run module:app --queues default <WHERE>
 
@@ -58,6 +61,12 @@ Job taken (shop.held) is held by worker tester and starts at <THEN>.
 Job running (shop.work) has been running since <AGO> on worker tester. To see its progress, or to ask it to stop:
   mainspring jobs show running <WHERE>
   mainspring jobs cancel running <WHERE>
+
+Job overtime (shop.slow) has been running since <AGO> on worker tester, which is past its timeout of 1 ms. A
+handler on a thread cannot be killed: the thread is busy until the handler returns, or until it checks
+current_job().cancelled. To kill such handlers at their timeout, declare them with execution='process'; to free
+the thread now, restart the worker. To see its progress:
+  mainspring jobs show overtime <WHERE>
 
 Job abandoned (shop.doomed) was run by worker <N>, which is gone; another worker takes it over within seconds.
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -201,6 +202,30 @@ def test_a_worker_whose_server_is_gone_lives_and_is_not_ready(
     complaint = workers.wait_for_code(1, "--ready", "--within", "3s").error_line
     assert "cannot use its store: NATS at" in complaint or "has had no answer from its store for" in complaint
     assert workers.check("--live").code == 0
+
+
+def test_a_worker_with_a_mistyped_queue_is_unhealthy_and_every_command_says_why(workers: WorkersOfShop) -> None:
+    worker = workers.start("--queues", "ordes", "--stall-after", "1s")
+    (warning,) = [
+        line["message"] for line in worker.lines if line["level"] == "warning" and "ordes" in line["message"]
+    ]
+    assert warning.endswith("serves queue 'ordes', but no handler uses that queue; did you mean 'orders'?")
+    workers.shop.run("submit", "ping", "--id", "order-42", "--app", "slow:app")
+    complaint = workers.wait_for_code(1).error_line
+    assert (
+        "no worker serves queue 'orders': 1 due job of slow.ping in queue orders (the oldest, order-42"
+        in complaint
+    )
+    assert workers.check("--ready").code == 0
+    explained = workers.shop.run("explain", "order-42", "--app", "slow:app").output
+    assert "and no worker serves queue 'orders'" in explained
+    assert explained.endswith("\n  mainspring run slow:app --queues orders\n")
+    examined = workers.shop.run("doctor", "--app", "slow:app")
+    assert "no worker serves queue orders, and 1 job waits in it" in examined.output
+    assert "\n  mainspring run slow:app --queues orders" in re.sub(r"\n +", "\n  ", examined.output)
+    assert examined.code == 1
+    workers.start("--queues", "orders")  # as the commands advise
+    assert workers.wait_for_code(0).code == 0
 
 
 def test_the_banner_is_in_colours_on_a_terminal_and_ends_with_a_signal(workers: WorkersOfShop) -> None:

@@ -45,7 +45,10 @@ def test_jobs_are_operated_on_nats_as_on_a_file(nats_shop: ShopProgram) -> None:
     assert shop.run_on_store("schedules", "list", "--json").json == {"schedules": []}
 
 
-CAUSES = ("later", "retrying", "paused", "behind", "rated", "full", "unknown", "queued", "failed", "blocked")
+CAUSES = (
+    *("later", "retrying", "paused", "behind", "rated", "full", "unknown", "unserved", "queued", "overtime"),
+    *("failed", "blocked"),
+)
 
 
 def test_causes_are_told_on_nats_as_on_a_file(nats_shop: ShopProgram) -> None:

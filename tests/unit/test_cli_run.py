@@ -143,8 +143,10 @@ def test_without_options_an_application_stays_as_it_is(shop: str, ran: list[Main
 
 def test_options_that_are_given_reach_the_application(shop: str, ran: list[Mainspring]) -> None:
     options = ["--threads", "3", "--processes", "2", "--queues", "orders, mail", "--stall-after", "5m"]
+    options += ["--coroutines", "50", "--grace", "90s"]
     assert run("run", f"{shop}:app", *options, "--url", "sqlite:///other.db").exit_code == 0
     (app,) = ran
+    assert (app.coroutines, app.grace) == (50, timedelta(seconds=90))
     assert (app.url, app.threads, app.processes.count) == ("sqlite:///other.db", 3, 2)
     assert (app.queues, app.stall_after) == (("orders", "mail"), timedelta(minutes=5))
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from mainspring import EngineUnavailable, Mainspring
+from mainspring import Concurrency, EngineUnavailable, Mainspring
 from mainspring.foreground.foreground import Foreground
 from mainspring.foreground.health_files import choose_folder, read_health_files
 from mainspring.foreground.run_output import Banner, NextFiring, PlainRunOutput
@@ -95,3 +95,16 @@ def test_many_schedules_are_not_all_listed(capsys: pytest.CaptureFixture[str]) -
     assert said[0] == "  schedule: s0, next never (paused or over)"
     assert said[1] == "  schedule: s1, next 2027-01-01 02:30:00 UTC"
     assert said[20:] == ["  and 10 more schedules", "  8 threads at work; stop with Ctrl+C or SIGTERM"]
+
+
+def test_a_mistyped_queue_is_answered_with_the_queue_that_was_meant(
+    app: Mainspring, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app.queue("slow", concurrency=Concurrency(1))
+    app.queues = ("orders", "slow", "default", "ordes", "reports")
+    run(app, tmp_path)
+    told = "this worker serves queue 'reports', but no handler uses that queue"
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        "this worker serves queue 'ordes', but no handler uses that queue; did you mean 'orders'?",
+        f"{told}; handlers use 'default', 'orders', 'slow'; a submit can name others: options(queue='reports')",
+    ]

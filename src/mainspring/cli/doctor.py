@@ -82,7 +82,10 @@ def _fields(report: Report, writer: CommandWriter) -> dict[str, Any]:
 
 
 def _commands(finding: Finding, writer: CommandWriter) -> list[str]:
-    return [writer.run_command() if words == ("run",) else writer.command(*words) for words in finding.commands]
+    return [
+        writer.run_command(*words[1:]) if words[0] == "run" else writer.command(*words)
+        for words in finding.commands
+    ]
 
 
 def _show(report: Report, writer: CommandWriter) -> None:

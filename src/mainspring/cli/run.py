@@ -91,10 +91,21 @@ def _date(schedule: NextFiring) -> str | None:
 @click.option("--queues", help="Run only jobs of these queues, separated by commas.", metavar="NAMES")
 @click.option("--threads", type=NumberRange(1), help="The number of threads for handlers.", metavar="NUMBER")
 @click.option(
+    "--coroutines",
+    type=NumberRange(1),
+    help="The number of coroutine handlers that run at once.",
+    metavar="NUMBER",
+)
+@click.option(
     "--processes",
     type=NumberRange(1),
     help="The number of processes for handlers with execution='process'.",
     metavar="NUMBER",
+)
+@click.option(
+    "--grace",
+    help="How long running handlers may continue after SIGTERM or Ctrl+C: 30s, 2m; 0 stops at once.",
+    metavar="DURATION",
 )
 @click.option(
     "--stall-after",
@@ -128,7 +139,9 @@ def run(
     reference: str | None,
     queues: str | None,
     threads: int | None,
+    coroutines: int | None,
     processes: int | None,
+    grace: str | None,
     stall_after: str | None,
     health_dir: str | None,
     log_format: str,
@@ -150,8 +163,12 @@ def run(
             application.queues = _names(queues)
         if threads is not None:
             application.threads = threads
+        if coroutines is not None:
+            application.coroutines = coroutines
         if processes is not None:
             application.processes = replace(application.processes, count=processes)
+        if grace is not None:
+            application.grace = parse_duration(grace)
         if stall_after is not None:
             application.stall_after = parse_duration(stall_after)
         output = choose_output(chosen_format)

@@ -100,10 +100,13 @@ def _know(_: Explanation, job: JobInfo, writer: CommandWriter) -> Suggestion:
     )
 
 
+def _serve(_: Explanation, job: JobInfo, writer: CommandWriter) -> Suggestion:
+    return Suggestion("To start a worker that serves it:", (writer.run_command("--queues", job.queue),))
+
+
 def _queued(_: Explanation, job: JobInfo, writer: CommandWriter) -> Suggestion:
     return Suggestion(
-        "If it stays pending, all workers are busy or serve other queues. To see what runs, or to start another "
-        "worker:",
+        "If it stays pending, these workers are busy. To see what runs, or to start another worker:",
         (writer.command("jobs", "list", "--status", "running"), writer.run_command("--queues", job.queue)),
     )
 
@@ -114,6 +117,14 @@ def _running(_: Explanation, job: JobInfo, writer: CommandWriter) -> Suggestion:
         return Suggestion("It ends when its handler checks current_job().cancelled. To see its progress:", (look,))
     return Suggestion(
         "To see its progress, or to ask it to stop:", (look, writer.command("jobs", "cancel", job.id))
+    )
+
+
+def _overtime(_: Explanation, job: JobInfo, writer: CommandWriter) -> Suggestion:
+    return Suggestion(
+        "To kill such handlers at their timeout, declare them with execution='process'; to free the thread now, "
+        "restart the worker. To see its progress:",
+        (writer.command("jobs", "show", job.id),),
     )
 
 
@@ -157,8 +168,10 @@ _SUGGESTIONS: dict[Reason, Callable[[Explanation, JobInfo, CommandWriter], Sugge
     Reason.LIMIT_REACHED: _limit,
     Reason.NO_WORKER: _start,
     Reason.UNKNOWN_HANDLER: _know,
+    Reason.UNSERVED_QUEUE: _serve,
     Reason.QUEUED: _queued,
     Reason.RUNNING: _running,
+    Reason.OVERTIME: _overtime,
     Reason.ABANDONED: _abandoned,
     Reason.COMPLETED: _show,
     Reason.CANCELED: _canceled,

@@ -168,6 +168,7 @@ def _checks_of_jobs(snapshot: Snapshot) -> list[Check]:
     return [
         Check("workers", lambda: jobs.check_workers(snapshot)),
         Check("handlers", lambda: jobs.check_handlers(snapshot)),
+        Check("queues", lambda: jobs.check_queues(snapshot)),
         Check("lateness", lambda: jobs.check_lateness(snapshot)),
         Check("paused", lambda: jobs.check_paused(snapshot)),
         Check("dead-letters", lambda: jobs.check_dead_letters(snapshot)),

@@ -12,6 +12,7 @@ from mainspring.jobs.limits import describe_bucket
 from mainspring.jobs.records import WorkerRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.similar_names import find_similar
 
 LATE = 60 * MICROSECONDS
 START = ("Start one:", ("run",))
@@ -117,6 +118,56 @@ def check_handlers(snapshot: Snapshot) -> Iterator[Finding]:
         )
 
 
+def check_queues(snapshot: Snapshot) -> Iterator[Finding]:
+    """Check whether running workers serve the queues of due jobs, and those of the application's handlers."""
+    if not snapshot.alive:
+        yield ok("no worker runs, so queues were not compared")
+        return
+    unserved = [waiting for waiting in snapshot.waiting if _is_unserved(waiting, snapshot)]
+    for queue in sorted({waiting.queue for waiting in unserved}):
+        of_queue = [waiting for waiting in unserved if waiting.queue == queue]
+        yield error(
+            f"no worker {_with_handler(queue, snapshot)}serves queue {queue}, and {_wait(of_queue)} in it",
+            f"Those jobs never start. {_served(queue, snapshot)}",
+            "Start a worker that serves the queue:",
+            ("run", "--queues", queue),
+        )
+    idle = sorted(
+        queue
+        for queue in snapshot.handler_queues
+        if not any(worker.info.serves(queue) for worker in snapshot.alive)
+        and queue not in {waiting.queue for waiting in unserved}
+    )
+    if idle:
+        yield warning(
+            f"no worker serves queue {some(idle)}, which handlers of this application use",
+            f"The jobs of these handlers wait. {_served(idle[0], snapshot)}",
+            "Start a worker that serves the queue:",
+            ("run", "--queues", idle[0]),
+        )
+    if not unserved and not idle:
+        yield ok("workers serve the queues of all due jobs")
+
+
+def _is_unserved(waiting: Backlog, snapshot: Snapshot) -> bool:
+    """Return whether workers have the handler of these jobs, and none of these workers serves their queue."""
+    able = [worker.info for worker in snapshot.alive if waiting.type in worker.info.types]
+    return bool(able) and not any(info.serves(waiting.queue) for info in able)
+
+
+def _with_handler(queue: str, snapshot: Snapshot) -> str:
+    is_served = any(worker.info.serves(queue) for worker in snapshot.alive)
+    return "that has the handler " if is_served else ""
+
+
+def _served(queue: str, snapshot: Snapshot) -> str:
+    """Return in words which queues workers serve, and whether the name of one may be mistyped."""
+    served = sorted({name for worker in snapshot.alive for name in worker.info.queues or ()})
+    similar = find_similar(queue, served)
+    question = f" Is {similar[0]} a typing error?" if similar else ""
+    return f"Workers serve {some(served)}.{question}"
+
+
 def _wait(backlogs: Sequence[Backlog]) -> str:
     return count(sum(backlog.count for backlog in backlogs), "job waits", "jobs wait")
 
@@ -124,7 +175,11 @@ def _wait(backlogs: Sequence[Backlog]) -> str:
 def check_lateness(snapshot: Snapshot) -> Iterator[Finding]:
     """Check how long due jobs wait for a free worker, and how long they wait for other jobs to end."""
     known = snapshot.known
-    late = [w for w in snapshot.waiting if w.type in known and snapshot.now - w.oldest > LATE]
+    late = [
+        waiting
+        for waiting in snapshot.waiting
+        if waiting.type in known and snapshot.now - waiting.oldest > LATE and not _is_unserved(waiting, snapshot)
+    ]
     blocked = [each for each in snapshot.blocked if snapshot.now - each.since > LATE]
     if late:
         yield _about_late(late, snapshot.now)
@@ -172,7 +227,7 @@ def _about_late(late: Sequence[Backlog], now: int) -> Finding:
     return warning(
         f"{_wait(late)} although workers run, the oldest for "
         f"{in_microseconds(now - oldest.oldest)}: {oldest.type} in queue {oldest.queue}",
-        "The workers do not keep up, or serve other queues only.",
+        "The workers do not keep up.",
         "Give the workers more threads (--threads 16), or start more workers. To list the running jobs:",
         ("jobs", "list", "--status", "running"),
     )

@@ -37,6 +37,8 @@ class Snapshot:
     """The job types of the first `READ` PENDING jobs, due or not."""
     handlers: frozenset[str] | None = None
     """The job types for which the application has handlers; None if no application is known."""
+    handler_queues: frozenset[str] = frozenset()
+    """The queues of the application's handlers; empty if no application is known."""
     not_stored: Sequence[str] = ()
     """The names of schedules that the application declares and that are not stored."""
     stored_otherwise: Sequence[str] = ()
@@ -75,6 +77,7 @@ def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool, patie
     letters = Query(status=JobStatus.FAILED, is_replayed=False, limit=READ)
     pending = Query(status=JobStatus.PENDING, limit=READ)
     now, schedules = engine.now(), engine.schedules()
+    handlers = () if app is None else app.registry.all()
     not_stored, stored_otherwise = ([], []) if app is None else app.declared.compare(schedules, now)
     return Snapshot(
         now=now,
@@ -88,6 +91,7 @@ def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool, patie
         letters=engine.find(letters).records if counts else (),
         pending=frozenset(record.type for record in engine.find(pending).records) if counts else frozenset(),
         handlers=None if app is None else frozenset(app.registry.names()),
+        handler_queues=frozenset(handler.options.queue for handler in handlers),
         not_stored=not_stored,
         stored_otherwise=stored_otherwise,
     )

@@ -17,9 +17,11 @@ from mainspring.foreground.health_files import HealthFile, Identity, choose_fold
 from mainspring.foreground.health_publisher import HealthPublisher, SystemdNotifier
 from mainspring.foreground.run_output import Banner, NextFiring, PlainRunOutput, RunOutput
 from mainspring.jobs.handlers import HandlerRegistry
+from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.policies import ProcessSettings
 from mainspring.jobs.recurrence.schedules import Schedules
+from mainspring.similar_names import did_you_mean
 from mainspring.stop_signals import StopSignals
 from mainspring.store_url import StoreChoice, UrlSource
 
@@ -38,6 +40,7 @@ class Application(Protocol):
     processes: ProcessSettings
     queues: tuple[str, ...] | None
     registry: HandlerRegistry
+    limits: LimitRegistry
     schedules: Schedules
 
     def load_handlers(self) -> None:
@@ -100,6 +103,7 @@ class Foreground:
                     _warn_of_new_file(missing, self._app.store_choice.source)
                 if not self._app.registry.all():
                     logger.warning("the application has no handlers, so no jobs will run: %s", NO_HANDLERS)
+                self._warn_of_unused_queues()
                 with self._published(), self._app.running():
                     self._output.show_ready(self._app.threads, self._schedules())
                     signals.wait()
@@ -118,6 +122,19 @@ class Foreground:
         publisher = HealthPublisher(HealthFile(self._folder, identity), SystemdNotifier.of(self._environment))
         manager.on_turn = publisher.publish
         return publisher
+
+    def _warn_of_unused_queues(self) -> None:
+        """Warn of queues that this worker serves and that no handler uses: the name may be mistyped."""
+        used = {handler.options.queue for handler in self._app.registry.all()} | {*self._app.limits.queues()}
+        for name in self._app.queues or ():
+            if used and name not in used:
+                logger.warning(
+                    "this worker serves queue %r, but no handler uses that queue; %s",
+                    name,
+                    did_you_mean(name, used)
+                    or f"handlers use {', '.join(map(repr, sorted(used)))}; a submit can name others: "
+                    f"options(queue={name!r})",
+                )
 
     def _schedules(self) -> list[NextFiring]:
         """Return the schedules of this application's handlers. The worker has stored them by now."""

@@ -56,6 +56,16 @@ class WaitingJobs(Struct, frozen=True):
     age: int = 0
     """How many microseconds ago the engine read the lanes. The jobs may have been claimed since."""
 
+    def describe(self, now: int) -> str:
+        """Describe the jobs for a report: number, job type and queue, and how long the oldest has waited."""
+        number = f"{self.count} or more" if self.count >= MAX_COUNTED else f"{self.count}"
+        jobs = "job" if self.count == 1 else "jobs"
+        text = f"{number} due {jobs} of {self.type} in queue {self.queue}"
+        if self.oldest is None or self.since is None:
+            return text
+        seconds = max(0, now - self.since) // MICROSECONDS
+        return f"{text} (the oldest, {self.oldest}, for {seconds} s)"
+
 
 class LaneHead(Struct, frozen=True, gc=False):
     """The first due job of a lane. A lane has the jobs of one job type, queue and priority."""

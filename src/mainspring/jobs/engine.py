@@ -194,8 +194,8 @@ class WorkerStore(Protocol):
     def renew(self, worker: int) -> bool:
         """Store a heartbeat; return False if the worker was declared dead and its jobs were taken over."""
 
-    def announce(self, worker: int, types: tuple[str, ...]) -> bool:
-        """Store which job types a worker has handlers for; return False if it was declared dead or has left."""
+    def announce(self, worker: int, info: WorkerInfo) -> bool:
+        """Store the handlers and queues of a worker anew; return False if it was declared dead or has left."""
 
     def leave(self, worker: int) -> None:
         """Remove a worker from the store after its jobs are settled."""

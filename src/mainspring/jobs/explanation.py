@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from shlex import quote
 
 from mainspring.jobs.commands import PutLimit
 from mainspring.jobs.engine import Situation
@@ -14,6 +15,10 @@ from mainspring.jobs.records import JobRecord, WorkerRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import describe_distance, describe_duration, to_datetime
 
+OVERTIME = (
+    "A handler on a thread cannot be killed: the thread is busy until the handler returns, or until it checks "
+    "current_job().cancelled."
+)
 START_ONE = "Start one: app.running(), app.run() or `mainspring run module:app`."
 
 
@@ -28,9 +33,11 @@ class Reason(StrEnum):
     LIMIT_REACHED = "limit reached"
     NO_WORKER = "no worker"
     UNKNOWN_HANDLER = "no worker knows its handler"
+    UNSERVED_QUEUE = "no worker serves its queue"
     QUEUED = "queued"
     TAKEN = "taken"
     RUNNING = "running"
+    OVERTIME = "running past its timeout"
     ABANDONED = "its worker is gone"
     COMPLETED = "completed"
     CANCELED = "canceled"
@@ -82,9 +89,14 @@ class _JobFacts:
         return next((worker for worker in self.workers if worker.number == self.record.owner), None)
 
     @property
-    def handler_count(self) -> int:
-        """How many workers have the handler of the job."""
-        return sum(self.record.type in worker.info.types for worker in self.workers)
+    def with_handler(self) -> list[WorkerRecord]:
+        """The workers that have the handler of the job."""
+        return [worker for worker in self.workers if self.record.type in worker.info.types]
+
+    @property
+    def able(self) -> list[WorkerRecord]:
+        """The workers that have the handler of the job and serve its queue."""
+        return [worker for worker in self.with_handler if worker.info.serves(self.record.queue)]
 
     def at(self, instant: int | None) -> str:
         """Format an instant, with its distance from now: `2026-05-01 12:00:00 UTC (in 5 min)`."""
@@ -221,7 +233,7 @@ def _unserved(facts: _JobFacts) -> Explanation | None:
     due = f"has been due since {facts.at(record.due)}"
     if not facts.workers:
         return facts.explain(Reason.NO_WORKER, f"{due}, and no worker is running.", remedy=START_ONE)
-    if not facts.handler_count:
+    if not facts.with_handler:
         whom = (
             "the one worker does not know"
             if len(facts.workers) == 1
@@ -230,17 +242,27 @@ def _unserved(facts: _JobFacts) -> Explanation | None:
         remedy = "Import the handler's module in the worker with Mainspring(include=[...]), or add an alias."
         text = f"{due}, and {whom} its handler {record.type!r}."
         return facts.explain(Reason.UNKNOWN_HANDLER, text, remedy=remedy)
-    return None
+    return None if facts.able else _queue_unserved(facts, due)
+
+
+def _queue_unserved(facts: _JobFacts, due: str) -> Explanation:
+    queue = facts.record.queue
+    is_served = any(worker.info.serves(queue) for worker in facts.workers)
+    whom = "no worker that knows its handler serves" if is_served else "no worker serves"
+    served = ", ".join(sorted({repr(name) for worker in facts.with_handler for name in worker.info.queues or ()}))
+    text = f"{due}, and {whom} queue {queue!r}; the workers that know its handler serve {served or 'no queue'}."
+    remedy = f"Start a worker that serves it: `mainspring run module:app --queues {quote(queue)}`."
+    return facts.explain(Reason.UNSERVED_QUEUE, text, remedy=remedy)
 
 
 def _queued(facts: _JobFacts) -> Explanation:
-    record = facts.record
-    them = "one worker knows" if facts.handler_count == 1 else f"{facts.handler_count} workers know"
+    record, able = facts.record, len(facts.able)
+    them = "one worker serves it and knows" if able == 1 else f"{able} workers serve it and know"
     text = (
         f"has been due since {facts.at(record.due)} and waits for a free slot in queue {record.queue!r}; "
         f"{them} its handler."
     )
-    remedy = "If the job keeps waiting, all workers are busy or serve other queues: add workers or threads."
+    remedy = "If the job keeps waiting, all these workers are busy: add workers or threads."
     return facts.explain(Reason.QUEUED, text, remedy=remedy)
 
 
@@ -259,9 +281,14 @@ def _running(facts: _JobFacts) -> Explanation:
     record = facts.record
     if facts.owner is None:
         return _abandoned(facts, "was run")
+    since = f"has been running since {facts.at(record.started)} on worker {facts.owner.info.name}"
     asked = ", and was asked to stop" if record.stop_requested else ""
-    text = f"has been running since {facts.at(record.started)} on worker {facts.owner.info.name}{asked}."
-    return facts.explain(Reason.RUNNING, text)
+    timeout = facts.owner.info.timeouts.get(record.type)
+    if timeout is None or record.started is None or facts.now - record.started <= timeout:
+        return facts.explain(Reason.RUNNING, f"{since}{asked}.")
+    text = f"{since}, which is past its timeout of {describe_duration(timeout)}{asked}. {OVERTIME}"
+    remedy = "Let the handler check current_job().cancelled, or use execution='process', which can be killed."
+    return facts.explain(Reason.OVERTIME, text, remedy=remedy)
 
 
 def _ended(facts: _JobFacts) -> Explanation:

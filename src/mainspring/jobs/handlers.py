@@ -73,6 +73,11 @@ class Handler:
         keep = options.keep_result
         self.keep_result = None if isinstance(keep, bool) else to_microseconds(keep, "keep_result")
 
+    @property
+    def longest_run(self) -> int | None:
+        """The timeout in microseconds, or the soft timeout if there is no other; None if there is neither."""
+        return self.soft_timeout if self.timeout is None else self.timeout
+
 
 class HandlerRegistry:
     """The handlers that are registered in this process."""

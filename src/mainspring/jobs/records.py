@@ -306,6 +306,14 @@ class WorkerInfo(Struct, frozen=True):
     name: str
     process: int
     types: tuple[str, ...]
+    queues: tuple[str, ...] | None = None
+    """The queues that the worker serves; None for all. Workers of version 0.1 do not store them."""
+    timeouts: dict[str, int] = {}
+    """The timeouts of its handlers in microseconds, by job type. Workers of version 0.1 do not store them."""
+
+    def serves(self, queue: str) -> bool:
+        """Return whether the worker runs jobs of a queue."""
+        return self.queues is None or queue in self.queues
 
 
 class WorkerRecord(Struct, frozen=True):

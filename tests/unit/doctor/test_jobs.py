@@ -129,6 +129,49 @@ def test_handlers_that_are_all_known_are_in_order(facts: dict[str, Any]) -> None
     assert is_all_ok(jobs.check_handlers(snapshot(**facts)))
 
 
+# -- queues
+
+
+def serving(*queues: str, types: tuple[str, ...] = ("ping",)) -> WorkerRecord:
+    return WorkerRecord(1, WorkerInfo("host", 77, types, queues), NOW, is_gone=False)
+
+
+def test_due_jobs_in_a_queue_that_no_worker_serves_are_an_error() -> None:
+    facts = snapshot(workers=[serving("ordes", "mail")], backlog=[waiting(queue="orders", since=5 * MINUTE)])
+    found = findings_of(jobs.check_queues(facts))
+    assert_finding(found, Severity.ERROR, "no worker serves queue orders, and 3 jobs wait in it")
+    assert found[0].reason == "Those jobs never start. Workers serve mail, ordes. Is ordes a typing error?"
+    assert found[0].commands == (("run", "--queues", "orders"),)
+    assert is_all_ok(jobs.check_lateness(facts))  # more threads would not help
+
+
+def test_a_queue_is_served_by_workers_that_have_the_handler() -> None:
+    crew = [serving("mail"), serving("orders", types=("other",))]
+    found = jobs.check_queues(snapshot(workers=crew, backlog=[waiting(queue="orders")]))
+    assert_finding(found, Severity.ERROR, "no worker that has the handler serves queue orders")
+
+
+def test_a_queue_of_a_handler_that_no_worker_serves_is_a_warning() -> None:
+    found = jobs.check_queues(snapshot(workers=[serving("mail")], handler_queues=frozenset({"mail", "orders"})))
+    assert_finding(
+        found, Severity.WARNING, "no worker serves queue orders, which handlers of this application use"
+    )
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"workers": [], "backlog": [waiting(queue="orders")]},
+        {"workers": [serving("orders")], "backlog": [waiting(queue="orders")]},
+        {"workers": [serving("mail")], "backlog": [waiting("unknown", queue="orders")]},
+        {"workers": [serving("mail"), worker(2)], "handler_queues": frozenset({"orders"})},
+    ],
+)
+def test_queues_that_are_all_served_are_in_order(facts: dict[str, Any]) -> None:
+    assert is_all_ok(jobs.check_queues(snapshot(**facts)))
+
+
 # -- waiting
 
 

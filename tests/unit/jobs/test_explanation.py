@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +26,7 @@ from mainspring import (
 )
 from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.records import NewJob
-from mainspring.testing import TimeTravel, time_travel
+from mainspring.testing import ManualClock, TimeTravel, time_travel
 from mainspring.testing.conformance.bench import Bench
 from tests.support import Gate
 from tests.unit.jobs.call_log import START
@@ -207,6 +208,48 @@ def test_a_job_that_no_worker_knows_says_how_to_make_it_known(app: Mainspring, t
     assert "Mainspring(include=[...])" in str(explanation)
 
 
+def test_a_job_whose_queue_no_worker_serves_says_which_queues_are_served(url: str) -> None:
+    with Mainspring(url, durability="normal", queues=["ordes", "mail"]) as app:
+        job = app.job(name="shop.work", queue="orders")(print)
+        with time_travel(app, start=START):
+            explanation = app.explain(job.submit().id)
+    assert explanation.reason is Reason.UNSERVED_QUEUE
+    assert words(explanation) == (
+        "Job ID (shop.work) has been due since 2026-03-01 12:00:00 UTC (now), and no worker serves queue "
+        "'orders'; the workers that know its handler serve 'mail', 'ordes'. Start a worker that serves it: "
+        "`mainspring run module:app --queues orders`."
+    )
+
+
+def test_a_queue_that_only_workers_without_the_handler_serve_is_not_served(app: Mainspring) -> None:
+    with time_travel(app, start=START):
+        app.manager().shutdown(0)
+        bench = Bench(app.manager().engine, ManualClock())
+        bench.enroll("shop.work", queues=("mail",))
+        bench.enroll("shop.other", queues=("orders",))
+        bench.submit("job", type="shop.work", queue="orders")
+        text = str(app.explain("job"))
+    assert "no worker that knows its handler serves queue 'orders'" in text
+
+
+def test_a_job_past_its_timeout_says_that_its_thread_cannot_be_killed(app: Mainspring, gate: Gate) -> None:
+    job = app.job(name="shop.slow", timeout=30)(gate.__call__)
+    with time_travel(app, start=START) as travel:
+        handle = job.submit()
+        gate.wait_until_entered()
+        assert app.explain(handle.id).reason is Reason.RUNNING
+        travel.clock.jump(90)
+        explanation = app.explain(handle.id)
+        gate.open()
+    assert explanation.reason is Reason.OVERTIME
+    assert re.sub(r"worker \S+,", "worker W,", words(explanation)) == (
+        "Job ID (shop.slow) has been running since 2026-03-01 12:00:00 UTC (1 min 30 s ago) on worker W, which is "
+        "past its timeout of 30 s. A handler on a thread cannot be killed: the thread is busy until the handler "
+        "returns, or until it checks current_job().cancelled. Let the handler check current_job().cancelled, or "
+        "use execution='process', which can be killed."
+    )
+
+
 def test_a_job_that_waits_for_a_thread_is_queued(url: str, gate: Gate) -> None:
     with Mainspring(url, durability="normal", threads=1) as app:
         job = app.job(name="shop.work")(gate.__call__)
@@ -219,7 +262,7 @@ def test_a_job_that_waits_for_a_thread_is_queued(url: str, gate: Gate) -> None:
             travel.settle()
     assert reasons == {Reason.RUNNING, Reason.QUEUED}
     assert "has been due since 2026-03-01 12:00:00 UTC (now) and waits for a free slot in queue" in str(queued)
-    assert "; one worker knows its handler." in str(queued)
+    assert "; one worker serves it and knows its handler." in str(queued)
     assert "add workers or threads" in str(queued)
 
 

@@ -262,10 +262,10 @@ class NatsEngine:
     def renew(self, worker: int) -> bool:
         return self._workers.renew(worker)
 
-    def announce(self, worker: int, types: tuple[str, ...]) -> bool:
-        is_known = self._workers.announce(worker, types)
+    def announce(self, worker: int, info: WorkerInfo) -> bool:
+        is_known = self._workers.announce(worker, info)
         if is_known:
-            self._types[worker] = frozenset(types)
+            self._types[worker] = frozenset(info.types)
         return is_known
 
     def leave(self, worker: int) -> None:

@@ -100,6 +100,10 @@ class HeartbeatRecord(Struct, frozen=True, array_like=True):
     has_left: bool = False
     presence: Presence | None = None
     """The subject and the connection by which other workers probe the process. Version 0.1 stores no presence."""
+    queues: tuple[str, ...] | None = None
+    """The queues that the worker serves; None for all. Version 0.1 does not store them."""
+    timeouts: dict[str, int] = {}
+    """The timeouts of the worker's handlers in microseconds, by job type. Version 0.1 does not store them."""
 
 
 class HeartbeatEntry(NamedTuple):
@@ -155,7 +159,15 @@ class WorkerRegistry:
         presence = self._declare_presence()
         sent = (self._jetstream.monotonic(), self._jetstream.local_time())
         batch = WriteBatch()
-        record = HeartbeatRecord(info.name, info.process, info.types, self._jetstream.now(), presence=presence)
+        record = HeartbeatRecord(
+            info.name,
+            info.process,
+            info.types,
+            self._jetstream.now(),
+            presence=presence,
+            queues=info.queues,
+            timeouts=info.timeouts,
+        )
         batch.put(self._names.worker(number), encode(record), expected, self._ttl)
         revision = self._jetstream.commit(batch)
         if revision is not None:
@@ -184,13 +196,12 @@ class WorkerRegistry:
                 self._ours[worker] = (info, renewed)
             return True
 
-    def announce(self, worker: int, types: tuple[str, ...]) -> bool:
-        """Store a heartbeat with the job types that a worker has handlers for; return the result of `renew`."""
+    def announce(self, worker: int, info: WorkerInfo) -> bool:
+        """Store a heartbeat with the handlers and queues of a worker; return the result of `renew`."""
         with self._lock:
             if worker not in self._ours:
                 return False
-            info, revision = self._ours[worker]
-            self._ours[worker] = (replace(info, types=types), revision)
+            self._ours[worker] = (info, self._ours[worker][1])
         return self.renew(worker)
 
     def leave(self, worker: int, left_behind: tuple[str, ...]) -> None:
@@ -288,7 +299,10 @@ class WorkerRegistry:
         """Return all workers, except those whose heartbeats have expired."""
         return [
             WorkerRecord(
-                number, WorkerInfo(record.name, record.process, record.types), record.beat, is_gone=record.has_left
+                number,
+                WorkerInfo(record.name, record.process, record.types, record.queues, record.timeouts),
+                record.beat,
+                is_gone=record.has_left,
             )
             for number, (record, _) in sorted(self.read_all().items())
         ]

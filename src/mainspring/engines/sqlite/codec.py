@@ -129,6 +129,7 @@ class LeaseRow(msgspec.Struct, array_like=True, gc=False):
 
 lease_rows = msgspec.json.Decoder(list[LeaseRow]).decode
 strings = msgspec.json.Decoder(list[str]).decode
+decode_timeouts = msgspec.json.Decoder(dict[str, int]).decode
 pairs = msgspec.json.Decoder(list[tuple[str, int]]).decode
 first_dues = msgspec.json.Decoder(tuple[int | None, int | None]).decode
 next_times = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int]).decode

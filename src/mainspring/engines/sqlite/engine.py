@@ -246,7 +246,7 @@ class SqliteEngine:
 
     def enroll(self, worker: WorkerInfo) -> int:
         with self.unit(durable=True):
-            values = (worker.name, worker.process, to_json(worker.types), self.now())
+            values = (worker.name, worker.process, *_handler_columns(worker), self.now())
             number: int = self._database.write(sql.ENROLL, values)
             if self._is_shared:  # before the commit, so that a process that reads the worker finds its lock held
                 self._enrolled.append(number)
@@ -274,9 +274,9 @@ class SqliteEngine:
             self._database.write(sql.RENEW, (worker, self.now()))
             return self._database.changes() == 1
 
-    def announce(self, worker: int, types: tuple[str, ...]) -> bool:
+    def announce(self, worker: int, info: WorkerInfo) -> bool:
         with self.unit(durable=False):
-            self._database.write(sql.ANNOUNCE, (worker, to_json(types)))
+            self._database.write(sql.ANNOUNCE, (worker, *_handler_columns(info)))
             return self._database.changes() == 1
 
     def leave(self, worker: int) -> None:
@@ -413,3 +413,9 @@ def _nothing() -> None:
 
 def _is_never_dead(_worker: int) -> bool:
     return False
+
+
+def _handler_columns(info: WorkerInfo) -> tuple[str, str | None, str]:
+    """Return the values of the columns `types`, `queues` and `timeouts` of a worker."""
+    queues = None if info.queues is None else to_json(info.queues)
+    return to_json(info.types), queues, to_json(info.timeouts)

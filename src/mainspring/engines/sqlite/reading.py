@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.codec import CODES, STATUSES, strings, to_json, to_record
+from mainspring.engines.sqlite.codec import CODES, STATUSES, decode_timeouts, strings, to_json, to_record
 from mainspring.engines.sqlite.schema import DECLARED_DEAD
 from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.records import Page, Query, WorkerInfo, WorkerRecord
@@ -109,11 +109,17 @@ def read_workers(connection: apsw.Connection, is_dead: Callable[[int], bool]) ->
     return [
         WorkerRecord(
             number,
-            WorkerInfo(name, process, tuple(strings(types))),
+            WorkerInfo(
+                name,
+                process,
+                tuple(strings(types)),
+                None if queues is None else tuple(strings(queues)),
+                decode_timeouts(timeouts or "{}"),
+            ),
             heartbeat,
             is_gone=heartbeat == DECLARED_DEAD or is_dead(number),
         )
-        for number, name, process, types, heartbeat in rows
+        for number, name, process, types, queues, timeouts, heartbeat in rows
     ]
 
 

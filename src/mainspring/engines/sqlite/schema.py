@@ -231,6 +231,10 @@ MIGRATIONS = (
     DROP INDEX jobs_by_status;
     CREATE INDEX jobs_by_lane ON jobs (lane, status);  -- and then by seq, as every index: lists, counts, queues
     """,
+    """
+    ALTER TABLE workers ADD COLUMN queues TEXT;    -- JSON: the queues that it serves; null for all
+    ALTER TABLE workers ADD COLUMN timeouts TEXT;  -- JSON: those of its handlers, in microseconds, by job type
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -292,10 +292,13 @@ DELETE = "DELETE FROM jobs WHERE id = ?1"
 
 # -- workers
 
-ENROLL = "INSERT INTO workers (name, process, types, started, heartbeat) VALUES (?1, ?2, ?3, ?4, ?4) RETURNING id"
+ENROLL = """
+    INSERT INTO workers (name, process, types, queues, timeouts, started, heartbeat)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6) RETURNING id
+"""
 IS_ENROLLED = "SELECT EXISTS (SELECT 1 FROM workers WHERE id = ?1)"
 RENEW = "UPDATE workers SET heartbeat = ?2 WHERE id = ?1"
-ANNOUNCE = "UPDATE workers SET types = ?2 WHERE id = ?1"
+ANNOUNCE = "UPDATE workers SET types = ?2, queues = ?3, timeouts = ?4 WHERE id = ?1"
 DECLARE_DEAD = "UPDATE workers SET heartbeat = 0 WHERE id = ?1"
 DELETE_WORKER = "DELETE FROM workers WHERE id = ?1"
 RELEASE_HELD_OF_WORKER = "UPDATE jobs SET owner = NULL WHERE owner = ?1 AND status = 0"
@@ -339,7 +342,7 @@ DELETE_WORKERS = "DELETE FROM workers WHERE id IN (SELECT value FROM json_each(?
 
 # -- reading
 
-WORKERS = "SELECT id, name, process, types, heartbeat FROM workers ORDER BY id"
+WORKERS = "SELECT id, name, process, types, queues, timeouts, heartbeat FROM workers ORDER BY id"
 # ?1 now
 BACKLOG = """
 SELECT queue, type, sum(plain + suspect), min(oldest) FROM (

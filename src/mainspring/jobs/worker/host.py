@@ -25,6 +25,7 @@ from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.jobs.worker.maintenance import EVERY_SECONDS, HealthRecorder, Maintenance, StallDetector
 from mainspring.jobs.worker.stop_report import StopReport
+from mainspring.jobs.worker.unserved_queues import UnservedQueues
 from mainspring.jobs.worker.worker import Worker
 from mainspring.runners.repeat import Repetition
 from mainspring.worker_health import WorkerHealth, WorkerState
@@ -54,7 +55,7 @@ class WorkerHost:
             engine=layers.engine, io=layers.io, clock=layers.clock, new_id=lambda _: new_id()
         )
         self._worker = Worker(
-            WorkerInfo(f"{platform.node()}:{os.getpid()}", os.getpid(), ()),
+            WorkerInfo(f"{platform.node()}:{os.getpid()}", os.getpid(), (), settings.queues),
             layers,
             settings,
             registry,
@@ -112,6 +113,7 @@ class WorkerHost:
                 occupancy=lambda type_: table.occupancy(type_, clock.monotonic_ns()),
                 now=self._layers.engine.now,
             ),
+            queues=UnservedQueues(clock, after_ns=self._settings.stall_after_ns, queues=self._settings.queues),
             on_clock_jump=self.clock_jumped,
         )
 

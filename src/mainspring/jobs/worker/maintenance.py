@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import replace
 
 from mainspring.clock import NANOSECONDS, Clock
-from mainspring.jobs.backlog import MAX_COUNTED, WaitingJobs
+from mainspring.jobs.backlog import WaitingJobs
 from mainspring.jobs.engine import Engine, Pruned, Retention, Swept
 from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.io_layer import CallbackReply, SingleOperation
 from mainspring.jobs.layers import Layers
-from mainspring.jobs.records import WorkerInfo
-from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.jobs.records import WorkerInfo, WorkerRecord
 from mainspring.jobs.worker.slots import ExecutionKind, Occupancy
+from mainspring.jobs.worker.unserved_queues import UnservedQueues
 from mainspring.worker_health import WorkerHealth, WorkerState
 
 if TYPE_CHECKING:
@@ -32,7 +32,12 @@ T = TypeVar("T")
 
 EVERY_SECONDS = 1.0
 HEARTBEAT_TICKS = 15
-ACTIONS = {"renew": "send its heartbeat", "sweep": "rescue jobs of dead workers", "prune": "delete old jobs"}
+ACTIONS = {
+    "renew": "send its heartbeat",
+    "sweep": "rescue jobs of dead workers",
+    "prune": "delete old jobs",
+    "workers": "read which queues the other workers serve",
+}
 PRUNE_TICKS = 60  # once a minute, and every second while there is more to prune
 MAX_PRUNES = 10  # at most this many small prunes in a row
 JUMP_NS = 100_000_000  # a larger difference between the clocks counts as a jump
@@ -54,6 +59,7 @@ class Maintenance:
         retention: Retention,
         health: HealthRecorder,
         stalls: StallDetector,
+        queues: UnservedQueues,
         on_clock_jump: Callable[[], None],
     ) -> None:
         self._worker = worker
@@ -65,11 +71,13 @@ class Maintenance:
         self._retention = retention
         self._health = health
         self._stalls = stalls
+        self._queues = queues
         self._on_clock_jump = on_clock_jump
         self._ticks = 0
         self._clock_offset = self._measure_offset()
         self._is_sweeping = False
         self._is_more_to_prune = False
+        self._next_comparison = 0
         self._unknown_types: set[str] = set()
 
     def tick(self) -> None:
@@ -140,7 +148,13 @@ class Maintenance:
     def _observe(self, swept: Swept) -> None:
         self._health.answered()
         self._stalls.observe(swept.waiting)
-        self._health.stall = self._stalls.stall
+        self._queues.observe(swept.waiting)
+        if self._queues.suspects and self._ticks >= self._next_comparison:
+            self._next_comparison = self._ticks + HEARTBEAT_TICKS
+            self._call(
+                "workers", lambda engine: engine.workers(), lambda found: self._control.post(self._compare, found)
+            )
+        self._report_stalls()
         for name in {waiting.type for waiting in swept.waiting}:
             if name not in self._registry and name not in self._unknown_types:
                 self._unknown_types.add(name)
@@ -149,6 +163,14 @@ class Maintenance:
                     "that has one: import its module with Mainspring(include=[...]), or add the name as an alias",
                     name,
                 )
+
+    def _compare(self, workers: Sequence[WorkerRecord]) -> None:
+        self._queues.compare(workers, self._engine.now())
+        self._report_stalls()
+
+    def _report_stalls(self) -> None:
+        texts = (self._stalls.stall, self._queues.problem)
+        self._health.stall = "; ".join(text for text in texts if text is not None) or None
 
 
 def log_rescue(swept: Swept) -> None:
@@ -223,32 +245,36 @@ class HandlerAnnouncer:
 
     def current_info(self) -> WorkerInfo:
         """Return the data of the worker with all handlers that are registered now, to register it."""
-        self._info = replace(self._info, types=self._registry.names())
+        names = self._registry.names()
+        timeouts = {name: self._registry.get(name).longest_run for name in names}
+        known = {name: timeout for name, timeout in timeouts.items() if timeout is not None}
+        self._info = replace(self._info, types=names, timeouts=known)
         return self._info
 
     def update(self) -> None:
         """Store the job types of handlers that were registered since the last time."""
-        number, types = self._worker(), self._registry.names()
-        if self.is_busy or number == 0 or types == self._info.types:
+        number, before = self._worker(), self._info
+        if self.is_busy or number == 0 or self._registry.names() == before.types:
             return
         self.is_busy = True
+        info = self.current_info()
         reply: CallbackReply[bool] = CallbackReply(
-            lambda is_alive: self._control.post(self._answered, number, types, is_alive),
-            lambda error: self._control.post(self._failed, error),
+            lambda is_alive: self._control.post(self._answered, number, is_alive),
+            lambda error: self._control.post(self._failed, number, before, error),
         )
-        self._io.dispatch(SingleOperation(lambda engine: engine.announce(number, types), reply, durable=False))
+        self._io.dispatch(SingleOperation(lambda engine: engine.announce(number, info), reply, durable=False))
 
-    def _answered(self, number: int, types: tuple[str, ...], is_alive: bool) -> None:  # noqa: FBT001 - an answer
+    def _answered(self, number: int, is_alive: bool) -> None:  # noqa: FBT001 - an answer
         self.is_busy = False
         if not is_alive:
             self._on_dead(number)
             return
-        if number == self._worker():  # otherwise the worker was registered again meanwhile, with all handlers
-            self._info = replace(self._info, types=types)
         self.update()
 
-    def _failed(self, error: Exception) -> None:
-        self.is_busy = False  # maintenance tries again within a second
+    def _failed(self, number: int, before: WorkerInfo, error: Exception) -> None:
+        self.is_busy = False
+        if number == self._worker():  # otherwise the worker was registered again meanwhile, with all handlers
+            self._info = before  # maintenance tries again within a second
         logger.warning("worker %d could not announce its new handlers: %s", self._worker(), error)
 
 
@@ -346,20 +372,11 @@ class StallDetector:
 
     def _describe(self, stalled: list[_UnclaimedJobs]) -> str:
         longest = max(stalled, key=lambda jobs: jobs.observed)
-        what = "; ".join(self._describe_one(jobs.waiting) for jobs in stalled[:5])
+        what = "; ".join(jobs.waiting.describe(self._now()) for jobs in stalled[:5])
         more = f"; and of {len(stalled) - 5} more handlers" if len(stalled) > 5 else ""
         occupancy = self._occupancy(longest.waiting.type)
         seconds = longest.observed // NANOSECONDS
         return f"no worker has claimed any of these for {seconds} s: {what}{more}. {occupancy}; {occupancy.remedy}"
-
-    def _describe_one(self, waiting: WaitingJobs) -> str:
-        number = f"{waiting.count} or more" if waiting.count >= MAX_COUNTED else f"{waiting.count}"
-        jobs = "job" if waiting.count == 1 else "jobs"
-        text = f"{number} due {jobs} of {waiting.type} in queue {waiting.queue}"
-        if waiting.oldest is None or waiting.since is None:
-            return text
-        seconds = max(0, self._now() - waiting.since) // MICROSECONDS
-        return f"{text} (the oldest, {waiting.oldest}, for {seconds} s)"
 
 
 def _come_before(claimed: _UnclaimedJobs, others: _UnclaimedJobs) -> bool:

@@ -105,9 +105,11 @@ class Bench(EngineTime):
 
     # -- workers
 
-    def enroll(self, *types: str) -> int:
+    def enroll(
+        self, *types: str, queues: tuple[str, ...] | None = None, timeouts: dict[str, int] | None = None
+    ) -> int:
         """Register a new worker and return its number."""
-        return self.engine.enroll(WorkerInfo("tester", 1, types or (TYPE,)))
+        return self.engine.enroll(WorkerInfo("tester", 1, types or (TYPE,), queues, timeouts or {}))
 
     def look(
         self,

@@ -28,15 +28,26 @@ class WorkerTests(EngineSuite):
 
     def test_a_worker_announces_the_handlers_that_it_has_learned(self, bench: Bench, other: Bench) -> None:
         worker, bystander = bench.enroll("ping"), other.enroll("ping")
-        assert bench.engine.announce(worker, ("ping", "pong"))
+        assert bench.engine.announce(worker, WorkerInfo("tester", 1, ("ping", "pong"), timeouts={"pong": 9}))
         assert bench.engine.renew(worker)  # the worker keeps the announced handlers
-        found = {state.number: state.info.types for state in other.engine.workers()}
-        assert found == {worker: ("ping", "pong"), bystander: ("ping",)}
+        found = {state.number: (state.info.types, state.info.timeouts) for state in other.engine.workers()}
+        assert found == {worker: (("ping", "pong"), {"pong": 9}), bystander: (("ping",), {})}
+
+    def test_a_worker_tells_its_queues_and_the_timeouts_of_its_handlers(self, bench: Bench, other: Bench) -> None:
+        some = bench.enroll(queues=("orders", "mail"), timeouts={"ping": 1_500_000})
+        all_queues = other.enroll()
+        assert bench.engine.renew(some)
+        found = {state.number: state.info for state in other.engine.workers()}
+        assert (found[some].queues, found[some].timeouts) == (("orders", "mail"), {"ping": 1_500_000})
+        assert found[some].serves("mail")
+        assert not found[some].serves("default")
+        assert (found[all_queues].queues, found[all_queues].timeouts) == (None, {})
+        assert found[all_queues].serves("default")
 
     def test_a_worker_that_left_announces_nothing(self, bench: Bench) -> None:
         worker = bench.enroll("ping")
         bench.engine.leave(worker)
-        assert not bench.engine.announce(worker, ("ping", "pong"))
+        assert not bench.engine.announce(worker, WorkerInfo("tester", 1, ("ping", "pong")))
         assert bench.eventually(lambda: bench.engine.workers() == [])
 
     def test_a_worker_that_left_is_not_listed(self, bench: Bench) -> None:
