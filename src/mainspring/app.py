@@ -186,7 +186,11 @@ class Mainspring(Decorators):
         return middleware
 
     def queue(self, name: str, *, concurrency: Concurrency | None = None, rate: Rate | None = None) -> Queue:
-        """Return a queue, to pause, drain or count it. Given limits are declared for all workers."""
+        """Return a queue, to pause, drain or count it.
+
+        `concurrency` and `rate` declare limits of the queue, over all workers. A worker stores them when it
+        starts.
+        """
         queue = Queue(name, self)
         if concurrency is not None or rate is not None:
             self.limits.limit_queue(name, concurrency, rate)
@@ -248,9 +252,9 @@ class Mainspring(Decorators):
         return self.manager().counts(queue=queue, type=type)
 
     def cancel(self, job_id: str, *, timeout: Duration | None = None) -> bool:
-        """Cancel a job. Return True if it will never run, and False if a worker has started it or it has ended.
+        """Cancel a job. Return True if it will not run any more, and False if it is RUNNING or has ended.
 
-        A started job is asked to stop, and is not retried if its attempt fails. If its handler has not begun and
+        A RUNNING job is asked to stop, and is not retried if its attempt fails. If its handler has not begun and
         the worker hands it back, it is CANCELED then. The call returns when the store has committed the cancel.
         After `timeout` it raises `TimeoutError`; the request stays queued and may still take effect.
         """
@@ -261,7 +265,7 @@ class Mainspring(Decorators):
         return await (await open_manager(self)).cancel_async(job_id)
 
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
-        """Change the due time of a job; return False if the job has already started."""
+        """Change the due time of a job that is PENDING; return False if it is RUNNING or has ended."""
         return self.manager().reschedule(job_id, delay=delay, at=at)
 
     def explain(self, job_id: str) -> Explanation:
@@ -313,7 +317,10 @@ class Mainspring(Decorators):
                 manager.shutdown(self.grace)
 
     def find_missing_file(self) -> Path | None:
-        """Return the path of the store's file if it is relative and the first use creates the file; else None."""
+        """Return the path of the store's file if the path is relative and there is no such file yet; else None.
+
+        The first use of the store would create the file.
+        """
         path = None if self.is_open else provider_for(self.url).missing_file(self.url)
         return None if path is None or path.is_absolute() else path
 

@@ -49,8 +49,9 @@ class RunnerClosed(MainspringError, RuntimeError):
     def __init__(self, *, runner: str) -> None:
         self.runner = runner
         super().__init__(
-            f"runner {runner!r} is shut down and takes no more tasks; post before shutdown() or inside the with "
-            "block, or with ShutdownBehavior.BLOCK from inside one of its tasks"
+            f"runner {runner!r} is shut down or shutting down, and takes no more tasks; post before shutdown() or "
+            "inside the with block, or, during the shutdown, with ShutdownBehavior.BLOCK from inside one of its "
+            "tasks"
         )
 
 
@@ -61,13 +62,13 @@ class QueueFull(MainspringError):
         self.name = name
         self.capacity = capacity
         super().__init__(
-            f"queue {name!r} is full: it has {capacity} items, its capacity; "
-            "try again after some were handled, or create the queue with a larger capacity="
+            f"{name!r} is full: it has {capacity} queued tasks or items, its capacity; "
+            "try again after some were handled, or create it with a larger capacity="
         )
 
 
 class QueueEmpty(MainspringError):
-    """A queue had no item that could be taken."""
+    """A `RingBuffer` had no item to return."""
 
     def __init__(self, *, name: str) -> None:
         self.name = name
@@ -159,7 +160,7 @@ class ArgumentsTooLarge(LimitExceeded, InvalidArguments):
 
 
 class JobNotFound(MainspringError):
-    """No job has this id: it was never stored, or it was removed after its retention time."""
+    """No job has this id: it was never stored, or it was deleted (by a purge, or after its retention time)."""
 
     def __init__(self, *, job_id: str) -> None:
         self.job_id = job_id
@@ -236,7 +237,10 @@ class RefusedByStore(MainspringError):
 
 
 class EngineUnavailable(MainspringError):
-    """The store could not carry out an operation, and stored nothing of it."""
+    """The store cannot be used, or did not carry out an operation; the message says why.
+
+    SQLite has stored nothing of the operation. NATS may have stored it, if no server has answered.
+    """
 
     def __init__(self, *, engine: str, reason: str, remedy: str) -> None:
         self.engine = engine
@@ -246,11 +250,11 @@ class EngineUnavailable(MainspringError):
 
 
 class StoreCorrupt(EngineUnavailable):
-    """The file is not a Mainspring database, or is damaged."""
+    """A SQLite file is not a Mainspring database, or is damaged."""
 
 
 class StoreTooNew(EngineUnavailable):
-    """A newer version of Mainspring wrote the file."""
+    """A newer version of Mainspring wrote this SQLite file, and this version cannot read it."""
 
 
 class StoreMoved(EngineUnavailable):

@@ -24,7 +24,7 @@ def test_a_worker_that_was_stopped_too_long_loses_its_jobs_and_works_on_under_a_
     assert other.wait() == 0
 
     stopped.signal(SIGCONT)
-    stopped.expect("was declared dead while it was stopped; it registers again")
+    stopped.expect("was declared dead by another worker, and registers again")
     after = jobs.attempt_until.submit(2).id
     stopped.expect("attempt 1 with token 1")
     number = sandbox.app.get(after).worker
@@ -42,7 +42,7 @@ def test_the_late_outcome_of_a_stopped_worker_is_refused(sandbox: Sandbox) -> No
     assert sandbox.wait(job_id).result == 2
     other.kill()
     stopped.signal(SIGCONT)
-    stopped.expect(f"job {job_id} was taken over by another worker; the outcome of this run was refused")
+    stopped.expect(f"the outcome of job {job_id} was refused, because this worker no longer has its lease")
     job = sandbox.app.get(job_id)
     assert (job.status, job.result, job.fencing_token) == (JobStatus.COMPLETED, 2, 2)
 

@@ -105,8 +105,8 @@ def test_misuse_is_a_runtime_error_too(error_class: type[MainspringError]) -> No
 
 def test_runner_closed_says_what_to_do() -> None:
     assert str(RunnerClosed(runner="orders")) == (
-        "runner 'orders' is shut down and takes no more tasks; post before shutdown() or inside the with block, "
-        "or with ShutdownBehavior.BLOCK from inside one of its tasks"
+        "runner 'orders' is shut down or shutting down, and takes no more tasks; post before shutdown() or inside "
+        "the with block, or, during the shutdown, with ShutdownBehavior.BLOCK from inside one of its tasks"
     )
 
 

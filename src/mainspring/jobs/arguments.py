@@ -8,7 +8,7 @@ encoding changes: see `type_changes`.
 
 A batch handler has one parameter, a list; each job carries one element of it. The handler returns None, or a list
 with one entry for each element: a result, or an exception that is charged to that job alone. An exception that the
-handler raises is charged to each job. A worker makes one call of a batch handler at a time. `current_batch()`
+handler raises is charged to each job. A worker makes one call of each batch handler at a time. `current_batch()`
 returns the jobs in the order of the list. A request to stop one of them sets `cancelled` for that job. Timeouts
 apply to the whole call.
 """
@@ -40,7 +40,10 @@ _encode_key = msgspec.json.Encoder(enc_hook=to_builtin, decimal_format="string",
 
 
 def key_part(name: str, value: Any) -> str:
-    """Return the text by which one argument enters a key. A value and its stored form have the same text."""
+    """Return an argument as a part of a key (unique, sequence or limit), such as `order_id=42`.
+
+    A value and its stored form give the same text.
+    """
     return f"{name}={_encode_key(value).decode()}"
 
 
@@ -254,7 +257,10 @@ class Arguments:
         return InvalidArguments(handler=self._name, parameter=self._find_bad(given), problem=text)
 
     def _find_bad(self, given: Mapping[str, Any]) -> str | None:
-        """Return the first argument that cannot be encoded. The encoder's error does not name it."""
+        """Return the name of the first argument that cannot be encoded; the error of the encoder does not name it.
+
+        Return None if each of them can be encoded.
+        """
         for name, value in given.items():
             try:
                 self._serializer.encode(value)

@@ -52,7 +52,10 @@ class WaitingJobs(Struct, frozen=True):
     since: int | None = None
     """The instant since which the oldest job has waited."""
     rank: int | None = None
-    """The place of these jobs in line: workers claim a lower rank first. None if the engine does not rank jobs."""
+    """How urgent the most urgent of these jobs is: workers claim jobs of a lower rank first.
+
+    None if the engine does not rank jobs.
+    """
     age: int = 0
     """How many microseconds ago the engine read the lanes. The jobs may have been claimed since."""
 
@@ -76,6 +79,7 @@ class LaneHead(Struct, frozen=True, gc=False):
     id: str
     token: int
     ready: int
+    """The instant since which the job could have started."""
     count: int
     """How many jobs of this lane could start."""
 

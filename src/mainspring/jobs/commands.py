@@ -17,7 +17,7 @@ class CancelJob(Struct, frozen=True, gc=False):
 
 
 class Reschedule(Struct, frozen=True, gc=False):
-    """Change the due time of a job that has not started."""
+    """Change the due time of a PENDING job, also of one that waits for a retry."""
 
     id: str
     due: int
@@ -58,7 +58,7 @@ class Delete(Struct, frozen=True, gc=False):
 
 
 class ChangeLimits(Struct, frozen=True, gc=False):
-    """Change the limits of a job that has not started."""
+    """Change the limits of a PENDING job."""
 
     id: str
     limits: tuple[str, ...]

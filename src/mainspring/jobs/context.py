@@ -46,7 +46,10 @@ class JobContext:
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt, from 1. Attempts that a shutdown interrupted do not count."""
+        """The number of this attempt, from 1.
+
+        Attempts that were snoozed or interrupted by a shutdown do not count.
+        """
         return self._lease.failures + self._lease.timeouts + self._lease.crashes + 1
 
     @property
@@ -148,7 +151,7 @@ def runs_job() -> bool:
 
 
 def fields_of_running_jobs() -> dict[str, Any]:
-    """Return the job of the caller as fields of a log record; none outside of handlers."""
+    """Return the fields of a log record that name the job of the calling handler; none outside of handlers."""
     running = _current.get()
     if running is None:
         return {}

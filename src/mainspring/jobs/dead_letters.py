@@ -1,8 +1,8 @@
 """Dead letters: lists, edits, replays and purges jobs that FAILED.
 
-A dead letter is a job that FAILED and was not replayed. It stays until it is replayed, retried or purged. A replay
-is a new job; the two jobs are linked in both directions. A dead letter is replayed only once, so a filtered replay
-that is run again continues where it stopped.
+A dead letter is a job that FAILED and was not replayed. It stays until it is replayed, retried or purged, or
+until `Keep(failed=…)` deletes it. A replay is a new job; the two jobs are linked in both directions. A dead
+letter is replayed only once, so a filtered replay that is run again continues where it stopped.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ class DeadLetters:
         return self._source.manager().counts(queue=queue, type=type)[JobStatus.FAILED]
 
     def get(self, job_id: str) -> JobInfo:
-        """Return a snapshot of a dead letter. Raises `InvalidTransition` if the job is not FAILED."""
+        """Return a snapshot of a job that FAILED, replayed or not.
+
+        Raises `InvalidTransition` for any other job.
+        """
         info = self._source.manager().get(job_id)
         if info.status is not JobStatus.FAILED:
             raise InvalidTransition(
@@ -94,8 +97,8 @@ class DeadLetters:
 
         Give ids, or filters, or nothing for all dead letters. `rate` spreads the due times: at most that many jobs
         per second. `changes` are changed arguments for the new jobs. `without` names arguments that the handler no
-        longer has. The arguments of all new jobs are checked before the first one is submitted. The arguments of
-        the dead letters stay as they are.
+        longer has. With one of the two, the arguments of all new jobs are checked before the first job is
+        submitted. The arguments of the dead letters stay as they are.
         """
         steps = self.replaying(
             *ids, queue=queue, type=type, limit=limit, rate=rate, changes=changes, without=without
@@ -143,7 +146,7 @@ class DeadLetters:
             return
         while chunk := list(islice(commands, CHUNK)):
             answers = zip(chunk, manager.change_all(chunk), strict=True)
-            # If a command is not done, another caller has replayed this dead letter meanwhile.
+            # If a command is not done, another caller has replayed, retried or deleted this dead letter meanwhile.
             yield tuple((command.id, command.new_id) for command, changed in answers if changed.is_done)
 
     def _encode(
@@ -168,7 +171,11 @@ class DeadLetters:
             after = page.end
 
     def purge(self, *ids: str) -> int:
-        """Delete dead letters permanently. Return how many were deleted."""
+        """Delete jobs that FAILED, permanently. Return how many were deleted.
+
+        Raises `JobNotFound` or `InvalidTransition` if an id is not that of a FAILED job. Some of the others are
+        deleted nevertheless.
+        """
         manager = self._source.manager()
         remaining = iter(ids)
         while chunk := [Delete(job_id, JobStatus.FAILED) for job_id in islice(remaining, CHUNK)]:

@@ -53,7 +53,10 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 
 STALE = 45 * MICROSECONDS
-"""A worker that sent no heartbeat for this time (it missed three) counts as dead; others take over its jobs."""
+"""On SQLite, a worker that sent no heartbeat for this time (it missed three) counts as dead.
+
+Other workers then take over its jobs. On NATS, the setting `lease` is this time.
+"""
 MAX_CRASHES = 3
 """The number of crashes after which a job becomes a dead letter."""
 
@@ -79,7 +82,8 @@ class Capability(StrEnum):
     the io thread. A `KeyboardInterrupt` may end such a call at any point: the next call then finds no remains of
     it. `wake` may be called on the same thread. Without it, the io thread makes every call that writes."""
     FORESIGHT = "foresight"
-    """`take` returns when the worker should fetch again. Without it, the engine wakes its workers then."""
+    """The answer of `take` has the instants at which the worker should fetch again: `next_due` and `next_look`.
+    Without it, the engine itself wakes its workers at these instants."""
 
 
 class Demand(Struct, frozen=True):
@@ -89,7 +93,7 @@ class Demand(Struct, frozen=True):
     starts: int
     """How many due jobs can start immediately."""
     ahead: int
-    """How many jobs that are due within the lead the worker can hold."""
+    """How many more jobs the worker can hold that are not due yet, but within the `lead` of `take`."""
     queues: tuple[str, ...] | None = None
     """Lease only jobs of these queues; None for all queues."""
     suspects: bool = True
@@ -131,7 +135,10 @@ class Situation(Struct, frozen=True):
     record: JobRecord
     is_queue_paused: bool
     behind: str | None
-    """The id of the job in front of this one in its sequence; None if this one is first."""
+    """The id of the job that must end before this one can start: the running job of its sequence, else the first.
+
+    None if this job is the first one, or is in no sequence.
+    """
     full_bucket: str | None
     """The bucket of the limit that the job waits for; None if no limit holds it back."""
     limited_until: int | None
@@ -156,7 +163,7 @@ class Pruned(Struct, frozen=True):
 
     deleted: int
     is_more: bool
-    """Whether there may be more jobs to delete at once."""
+    """Whether there may be more jobs that can be deleted now, by another `prune`."""
 
 
 class JobStore(Protocol):
@@ -242,10 +249,13 @@ class EventLog(Protocol):
 
     @property
     def is_followed(self) -> bool:
-        """Whether the engine wrote events at the last start of jobs. Workers then report that handlers begin."""
+        """Whether a client follows events, as far as this process knows.
+
+        Workers then report that handlers begin.
+        """
 
     def listen(self, until: int) -> str:
-        """Write events until the instant `until`; return the position after which `events` can read them."""
+        """Let all processes write events until the instant `until`; return the position before these events."""
 
     def events(self, after: str, limit: int) -> EventPage:
         """Return at most `limit` events after a position, and the position of the next page."""
@@ -291,7 +301,8 @@ class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Protocol):
         """Close the store; it may be opened again."""
 
     def unit(self, *, durable: bool) -> AbstractContextManager[Any]:
-        """Commit the engine calls made inside as one transaction if possible.
+        """Return a context manager. The engine calls inside of its `with` block are one transaction, if possible.
 
-        A power cut may lose the transaction if it is not `durable`.
+        Without `Capability.ATOMIC_UNIT`, each call is a transaction of its own. A power cut may lose the
+        transaction if it is not `durable`.
         """

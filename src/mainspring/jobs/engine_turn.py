@@ -59,7 +59,11 @@ class EngineTurn:
         self._crowd = 0  # how many batches of one caller must come before callers make their own calls again
 
     def call(self, function: Callable[..., Result], *arguments: Any) -> Result | MustQueue:
-        """Call the engine on this thread, or return `MUST_QUEUE`."""
+        """Call the function, which calls the engine, on this thread, and return its result.
+
+        Return `MUST_QUEUE` instead if another thread calls the engine, if operations are queued or were committed
+        together a short time ago, or if the io runner or the turn is closed.
+        """
         me = get_ident()
         if self._holder == me:
             raise nested_error(self._description)

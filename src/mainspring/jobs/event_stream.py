@@ -40,7 +40,8 @@ class JobEvent:
 class EventStream:
     """An iterator over future events, for `for` and `async for`. It ends at its timeout, or after `stop`.
 
-    It returns all events since it was made, also those before the first iteration.
+    It returns all events since it was made, also those before the first iteration. But it must be read at least
+    once a minute: otherwise engines stop writing events, and the stream misses those until its next read.
     """
 
     def __init__(
@@ -103,7 +104,10 @@ class EventStream:
         self._deadline = self._clock.monotonic_ns()
 
     def pending(self) -> list[JobEvent]:
-        """Return the events that are available now and were not returned yet, without waiting."""
+        """Return the events that are available now and were not returned yet, without waiting.
+
+        One call reads at most 1,000 events from the store.
+        """
         self._read()
         found = list(self._waiting)
         self._waiting.clear()

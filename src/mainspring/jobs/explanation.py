@@ -215,12 +215,12 @@ def _limited(facts: _JobFacts) -> Explanation | None:
         return facts.explain(Reason.RATE_LIMITED, text, until=situation.limited_until)
     holders = situation.bucket_holders
     those = "that one has ended" if len(holders) == 1 else "one of them has ended"
-    text = f"waits because the {limit} is reached by {', '.join(holders)}; it starts when {those}."
+    text = f"waits because the {limit} is reached by {', '.join(holders)}; it can start when {those}."
     return facts.explain(Reason.LIMIT_REACHED, text, blocked_by=holders)
 
 
 def _size(facts: _JobFacts, bucket: Bucket) -> str:
-    """Return in words how much the limit of a bucket allows, such as ` (10 starts a minute)`."""
+    """Return in words how much the limit of a bucket allows, such as ` (10 in 1 min)` or ` (5 at once)`."""
     for limit in facts.limits:
         if limit.family == family_of(bucket):
             allowed = "at once" if limit.per is None else f"in {describe_duration(limit.per)}"

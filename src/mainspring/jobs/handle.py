@@ -81,7 +81,7 @@ class JobHandle(Generic[R]):
         return self._handler.result.decode(record.result, record.codec)  # type: ignore[no-any-return]
 
     def reschedule(self, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
-        """Change the due time of the job if it has not started. Return whether it was changed."""
+        """Change the due time of the job if it is PENDING. Return False if it is RUNNING or has ended."""
         return self._source.manager().reschedule(self.id, delay=delay, at=at)
 
     def explain(self) -> Explanation:

@@ -45,7 +45,8 @@ class HandlerOptions:
     """`"process"` runs the handler in a child process, which can be killed. Otherwise a function runs on a thread,
     and an `async def` function on the event loop."""
     keep_result: bool | Duration = True
-    """Whether the engine stores the result. A duration says when to delete the result, if earlier than the job."""
+    """Whether the engine stores the result. A duration says how long after the end of the job it is kept, at most
+    as long as the job itself."""
     unique: str | Unique | None = None
     rate: Rate | None = None
     concurrency: Concurrency | None = None
@@ -59,7 +60,10 @@ class HandlerOptions:
     """The parameters whose values make the sequence key. Jobs with the same key run one after another, including
     jobs of other handlers with the same parameters and values."""
     steps_aside: bool = False
-    """Whether a job that waits for a retry lets later jobs of its sequence run first. By default they wait."""
+    """Whether later jobs of its sequence go first while a job waits for a retry or after a snooze.
+
+    By default they wait.
+    """
     aliases: tuple[str, ...] = ()
     """Earlier names of the handler. Jobs that were submitted under them still run."""
 

@@ -162,7 +162,10 @@ def default_name(function: Callable[..., Any]) -> str:
 
 
 def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Return whether two objects are the same function, whose module was reloaded or imported under two names."""
+    """Return whether two functions have the same source line, because their module was imported twice.
+
+    It was reloaded, or imported under two names.
+    """
     return _place(one) == _place(other)
 
 

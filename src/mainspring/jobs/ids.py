@@ -42,7 +42,10 @@ class JobIds:
         self._random = array("Q")
 
     def make(self, now: int, count: int = 1) -> list[str]:
-        """Make `count` growing ids that contain the time `now`, in microseconds."""
+        """Make `count` growing ids. They contain the millisecond of `now`, which is in microseconds since 1970.
+
+        If the clock was set back, they contain the latest millisecond of an earlier call.
+        """
         millisecond = now // 1_000
         with self._lock:
             if millisecond > self._millisecond or self._forks != _forks:
@@ -64,7 +67,10 @@ class JobIds:
 
 
 def require_id(job_id: object, name: str = "id") -> str:
-    """Return an id; raise an error if the id is not a string, is empty, not printable or too long."""
+    """Return an id or a name, such as that of a queue; raise an error if it is not valid.
+
+    It must be a printable string that is neither empty nor too long. Errors call it `name`.
+    """
     if not isinstance(job_id, str):
         raise TypeError(f"{name} must be a string, got {job_id!r}")
     if not job_id or not job_id.isprintable():

@@ -43,7 +43,7 @@ class ProgressInfo:
 
     @property
     def share(self) -> float | None:
-        """The part of the work that is done, from 0 to 1; None if the handler reported no total."""
+        """The part of the work that is done, from 0 to 1; None if the handler reported no total, or 0."""
         return None if not self.total else self.done / self.total
 
 
@@ -73,7 +73,7 @@ class JobInfo:
     history: tuple[AttemptInfo, ...]
     fencing_token: int
     worker: int | None
-    """The number of the worker that holds the job."""
+    """The number of the worker that has leased the job; None if none has."""
     stop_requested: bool
     origin: str | None
     """The id of the dead letter that this job replays."""
@@ -168,7 +168,9 @@ def _optional(instant: int | None) -> datetime | None:
 
 
 class JobPage(list[JobInfo]):
-    """A page of a list of jobs. `app.jobs(after=page.next)` returns the next page; it is None on the last one.
+    """A page of a list of jobs.
+
+    `app.jobs(after=page.next)` returns the next page. On the last page, `next` is None.
 
     A search by arguments or text reads a limited number of jobs for each page. If the page is not full by then,
     `is_complete` is False, and `page.next` continues the search.

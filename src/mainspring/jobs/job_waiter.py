@@ -1,4 +1,4 @@
-"""Waits for jobs to end. A worker in this process announces the end; otherwise the waiter polls the store."""
+"""Waits for jobs to end. It polls the store, and reads it at once if this process announces the end of a job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class JobWaiter:
     ) -> JobStatus:
         """Wait until a job has ended, and return its final status. Raises `TimeoutError` at the deadline.
 
-        `read_status` returns the status of the job and the nanoseconds until it is due: it cannot end before then.
+        `read_status` returns the status of the job, and the nanoseconds until it is due. The job does not run
+        before then.
         """
         pause = FIRST_POLL_NS
         with blocking_for(*self._layers), self._registered(job_id):

@@ -1,13 +1,12 @@
 """The three layers of a job manager (control, io, execution), and the implementation of control.
 
 Control changes state in memory and never waits. Io (`io_layer.py`) makes every call of the engine that writes, on
-its own thread or on that of the caller.
-Execution runs handlers and nothing else.
+its own thread or on that of the caller. Execution runs handlers and nothing else.
 
 Invariants of the control layer
 - Calls run one at a time, in the order of arrival. Each sees the effects of those before it.
-- A caller runs its call inline while the sequence is idle. No call waits for io or for handlers, so a caller that
-  finds the sequence busy waits for calls of microseconds only.
+- A caller runs its call on its own thread if no other call runs. No call waits for io or for handlers, so a caller
+  that must wait waits for calls of microseconds only.
 - A call that is posted inside of another one runs after it.
 """
 
@@ -60,8 +59,8 @@ class ControlLayer:
 
     def _serve(self) -> None:
         # A thread appends its call first, and then tries to get the turn. The holder of the turn releases it
-        # first, and
-        # then checks for queued calls. So at least one of the two sees the call, and no call is forgotten.
+        # first, and then checks for queued calls. So at least one of the two sees the call, and no call is
+        # forgotten.
         served = 0
         while self._calls and self._turn.acquire(blocking=False):
             self._holder = get_ident()

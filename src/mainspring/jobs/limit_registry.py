@@ -103,7 +103,7 @@ def _families(of: str, concurrency: Concurrency | None, rate: Rate | None) -> tu
 
 
 PAGE = 1_000
-SAMPLE = 100  # how many jobs are compared before the search reads all jobs
+SAMPLE = 100  # how many jobs with limits are compared first; if none differs, only jobs without limits are read
 
 logger = logging.getLogger("mainspring.worker")
 
@@ -115,7 +115,7 @@ def store_limits(
     registry: HandlerRegistry,
     declared: LimitRegistry,
 ) -> None:
-    """Store the declared limits, and put waiting jobs under those that have changed."""
+    """Store the declared limits, and put waiting jobs under the limits that they should be under now."""
     arrangements = declared.arrangements(registry.all())
     stored = {limit.family: limit.by for limit in engine.limits()}
     arrange(arrangements)
@@ -133,7 +133,7 @@ def apply_limits(
     declared: LimitRegistry,
     changed: set[str],
 ) -> None:
-    """Put waiting jobs under the declared limits. `changed` has the limits whose parameters `by` have changed."""
+    """Put waiting jobs under the declared limits. `changed` names limits that are new or have other `by=`."""
     commands: list[Command] = []
     moved = 0
     for record, limits in _affected_jobs(engine, registry, declared, changed):

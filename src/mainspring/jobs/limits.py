@@ -43,7 +43,10 @@ class BucketState(Struct, gc=False):
 
 
 class Refusal(Struct, frozen=True, gc=False):
-    """The bucket that refuses a job, and the instant from which it admits one; None: when another job ends."""
+    """The bucket that refuses a job, and the instant from which it admits one.
+
+    The instant is None if the bucket admits a job only when another job has ended.
+    """
 
     bucket: Bucket
     until: int | None
@@ -122,7 +125,10 @@ class _BucketLimit:
             self.shared.changed[self.bucket] = self.state
 
     def refusal(self) -> Refusal:
-        """Return the instant from which the bucket admits a job again; None if another job must end first."""
+        """Return the refusal of this bucket, with the instant from which it admits a job again.
+
+        The instant is None for a concurrency limit, where another job must end first.
+        """
         if self.interval is None:
             return Refusal(self.bucket, None)
         return Refusal(self.bucket, self.state.full_at - self.interval * (self.most - 1))

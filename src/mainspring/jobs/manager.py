@@ -70,7 +70,7 @@ if hasattr(os, "register_at_fork"):
 class JobManager:
     """The job manager: submits, queries and cancels jobs. After `start`, its worker runs them.
 
-    After `close` every call raises `EngineUnavailable`, except `close`, `hurry` and `shutdown`.
+    After `close` every call that needs the store raises `EngineUnavailable`.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class JobManager:
         return changed.is_done
 
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
-        """Change the due time of a job that has not started. Return whether it was changed."""
+        """Change the due time of a job that is PENDING. Return False if it is RUNNING or has ended."""
         due = SubmitOptions().changed(delay=delay, at=at).due(self.engine.now())
         return self.change(Reschedule(require_id(job_id), due)).is_done
 

@@ -11,9 +11,9 @@
             with tracer.start_span(job.type, job.headers.get("traceparent")):
                 yield
 
-Middleware that was added first is the outermost. An exception of a middleware ends the submit, or fails the
-attempt as if the handler had raised it. If a middleware suppresses an exception of the handler, the job completes
-without a result.
+Middleware that was added first is the outermost. An exception of a middleware reaches the caller of the submit,
+or fails the attempt as if the handler had raised it. If a middleware suppresses an exception of the handler, the
+job completes without a result.
 
 A call of a batch handler is wrapped once: the middleware gets the first of its jobs, and `current_batch()` returns
 all of them. For a handler in a child process, the middleware runs in the worker, and sees an exception of the
@@ -54,7 +54,10 @@ class Middleware:
     """The base class of middleware. Override the methods that you need; each returns a context manager."""
 
     def submitting(self, submit: Submit) -> AbstractContextManager[object]:
-        """Wrap a submit, on the thread of the caller. The jobs are stored when the block ends without an error."""
+        """Wrap a submit, on the thread of the caller. The jobs are stored inside of the `with` block.
+
+        So an exception before the `yield` of the context manager prevents the submit, and one after it does not.
+        """
         return nullcontext()
 
     def attempting(self, job: JobContext) -> AbstractContextManager[object]:

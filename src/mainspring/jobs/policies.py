@@ -132,7 +132,7 @@ def names_of(by: str | tuple[str, ...] | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """Settings of a worker's child processes. The processes start when the first job needs one."""
+    """Settings of a worker's child processes. A process starts when a job needs one and none is idle."""
 
     count: int = field(default_factory=lambda: os.cpu_count() or 1)
     max_jobs: int | None = None

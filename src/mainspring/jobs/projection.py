@@ -16,7 +16,7 @@ from mainspring.jobs.status import JobStatus
 
 
 class ProjectedJob(Struct, frozen=True, gc=False):
-    """The current record of a job; None if the job was deleted."""
+    """A change of a job: its current record, which is None if the job was deleted."""
 
     id: str
     place: int

@@ -63,7 +63,7 @@ class FollowUp(Struct, frozen=True, gc=False):
     expires: int | None = None
     """How many microseconds after its due time the follow-up job may still start."""
     limits: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """The names of the limits, each with the parameters whose values select the bucket."""
+    """The families of buckets that must admit the job, each with the parameters whose values select the bucket."""
     follow_up: FollowUp | None = None
     """The plan for the job that follows the follow-up job."""
     bound: bytes | None = None

@@ -9,7 +9,7 @@ class JobStatus(StrEnum):
     """The state of a job."""
 
     PENDING = "PENDING"
-    """The job waits for its due time, for a worker, or for its next attempt."""
+    """The job waits: for its due time, its next attempt, other jobs (a sequence or a limit), or a worker."""
     RUNNING = "RUNNING"
     """A worker has committed the start of the job."""
     COMPLETED = "COMPLETED"
@@ -17,7 +17,7 @@ class JobStatus(StrEnum):
     FAILED = "FAILED"
     """The job was given up. It is a dead letter, which an operator can edit, replay or retry."""
     CANCELED = "CANCELED"
-    """The job was canceled before it started, or stopped while it ran."""
+    """The job was canceled before it started or while it ran, or its handler raised `Cancel`."""
 
     @property
     def is_final(self) -> bool:
@@ -30,7 +30,7 @@ FINAL = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELED})
 TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
     # to FAILED without a start if the job expires
     JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.CANCELED, JobStatus.FAILED}),
-    # back to PENDING after a retry, a snooze, an interrupted attempt or a rescue
+    # back to PENDING for a retry, and after a snooze, an interrupted attempt, a rescue or a hand-back
     JobStatus.RUNNING: FINAL | {JobStatus.PENDING},
     # an operator reopens the job
     JobStatus.FAILED: frozenset({JobStatus.PENDING}),

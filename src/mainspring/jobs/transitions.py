@@ -92,7 +92,7 @@ def is_leased(job: JobRecord, lease: Lease, worker: int, status: JobStatus) -> b
 
 
 def can_settle(job: JobRecord, outcome: Outcome, worker: int) -> bool:
-    """Return whether the engine accepts this outcome: the worker still has the lease."""
+    """Return whether the engine accepts this outcome, because the worker still has the lease of the job."""
     is_held = outcome.kind is OutcomeKind.HANDED_BACK and not outcome.lease.is_started
     return is_leased(job, outcome.lease, worker, JobStatus.PENDING if is_held else JobStatus.RUNNING)
 
@@ -136,8 +136,8 @@ def _attempts_of(job: JobRecord, outcome: Outcome, now: int) -> tuple[Attempt, .
 def rescued(job: R, now: int, max_crashes: int = MAX_CRASHES) -> R:
     """Return the job after the death of its worker.
 
-    A held job is free again. A running job is charged with a crash and runs again, unless a stop was requested,
-    which cancels it, or this crash is the last one allowed, which makes it a dead letter.
+    A held job can be claimed again. A running job is charged with a crash and runs again, unless a stop was
+    requested, which cancels it, or this crash is the last one allowed, which makes it a dead letter.
     """
     if job.status is JobStatus.PENDING:
         return replace(job, owner=None)
@@ -179,7 +179,10 @@ def reopened(job: R, due: int) -> R:
 
 
 def replaced(job: R, new: NewJob) -> R:
-    """Return a job with the arguments and times of a new job that has the same unique key."""
+    """Return a PENDING job with the arguments, due time, expiry, headers and limits of a new job.
+
+    The new job has the same unique key, and is not stored itself.
+    """
     return replace(
         lease_revoked(job),
         payload=new.payload,

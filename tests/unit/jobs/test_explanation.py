@@ -185,7 +185,7 @@ def test_a_job_whose_limit_is_reached_names_those_that_run(app: Mainspring, gate
     assert words(explanation).startswith(
         "Job ID (shop.mail) waits because the concurrency of handler shop.mail (2 at once) is reached by"
     )
-    assert str(explanation).endswith("; it starts when one of them has ended.")
+    assert str(explanation).endswith("; it can start when one of them has ended.")
 
 
 def test_a_job_without_any_worker_says_how_to_start_one(app: Mainspring, job: JobFunction[..., None]) -> None:

@@ -1,8 +1,8 @@
 """The code inside of a child process: runs one request after another on the main thread.
 
-The first connection carries requests and replies. If it ends, the process exits after its current request. The
-second connection carries `StopMessage` messages, and a thread waits for them. If it ends, the worker has died, and
-the process exits even while a handler runs. The child finds a handler by its module and its qualified name.
+The connection `work` carries requests and replies. If it ends, the process exits after its current request. The
+connection `control` carries `StopMessage` messages, and a thread waits for them. If it ends, the worker has died,
+and the process exits even while a handler runs. The child finds a handler by its module and its qualified name.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ class ChildProcess:
         if running is not None:
             return ChildDied(exit_code, was_killed=self._was_killed)
         end = _describe_end(exit_code, was_killed=self._was_killed)
-        advice = "stderr says why; a script needs if __name__ == '__main__': around what starts workers"
+        advice = "stderr may say why; a script needs if __name__ == '__main__': around what starts workers"
         return CannotStart(
             f"the last process {end} before the handler began; {advice}", was_killed=self._was_killed
         )

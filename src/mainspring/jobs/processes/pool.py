@@ -1,8 +1,8 @@
 """The process pool of a worker: spawns at most `size` child processes when jobs need them, and replaces them.
 
-A request runs on one child, and a child runs one request at a time. If a child died while it was idle, its request
-goes to a new child. If a child dies during a request, the crash is charged to the jobs of that request only.
-Processes use real time: a manual clock does not affect them.
+A request runs on one child, and a child runs one request at a time. If the chosen child has died while it was
+idle, the request goes to a new child. If a child dies during a request, the crash is charged to the jobs of that
+request only. Processes use real time: a manual clock does not affect them.
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ _KINDS = {
 
 
 def plan_firing(record: ScheduleRecord, rule: Rule, now: int, new_id: Callable[[int], str]) -> Firing:
-    """Decide about all occurrences from the schedule's next occurrence until now.
+    """Return the firing for all occurrences from the schedule's `next_due` until now: which of them get a job.
 
-    The schedule's next occurrence must be due.
+    Raises `ValueError` if `next_due` is after now.
     """
     first = record.next_due
     if first is None or first > now:

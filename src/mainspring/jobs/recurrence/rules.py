@@ -54,8 +54,9 @@ class Rule(Protocol):
 class Every:
     """Recur at a fixed interval: at `anchor` and every whole number of intervals before and after it.
 
-    Without an anchor, the occurrences are aligned to 1970-01-01 00:00 UTC, so that all workers agree. Changes of
-    wall clocks have no effect: `Every(timedelta(days=1))` means every 24 hours.
+    Without an anchor, the occurrences are aligned to 1970-01-01 00:00 UTC. A schedule gets an anchor when it is
+    first stored: its start, or the time at which it is stored. So all workers agree. Changes of wall clocks have
+    no effect: `Every(timedelta(days=1))` means every 24 hours.
     """
 
     interval: timedelta

@@ -106,7 +106,9 @@ def log_result_warning(outcome: Outcome, attempt: int, *, level: int) -> None:
 
 
 def log_refusal(outcome: Outcome) -> None:
-    """Log that the engine refused an outcome, because another worker has taken the job over."""
+    """Log that the engine refused an outcome, because this worker no longer has the lease of the job."""
     logger.warning(
-        "job %s was taken over by another worker; the outcome of this run was refused", outcome.lease.id
+        "the outcome of job %s was refused, because this worker no longer has its lease: the job was taken over "
+        "by another worker, or was canceled or changed meanwhile",
+        outcome.lease.id,
     )

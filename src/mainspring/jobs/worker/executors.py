@@ -41,7 +41,10 @@ logger = logging.getLogger("mainspring.worker")
 
 
 class HandlerCall:
-    """A call of a handler that has timeouts or can be stopped."""
+    """A call of a handler, for one job or a batch, with its timers and the functions that stop it.
+
+    A plain function on a thread without timeouts needs no such object.
+    """
 
     __slots__ = ("_timers", "announce_shutdown", "jobs", "kill", "request_stop")
 
@@ -365,8 +368,9 @@ class LoopExecutor:
 class ProcessExecutor:
     """Runs handlers in child processes. A timeout or a request to stop kills the process.
 
-    The processes start with the first job. A thread of a separate pool waits for each busy process, so that no
-    thread for plain handlers is used up. If a process crashes, only the jobs of its call are affected.
+    A process starts when a job needs one and none is idle. A thread of a separate pool waits for each busy
+    process, so that no thread for plain handlers is used up. If a process crashes, only the jobs of its call are
+    affected.
     """
 
     def __init__(

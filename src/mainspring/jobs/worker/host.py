@@ -136,7 +136,7 @@ class WorkerHost:
         return self._worker.active_jobs()
 
     def clock_jumped(self) -> None:
-        """Set the timers of jobs and schedules again, because the wall clock was set."""
+        """Set the timers of jobs and schedules again, because the wall clock has jumped."""
         self._worker.clock_jumped()
         self._firer.retime()
 

@@ -1,9 +1,9 @@
-"""The leases that a worker holds, with their handlers and the slots that they occupy.
+"""The leases of a worker, with their handlers and the slots that they occupy.
 
 Invariants
 - Every job is counted once in its slots: as `held` until its start is being committed, as `started` after that.
-- While a suspect (a job that has crashed two workers) is in the table, no other suspect is fetched: if the worker
-  dies, only one of them is to blame.
+- While a suspect (a job with two crashes) is in the table, no other suspect is fetched. If the worker dies, only
+  one of them can have caused that.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class LeaseTable:
         return list(self._jobs.values())
 
     def demands(self) -> list[Demand]:
-        """Return how many jobs the worker can fetch for its free slots, by job type."""
+        """Return how many jobs the worker can accept now, for each group of job types that share slots."""
         names: dict[Slots, list[str]] = {}
         for name in self._registry.names():
             names.setdefault(self._slots_for(self._registry.get(name)), []).append(name)
@@ -162,7 +162,7 @@ class LeaseTable:
         return [slots.demand(tuple(types), suspects=self._suspects == 0) for slots, types in names.items()]
 
     def add(self, lease: Lease, worker: int) -> LeasedJob:
-        """Add a lease that the engine gave to the worker with this number, and occupy a slot."""
+        """Add a lease that the engine gave to the worker with this number, and count it in its slots."""
         handler = self._registry.get(lease.type)
         slots = self._slots.get(handler) or self._slots_for(handler)
         job = LeasedJob(lease, handler, slots, self._report, worker)
@@ -182,7 +182,7 @@ class LeaseTable:
         slots.started += 1
 
     def drop(self, job: LeasedJob) -> None:
-        """Remove a job from the table and free its slot."""
+        """Remove a job from the table and from the counts of its slots."""
         if self._jobs.pop((job.lease.ref, job.lease.token), None) is None:
             return
         slots = job.slots

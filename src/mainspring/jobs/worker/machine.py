@@ -34,7 +34,7 @@ from mainspring.jobs.engine import Demand, Taken
 from mainspring.jobs.records import Outcome, OutcomeKind
 from mainspring.jobs.worker.lease_table import LeasedJob, LeaseTable
 
-LEAD = 1_000_000  # microseconds before its due time at which a job is fetched
+LEAD = 1_000_000  # how many microseconds before its due time a job is fetched at the earliest
 MIN_PAUSE = 1_000  # microseconds until the next fetch if its time has already passed
 RETRY_NS = NANOSECONDS  # nanoseconds until the next fetch after an error of the engine
 PATIENCE_NS = 100_000_000  # how long a due job waits for a slot before it is handed back
@@ -136,7 +136,7 @@ class WorkerMachine:
         self._fetch_at: int | None = None  # by the engine's clock
         self._retry_ns: int | None = None
         self._had_room = True  # when the last fetch was made
-        self._has_new_room = False  # whether slots became free since the last fetch
+        self._has_new_room = False  # whether slots became free since the last fetch began
         self._is_more = False  # whether due jobs may wait for free slots
         self._is_more_ahead = False  # whether jobs that are due soon may wait for free slots
         self._is_left = False  # whether the last fetch left jobs because no slots were free
@@ -151,7 +151,7 @@ class WorkerMachine:
     # -- what the driver reads
 
     def take_decisions(self) -> list[Decision]:
-        """Return the decisions that the driver has not performed yet, in order."""
+        """Remove and return the decisions that the driver has not performed yet, in order."""
         decisions, self._decisions = self._decisions, []
         return decisions
 
@@ -206,7 +206,11 @@ class WorkerMachine:
     def _enroll_again(self) -> None:
         if self._is_enrolling or self.is_stopping:
             return
-        logger.error("worker %d was declared dead while it was stopped; it registers again", self.number)
+        logger.error(
+            "worker %d was declared dead by another worker, and registers again; was its process suspended, or "
+            "cut off from the store?",
+            self.number,
+        )
         self._is_enrolling = True
         self._decisions.append(Enroll())
 
@@ -271,8 +275,9 @@ class WorkerMachine:
 
     def _plan_fetch(self, now: ClockReading, taken: Taken) -> None:
         if taken.next_due is not None and self._had_room:
-            # A job that is due within the lead was left, as no slot was free: fetch it when one is, or when it is
-            # due.
+            # A job that is due within the lead was not leased: the worker holds as many jobs as it may, or this
+            # one is never held (it is in a sequence or under a limit). Fetch it when fewer jobs are held, or when
+            # it is due.
             self._is_more_ahead = taken.next_due <= now.engine + LEAD
             self._fetch_not_after(taken.next_due - (now.start_lead if self._is_more_ahead else LEAD))
         if taken.next_look is not None:
@@ -294,7 +299,11 @@ class WorkerMachine:
     # -- events: time
 
     def time_passed(self, now: ClockReading) -> None:
-        """Handle the event that time has passed: start, release and hand back the jobs that are due for it."""
+        """Handle the event that time has passed: do what is due by now.
+
+        Commit the starts of held jobs, run started jobs whose due time has come, fetch, and hand back jobs that
+        waited too long for a slot.
+        """
         while self._starts and self._starts[0][0] <= now.engine:
             self._start(now, heappop(self._starts)[2])
         self._commit_starts()

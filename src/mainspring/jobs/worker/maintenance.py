@@ -179,7 +179,7 @@ def log_rescue(swept: Swept) -> None:
         logger.warning("rescued %s from dead workers: %s", _count(swept.rescued), _some(swept.rescued))
     if swept.quarantined:
         logger.error(
-            "%s crashed too many workers and moved to the dead letters: %s",
+            "%s ran in too many workers that died, and moved to the dead letters: %s",
             _count(swept.quarantined),
             _some(swept.quarantined),
         )
@@ -296,8 +296,8 @@ class StallDetector:
     """Reports a stall: jobs are due, this worker could run them, and no worker claims any of them.
 
     A backlog that workers process is not a stall. So the detector compares successive reports of waiting jobs: as
-    long as their mark stays the same, none of them was claimed. Jobs that stand in line behind other jobs, which
-    are being claimed, are not stalled. Time without a report is not counted.
+    long as their mark stays the same, none of them was claimed. If workers claim more urgent jobs for the same
+    kind of slots, the others wait for their turn and are not stalled. Time without a report is not counted.
 
     Only the control layer uses it.
     """
@@ -380,9 +380,10 @@ class StallDetector:
 
 
 def _come_before(claimed: _UnclaimedJobs, others: _UnclaimedJobs) -> bool:
-    """Return whether `claimed` come before `others` in line for the same kind of slots; False without ranks.
+    """Return whether workers claim the jobs of `claimed` before `others`, for the same kind of slots.
 
-    Some of `claimed` were claimed since the last observation, so `others` wait in line and are not stalled.
+    Some of `claimed` were claimed since the last observation, so `others` wait for their turn and are not stalled.
+    Without ranks the order is unknown: return False.
     """
     first, second = claimed.waiting.rank, others.waiting.rank
     return claimed.kind is others.kind and first is not None and second is not None and first <= second

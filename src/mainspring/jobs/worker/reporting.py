@@ -284,8 +284,7 @@ class OutcomeWriter:
 
     def _store(self, worker: int, outcomes: list[Outcome]) -> None:
         # This thread adds outcomes before it reads the flag, and `_collect` clears the flag before it takes
-        # outcomes:
-        # no outcome is left in the deque without a queued operation.
+        # outcomes. So no outcome is left in the deque without a queued operation.
         queue = self._queues.get(worker) or self._queues.setdefault(worker, _OutcomeQueue())
         queue.outcomes.extend(outcomes)
         self.stored += 1
@@ -324,7 +323,7 @@ class OutcomeWriter:
         self._in_flight.discard(id(outcomes))
         self._idle.announce()
         if not isinstance(error, EngineUnavailable):
-            for outcome in outcomes:  # one outcome causes the error: store the others one by one
+            for outcome in outcomes:  # one of them may cause the error, so each is stored alone
                 self._store_alone(worker, outcome)
         elif self.gives_up:
             logger.error("%d outcomes could not be stored; their jobs will run again: %s", len(outcomes), error)

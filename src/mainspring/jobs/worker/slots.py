@@ -66,7 +66,7 @@ class Slots:
 
     @property
     def occupied(self) -> int:
-        """How many slots are occupied, including jobs that wait for a slot."""
+        """How many slots the started jobs need. It is more than `size` if some of these jobs wait for a slot."""
         return self.started + self.used_by_batches
 
     @property

@@ -16,7 +16,7 @@ class StopReport:
     """The result of `JobManager.shutdown`."""
 
     interrupted: int = 0
-    """How many jobs were still running when the grace was over. They were handed back, and will run again."""
+    """How many jobs were still running when the grace was over. They will run again, and no attempt is used up."""
     left: tuple[str, ...] = ()
     """The ids of jobs that the store did not confirm as settled in time. Other workers will rescue them."""
     has_left: bool = True
@@ -24,11 +24,14 @@ class StopReport:
     was_running: bool = True
     """False if there was no worker to stop, because the manager was not started or was shut down already."""
     already_shut_down: bool = False
-    """True if an earlier shutdown has stopped the worker. The other fields are those of the earlier report."""
+    """True if an earlier shutdown has stopped the worker.
+
+    The fields `interrupted`, `left` and `has_left` are those of the earlier report.
+    """
 
     @property
     def is_clean(self) -> bool:
-        """Whether every handler finished, and the store confirmed every outcome and the leave of the worker."""
+        """Whether every handler finished, and the store confirmed every outcome and that the worker has left."""
         return self.interrupted == 0 and not self.left and self.has_left
 
     def __str__(self) -> str:

@@ -111,7 +111,7 @@ class Worker:
         self._control.post(self._handle, self.machine.woken)
 
     def clock_jumped(self) -> None:
-        """Set the timers of jobs again, because the wall clock was set."""
+        """Hand back held jobs and fetch them again, because the wall clock has jumped."""
         self._control.post(self._handle, self.machine.clock_jumped)
 
     def declared_dead(self, number: int) -> None:
@@ -131,7 +131,7 @@ class Worker:
         self._control.post(self._handle, self.machine.interrupt_requested)
 
     def hurry(self) -> None:
-        """Drop outcomes that the engine does not accept at once: a shutdown must not wait for them."""
+        """Drop outcomes, from now on, if the engine is unavailable: a shutdown must not wait for it."""
         self._outcomes.gives_up = True
 
     def active_jobs(self) -> list[LeasedJob]:
