@@ -144,7 +144,7 @@ def test_workers_on_the_target_wait_until_all_is_there(path: Path, target: Targe
         with pytest.raises(EngineUnavailable, match="jobs are being moved here from SQLite file"):
             bench.enroll()
         assert list(migrator.copying()) == [1]
-        with pytest.raises(EngineUnavailable, match="workers wait"):
+        with pytest.raises(EngineUnavailable, match="no worker may start before that ends"):
             bench.enroll()
         assert list(migrator.verifying()) == [1]
         migrator.finish()

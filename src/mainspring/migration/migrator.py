@@ -73,8 +73,8 @@ class Migrator:
         if move.is_being_undone or (checkpoint is not None and checkpoint.stage is MigrationStage.UNDOING):
             raise EngineUnavailable(
                 engine=self._source.description,
-                reason=f"its move to {move.target} is being taken back",
-                remedy="finish that with --undo, then move anew",
+                reason=f"its migration to {move.target} is being undone",
+                remedy="finish that with --undo, then migrate again",
             )
         if checkpoint is None and (move.has_receipt or move.target != self._url):
             raise wrong_target(self._source, move, self._url)
@@ -94,7 +94,8 @@ class Migrator:
                 what=f"job {largest[0]}, in bytes,",
                 size=largest[1],
                 limit=self._job_importer.max_job_bytes,
-                remedy="raise max_payload of the server, or cancel it; nothing was moved",
+                remedy="raise max_payload of the server, or cancel the job, or purge it if it is a dead letter; "
+                "nothing was moved",
             )
 
     def _require_no_workers(self) -> None:
@@ -145,13 +146,13 @@ class Migrator:
             self.deviations.clear()  # another process has finished the migration, so workers may have started
 
     def finish(self) -> None:
-        """Allow workers to register on the target, and record in the source file that the migration has ended."""
+        """Allow workers to enroll on the target, and record in the source file that the migration has ended."""
         move = self._source.move()
         if move is None or move.id != self._id:
             raise EngineUnavailable(
                 engine=self._source.description,
-                reason="its move was given up meanwhile, so jobs may run here",
-                remedy="--undo takes away what is there, then move anew",
+                reason="its migration was undone or given up meanwhile, so its jobs may have run",
+                remedy="delete the copies on the target with --undo, then migrate again",
             )
         self._checkpoints.set_stage(
             self._id, MigrationStage.COMPLETE, after=[MigrationStage.MOVING, MigrationStage.IN_REVIEW]
@@ -161,7 +162,7 @@ class Migrator:
 
 
 def pages(source: SqliteExport, after: int, until: int) -> Iterator[list[MigratedJob]]:
-    """Read jobs in the order of their submission, a page at a time."""
+    """Yield pages of the jobs to move, in the order of their submission, from after one place until another."""
     while page := [job for job in source.jobs(after, PAGE) if job.place <= until]:
         yield page
         after = page[-1].place
@@ -171,7 +172,7 @@ def wrong_target(source: SqliteExport, move: MoveRecord, url: str) -> EngineUnav
     """Return the error for a target that does not have the checkpoint of this migration."""
     return EngineUnavailable(
         engine=source.description,
-        reason=f"its jobs are moving to {move.target}, and {url} has no record of that",
+        reason=f"its jobs are moving or were moved to {move.target}, and {url} has no record of that",
         remedy=f"name {move.target}; if that is gone for good, --undo --force lets the file be used again",
     )
 

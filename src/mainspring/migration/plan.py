@@ -13,7 +13,7 @@ class MigrationPlan(Struct, frozen=True):
 
     pending: int
     running: int
-    """The number of RUNNING jobs. They become PENDING before the migration."""
+    """The number of RUNNING jobs. Before the migration they must end, or are rescued if their workers died."""
     dead_letters: int
     schedules: int
     paused_queues: int
@@ -25,12 +25,12 @@ class MigrationPlan(Struct, frozen=True):
 
     @property
     def jobs(self) -> int:
-        """How many jobs would be copied."""
+        """How many jobs would be copied, not counting the RUNNING jobs."""
         return self.pending + self.dead_letters
 
 
 def plan_migration(source: SqliteExport) -> MigrationPlan:
-    """Count the jobs that a migration would copy and leave behind."""
+    """Count the jobs that a migration would copy and leave behind, and name the workers that must be stopped."""
     counts = source.counts()
     settings = source.settings()
     return MigrationPlan(

@@ -63,10 +63,10 @@ class MigrationUndo:
             yield from delete_moved(self._target, checkpoint.id, checkpoint.stage)
 
     def _review(self, move: MoveRecord, checkpoint: MigrationCheckpoint) -> Iterator[int]:
-        """Refuse to undo a migration whose jobs were run or changed. No worker can register during the comparison.
+        """Raise `EngineUnavailable` if a worker is alive on the target, or has run or changed migrated jobs.
 
-        If another process finishes the migration meanwhile, workers may register, and it cannot be undone any
-        more.
+        After each batch, yield the number of compared jobs. No worker can enroll during the comparison. If another
+        process finishes the migration meanwhile, workers may enroll, and it cannot be undone any more.
         """
         stage = checkpoint.stage
         if stage is MigrationStage.COMPLETE:
@@ -99,8 +99,8 @@ class MigrationUndo:
         if names:
             raise EngineUnavailable(
                 engine=self._target.description,
-                reason=f"{what} {names[0]} was run or changed there since, so the move cannot be taken back",
-                remedy="go on with what is there: the same command without --undo finishes the move",
+                reason=f"{what} {names[0]} was run, changed or deleted there, so the migration cannot be undone",
+                remedy="keep the jobs there: the same command without --undo finishes the migration",
             )
 
 

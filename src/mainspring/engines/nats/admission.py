@@ -49,7 +49,7 @@ from mainspring.jobs.limits import Refusal, family_of
 from mainspring.jobs.timestamps import MICROSECONDS
 
 MAX_PASSES = 50
-"""How many jobs one limiter admits in one transaction; an immediate wake-up admits the remaining jobs."""
+"""How many jobs one limiter tries to admit in one transaction; an immediate wake-up admits the remaining jobs."""
 REPLICA_LAG = MICROSECONDS // 2
 """Time after which a line is read again, because a replica that lags behind did not have its messages."""
 
@@ -183,7 +183,10 @@ class Admitter:
         return with_admission(job, JobAdmission(WAITS, (), limiter.name, ""))
 
     def release(self, job: StoredJob, *, keeps_sequence: bool) -> tuple[StoredJob, list[str]]:
-        """Take a job out of its line and its limiters; return the job, and the limiters that it has left."""
+        """Take a job out of its line and its limiters; return the job, and the names of the limiters it has left.
+
+        With `keeps_sequence`, the job keeps its sequence if it holds it.
+        """
         admission = self._current_admission(job)
         if admission.state == WAITS:
             limiter = self.limiters.get(admission.limiter)
@@ -215,7 +218,7 @@ class Admitter:
         return admission
 
     def release_leftover(self, job: StoredJob) -> None:
-        """Remove a job from limiters that still count it because a hand-over is incomplete; the job runs again."""
+        """Remove a job that runs again from limiters that still count it, because a hand-over is incomplete."""
         for name in limiters_of(job):
             limiter = self.limiters.get(name)
             if job.id in limiter.holders:
@@ -420,7 +423,10 @@ class AdmissionControl:
         return self.release(transaction, job, keeps_sequence=False)
 
     def hold_sequence(self, transaction: Transaction, job: StoredJob) -> StoredJob:
-        """Request the sequence of a job that is due later: the job holds the sequence, or waits in line for it."""
+        """Request the sequence of a job that is due later: the job holds the sequence, or waits in line for it.
+
+        Return the job with its new state.
+        """
         admitter = self._admitter(transaction)
         admitter.limiters.prefetch([job])
         limiter = sequence_limiter(job.sequence or "")
@@ -463,7 +469,7 @@ class AdmissionControl:
         self._admitter(transaction).limiters.prefetch_named(names)
 
     def use_tokens(self, transaction: Transaction, bucket: str, full_at: int) -> None:
-        """Use up tokens of a rate, so that the rate has all its tokens again at `full_at`."""
+        """Use up tokens of a rate, so that the rate does not have all its tokens again before `full_at`."""
         self._admitter(transaction).limiters.use_tokens(bucket, full_at)
 
     def wake(self, transaction: Transaction, family: str, name: str) -> None:
@@ -506,7 +512,7 @@ class AdmissionControl:
         for name in names[CHECKED_AT_ONCE:MAX_WAKEUPS]:
             data = encode([family, name, 0])
             transaction.batch.put(transaction.names.reminder("poke", digest(name)), data)
-        if len(names) > MAX_WAKEUPS:  # the later check finds the other limiters: no job waits for these any more
+        if len(names) > MAX_WAKEUPS:  # at the time of the later check, no job waits for the limiters handled here
             self._check_again_later(transaction, family, "")
 
     # -- queues

@@ -4,7 +4,9 @@ A delivery is a message about a job. The record of the job decides whether the j
 try to change the record at once, only one of them succeeds.
 
     record of the job            decision
-    ended, or queued elsewhere   the delivery is outdated, and is acknowledged
+    missing                      the delivery goes back to the server for a while; after five times it is dropped
+    ended, or in another lane    the delivery is outdated, and is acknowledged
+    waits for a limiter          the same; the job gets a new message when it is admitted
     PENDING, without an owner    the job is claimed: started if due, held if due soon, left if no slot is free
     owned by a live worker       the delivery goes back to the server for the rest of the lease
     owned by a dead worker       the job is rescued
@@ -89,7 +91,7 @@ class ClaimResult(Enum):
     DROPPED = auto()
     """The delivery is outdated, and is acknowledged."""
     LEFT = auto()
-    """No slot is free, or the queue is paused: the delivery stays in the buffer for a moment."""
+    """No slot is free for such a job, or its queue is paused: the delivery stays in the buffer for a moment."""
     STARTED = auto()
     HELD = auto()
     ADOPTED = auto()
@@ -269,7 +271,8 @@ class NatsJobClaimer:
             if not decided:
                 raise
             logger.warning(
-                "%s does not answer; %d deliveries were decided, the server will repeat the other deliveries",
+                "%s became unavailable during a claim; %d deliveries were decided, and the server will deliver "
+                "the others again",
                 self._transactions.jetstream.address,
                 len(decided),
             )
@@ -428,7 +431,7 @@ class StartWriter:
             transaction.assume_job(active.job, active.revision)
         job = transaction.job(lease.id)
         if job is not None and must_read and transitions.is_leased(job, lease, worker, JobStatus.RUNNING):
-            transaction.put_job(job)  # the first try was stored, and only the server's reply was lost
+            transaction.put_job(job)  # an earlier try was stored, and only the server's reply was lost
             return job
         if job is None or not transitions.is_leased(job, lease, worker, JobStatus.PENDING):
             return None

@@ -63,7 +63,7 @@ class NatsCommands:
             number, command = numbered
             job = transaction.job(command.id)
             is_stored = number in results and before.get(command.id) == job
-            # notify the job's worker again
+            # a RUNNING job is asked to stop again, because the notification of its worker may be lost, too
             if not is_stored or (job is not None and job.status is JobStatus.RUNNING):
                 results[number] = self.carry_out(transaction, command)
             after[command.id] = transaction.job(command.id)
@@ -101,7 +101,7 @@ class NatsCommands:
         return Changed(True, job.status)
 
     def cancel(self, transaction: Transaction, job: StoredJob) -> bool:
-        """Cancel a PENDING job, or ask a RUNNING job to stop; return whether the job will never run."""
+        """Cancel a PENDING job and return True; otherwise return False, and ask a RUNNING job to stop."""
         if job.status is JobStatus.PENDING:
             transaction.put_job(transitions.canceled(self._remove_from_queue(transaction, job), transaction.now))
             self._event_log.write(transaction, EventKind.CANCELED, job)
@@ -129,7 +129,7 @@ class NatsCommands:
         holder = unique_keys.find_alive_holder(transaction, job)
         if holder is not None:
             return Changed(False, job.status, holder, is_unique_conflict=True)
-        # the key's record is written, so that a concurrent submit with this key sees it
+        # the record of the key is written, so that of this reopening and a concurrent submit only one succeeds
         unique_keys.claim(transaction, job)
         add_job(transaction, job)
         self._job_queue.enqueue(transaction, change(transitions.reopened(job, command.due), turn=command.due))

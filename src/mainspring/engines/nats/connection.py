@@ -302,7 +302,7 @@ class Connection:
                 future.cancel()
             raise
         except (TimeoutError, CancelledError) as error:
-            raise self.unavailable("the server did not reply in time") from error
+            raise self.unavailable("the server did not reply in time, or the connection was closed") from error
         except RuntimeError as error:
             if not loop.is_closed():
                 raise
@@ -341,7 +341,7 @@ class Connection:
             engine=f"NATS at {self.address}",
             reason=f"this user has no permission to {action} to {subject!r}",
             remedy=f"grant the rights that `mainspring nats permissions --prefix {self.settings.prefix}` prints, "
-            "and name the role of the user in the URL: &role=worker",
+            "and name the role of the user in the URL, such as ?role=worker",
         )
 
     # -- requests
@@ -415,7 +415,10 @@ class Connection:
     # -- messages without a reply
 
     def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        """Send messages as soon as possible, without waiting for a reply."""
+        """Send messages as soon as possible, without waiting for a reply.
+
+        They are dropped while there is no connection.
+        """
         if messages:
             self.call_soon(lambda: self._publish_soon(messages))
 

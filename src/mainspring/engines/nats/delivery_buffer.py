@@ -47,7 +47,10 @@ class DeliveryBuffer:
     # -- on the loop
 
     def _note_end(self, *, is_expired: bool) -> None:
-        """Renew an expired idle pull. If its consumer or the leader is gone, look up the consumers again later."""
+        """Renew an idle pull that has expired.
+
+        If it ended otherwise, its consumer or the leader may be gone: look up the consumers again later.
+        """
         if is_expired:
             self._jetstream.pulls.start_idle(self._idle_consumers)
         else:
@@ -92,7 +95,7 @@ class DeliveryBuffer:
     # -- on any thread
 
     def start_idle_pulls(self, consumers: Iterable[str]) -> None:
-        """Start an idle pull on each of these consumers."""
+        """Start an idle pull on each of these consumers that has none. From now on, only these are renewed."""
         chosen = tuple(consumers)
         self._idle_consumers = chosen
         if chosen:

@@ -1,8 +1,7 @@
 """The NATS engine: implements the `Engine` protocol on NATS JetStream.
 
-One stream stores everything. Each method is one or a few transactions, which the server stores all or none. The
-server publishes jobs that are due later shortly before they are due. Consumers that all workers share deliver jobs
-that are due.
+One stream stores everything but events. The server publishes jobs that are due later shortly before they are due.
+Consumers that all workers share deliver the jobs that are due soon.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ class NatsEngine:
 
     @property
     def start_lead(self) -> int:
-        """How many microseconds before its due time the start of a job is committed. A cluster needs more."""
+        """How many microseconds before its due time the start of a held job is committed. A cluster needs more."""
         return CLUSTER_START_LEAD if self._jetstream.reads_leader else START_LEAD
 
     @property
@@ -275,8 +274,7 @@ class NatsEngine:
         self.components.settler.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
         if not self._workers.is_enrolled(worker):
             # The worker was declared dead, and continues under another number. Its running jobs can still be
-            # settled, if
-            # no other worker has claimed them.
+            # settled, if no other worker has claimed them.
             return
         left = self.components.leases.of(worker)
         self._workers.leave(worker, tuple(active.job.id for active in left))
@@ -302,9 +300,9 @@ class NatsEngine:
         return replace(taken, next_firing=next_firing)
 
     def _hand_back_all(self, worker: int, taken: Taken) -> Taken:
-        """Hand back claimed jobs.
+        """Hand back the claimed jobs, and tell the worker that it counts as dead.
 
-        The connection was lost for longer than a lease, so other workers may own them.
+        It could not renew its lease in time, so other workers may own its jobs.
         """
         self._hand_back(worker, taken.leases)
         self._workers.drop(worker)
@@ -320,7 +318,10 @@ class NatsEngine:
         return results
 
     def _hand_back(self, worker: int, leases: Sequence[Lease]) -> None:
-        """Hand back jobs that must not start, because the connection was lost, without charging a crash."""
+        """Hand back jobs that must not start, because the connection was lost or is not confirmed.
+
+        No crash is charged.
+        """
         try:
             self.components.settler.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
         except EngineUnavailable:
@@ -363,7 +364,10 @@ class NatsEngine:
         return Swept(rescued, quarantined, self.components.waiting_jobs.find(self._types.get(worker, frozenset())))
 
     def repair_orphans(self, overdue: int | None = None) -> list[str]:
-        """Queue jobs again that have lost their message. In a process with a projection, `prune` calls this."""
+        """Queue overdue jobs again that have lost their message; return their ids.
+
+        In a process with a projection, `prune` does the same.
+        """
         repair = self.components.orphan_repair.repair
         return repair() if overdue is None else repair(overdue)
 

@@ -41,7 +41,7 @@ class NatsEventLog:
             self._until = max(self._until, decode(data, ListenerRecord).until)
 
     def write(self, transaction: Transaction, kind: EventKind, job: JobRecord, note: str | None = None) -> None:
-        """Write an event of a job, after the commit of the transaction."""
+        """Write an event of a job, if a client listens, after the commit of the transaction."""
         self.write_event(transaction, Event(kind, transaction.now, job.id, job.type, job.queue, note))
 
     def write_started(self, transaction: Transaction, job: StoredJob, at: int | None = None) -> None:
@@ -68,7 +68,7 @@ class NatsEventLog:
 
     @property
     def is_followed(self) -> bool:
-        """Whether a client listened when the record was last read."""
+        """Whether a client listens now, by the record that this process has read last."""
         return self._until > 0 and self._jetstream.now() < self._until
 
     def listen(self, until: int) -> str:

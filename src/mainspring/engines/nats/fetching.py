@@ -31,7 +31,7 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class LaneShares:
-    """Divides free slots among lanes by priority. Over many fetches, each lane gets its share, or one less."""
+    """Divides free slots among lanes by priority. Over many fetches, each lane gets about its share."""
 
     def __init__(self) -> None:
         self._credit: dict[NatsLane, float] = {}  # the exact shares so far, minus the starts that were given
@@ -144,7 +144,7 @@ class JobFetcher:
         return Taken(leases, None, is_more, self._stop_requests.take(worker))
 
     def _fill(self, worker: int, slots: FreeSlots, leads: LeadTimes, leases: list[Lease]) -> bool:
-        """Lease jobs for the free slots of one demand, and add them to `leases`; return whether some are left."""
+        """Lease jobs for the free slots of one demand, and add them to `leases`; return whether more may wait."""
         try:
             return self._fill_until_full(worker, slots, leads, leases)
         except Exception:
@@ -179,7 +179,8 @@ class JobFetcher:
                     break
         finally:
             self._lane_fetcher.put_back((decision.delivery, decision.job) for decision in left)
-        # If True, the worker fetches again when it has free slots. Only then do idle pulls wait on its lanes.
+        # If True, the worker fetches again when it has free slots. Without free slots it has no idle pulls, which
+        # would report further jobs.
         return bool(left) or not slots.starts
 
     def hand_back_paused(self) -> None:

@@ -73,7 +73,10 @@ class JetStream(Connection):
         return reply
 
     def find_each(self, verbs: Sequence[str]) -> list[dict[str, Any] | None]:
-        """Send many requests to the JetStream API at once; return None for each object that does not exist."""
+        """Send many requests to the JetStream API at once, and return the replies.
+
+        A reply is None if the object of the request does not exist.
+        """
         return self.run_on_loop(self._find_each(verbs)) if verbs else []
 
     async def _find_each(self, verbs: Sequence[str]) -> list[dict[str, Any] | None]:
@@ -100,12 +103,12 @@ class JetStream(Connection):
     # -- reading
 
     def read(self, subjects: Iterable[str]) -> dict[str, StoredMessage]:
-        """Return the message of each subject; `NO_MESSAGE` for a subject without one."""
+        """Return the last message of each subject; `NO_MESSAGE` for a subject without one."""
         wanted = list(dict.fromkeys(subjects))
         return self.run_on_loop(self._read(wanted)) if wanted else {}
 
     def read_one(self, subject: str) -> StoredMessage:
-        """Return the message of one subject; `NO_MESSAGE` if there is none."""
+        """Return the last message of one subject; `NO_MESSAGE` if there is none."""
         return self.read([subject])[subject]
 
     async def _read(self, subjects: list[str]) -> dict[str, StoredMessage]:
@@ -151,7 +154,7 @@ class JetStream(Connection):
         return self.run_on_loop(self.collect(body, stream))
 
     def scan_each(self, places: Sequence[tuple[str, int]], *, most: int) -> list[list[tuple[str, StoredMessage]]]:
-        """Return the messages of each subject after its own revision. All requests are sent at once."""
+        """Return at most `most` messages of each subject after its own revision. All requests are sent at once."""
         bodies = [{"next_by_subj": subject, "seq": after + 1, "batch": most} for subject, after in places]
         return self.run_on_loop(self._collect_each(bodies)) if bodies else []
 
@@ -161,9 +164,10 @@ class JetStream(Connection):
     # -- writing
 
     def commit(self, batch: WriteBatch) -> int | None:
-        """Store a batch; return the revision of its first message, or None if a subject has another revision.
+        """Store a batch; return the revision of its first message, or 0 if it has no messages.
 
-        The messages of a batch have consecutive revisions. The sends and purges of the batch follow the commit.
+        Return None if a subject has another revision than expected, or if it is unknown whether the batch was
+        stored. The messages of a batch have consecutive revisions. Its sends and purges follow the commit.
         """
         first: int | None = 0
         writes = batch.writes if self.settings.may_purge else _with_expiry(batch)
@@ -239,7 +243,7 @@ class JetStream(Connection):
                 )
 
     def store_each(self, writes: Sequence[Write]) -> list[int | None]:
-        """Store messages one by one; return the revision of each, or None if it may not have been stored."""
+        """Store messages, each on its own; return the revision of each, or None if it may not have been stored."""
         self._require_size(writes)
         loop = self._loop
         if loop is None:
@@ -282,7 +286,7 @@ class JetStream(Connection):
         self.send([self._purge(subject)])
 
     def purge_before(self, subjects: Sequence[tuple[str, int]]) -> None:
-        """Purge subjects, each up to a revision, if this role may; a lost purge does no harm."""
+        """Purge the messages of subjects before a revision, if this role may; a lost purge does no harm."""
         if subjects and self.settings.may_purge:
             self.send([self._purge(subject, before=before) for subject, before in subjects])
 

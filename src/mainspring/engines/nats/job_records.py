@@ -66,7 +66,7 @@ def decode_job(data: bytes) -> StoredJob:
 
 
 def decode(data: bytes, kind: type[T]) -> T:
-    """Decode a stored value of another kind."""
+    """Decode a stored value of the given kind, other than a job record."""
     return msgspec.msgpack.decode(data, type=kind)
 
 

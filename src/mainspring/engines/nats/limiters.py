@@ -43,7 +43,7 @@ SHARED_LINES = 64
 MAX_RECORD = 100_000
 """The largest record of a limiter, in bytes, that is stored with the fronts of its lines."""
 MAX_READY = 4
-"""How many jobs of one group are in the lanes at once, if groups take turns."""
+"""How many jobs of one group are in the lanes at once at most, if groups take turns."""
 LEAD = 1 * MICROSECONDS
 """How long before its due time the server delivers a wake-up to a worker.
 
@@ -202,7 +202,7 @@ class Limiter(Struct, array_like=True):
     name: str
     admitted: int = 0
     holders: list[str] = field(default_factory=list)
-    """Ids of some of the admitted jobs."""
+    """The ids of admitted jobs, at most `MAX_HOLDERS` of them."""
     turn: int = 0
     place: int = 0
     """`turn` and `place` of the job that holds a sequence."""
@@ -452,7 +452,7 @@ class Limiters:
         return list(changed)
 
     def use_tokens(self, bucket: Bucket, full_at: int) -> None:
-        """Use up tokens of a rate, so that the rate has all its tokens again at `full_at`.
+        """Use up tokens of a rate, so that the rate does not have all its tokens again before `full_at`.
 
         Do nothing if the bucket belongs to no rate.
         """

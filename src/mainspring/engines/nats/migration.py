@@ -7,8 +7,8 @@ continues at its next occurrence. A job, setting or schedule that exists already
 not overwritten, except for a schedule that never fired here.
 
 A stage may follow only certain stages, so finishing a migration and undoing it at the same time cannot both
-succeed. No worker enrolls during a migration: both sides write first and read afterwards, the worker its heartbeat
-and the mover its checkpoint, so at least one of them sees the other.
+succeed. No worker enrolls during a migration: the worker writes its heartbeat and then reads the checkpoints, and
+the migrating process writes its checkpoint and then reads the heartbeats, so at least one of them sees the other.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class MigrationCheckpoints:
         return transaction.get_struct(self.subject(move_id), MigrationCheckpoint)
 
     def require(self, transaction: Transaction, move_id: str) -> MigrationCheckpoint:
-        """Return the checkpoint of a migration; raises `EngineUnavailable` if it was deleted."""
+        """Return the checkpoint of a migration; raise `EngineUnavailable` if there is none."""
         checkpoint = self.read(transaction, move_id)
         if checkpoint is None:
             raise EngineUnavailable(
@@ -98,7 +98,10 @@ class MigrationCheckpoints:
         transaction.put_struct(self.subject(checkpoint.id), checkpoint)
 
     def begin(self, move_id: str, source: str, last: int) -> MigrationCheckpoint:
-        """Write the checkpoint of a migration, unless it exists. From then on no worker can register here."""
+        """Write the checkpoint of a migration, unless it exists, and return it.
+
+        From then on no worker can enroll here, until the migration is complete or undone.
+        """
 
         def work(transaction: Transaction) -> MigrationCheckpoint:
             checkpoint = self.read(transaction, move_id)
@@ -110,7 +113,11 @@ class MigrationCheckpoints:
         return self._transactions.run(work)
 
     def require_open(self, transaction: Transaction, move_id: str) -> bool:
-        """Return whether a migration still copies jobs; if so, the transaction commits only while it does."""
+        """Return True if a migration still copies jobs, and False if it is complete.
+
+        If True, the transaction commits only while the stage stays the same. Raise `EngineUnavailable` if the
+        migration is being undone or reviewed.
+        """
         checkpoint = self.require(transaction, move_id)
         if checkpoint.stage not in (MigrationStage.MOVING, MigrationStage.COMPLETE):
             raise self._stage_conflict(checkpoint)
@@ -134,8 +141,8 @@ class MigrationCheckpoints:
     def _stage_conflict(self, checkpoint: MigrationCheckpoint) -> EngineUnavailable:
         return EngineUnavailable(
             engine=self._description,
-            reason=f"another process has continued the migration from {checkpoint.source}; its stage is now: "
-            f"{checkpoint.stage}",
+            reason=f"the migration from {checkpoint.source} is not at the expected stage, perhaps because another "
+            f"process has continued it; its stage is now: {checkpoint.stage}",
             remedy="run the same command again; it says what can be done now",
         )
 
@@ -162,11 +169,11 @@ class MigrationCheckpoints:
         ]
 
     def require_no_migration(self) -> None:
-        """Refuse to register a worker during a migration: it would run jobs before earlier ones have arrived."""
+        """Raise `EngineUnavailable` during a migration: a worker would run jobs before earlier ones arrive."""
         for checkpoint in self.find_open():
             raise EngineUnavailable(
                 engine=self._description,
-                reason=f"jobs are being moved here from {checkpoint.source}; workers wait for all of them",
+                reason=f"jobs are being moved here from {checkpoint.source}; no worker may start before that ends",
                 remedy="finish it with the same mainspring migrate command, or undo it with --undo",
             )
 

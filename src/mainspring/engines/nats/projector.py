@@ -138,14 +138,17 @@ COUNTED_STATUSES = (JobStatus.COMPLETED, JobStatus.CANCELED)
 
 
 class JobPruner:
-    """Deletes ended jobs that were kept long enough."""
+    """Deletes ended jobs that were kept long enough, and the oldest ones if there are too many."""
 
     def __init__(self, projector: Projector, change: Callable[[Sequence[Command]], list[Changed]]) -> None:
         self._projector = projector
         self._change = change
 
     def prune(self, retention: Retention, now: int) -> Pruned:
-        """Delete a batch of ended jobs that were kept long enough; the result says whether there may be more."""
+        """Delete a batch of ended jobs that were kept long enough or are too many.
+
+        The result says how many were deleted, and whether there may be more.
+        """
         projection = self._projector.catch_up()
         found = {record.id: record for record in self._find_old(projection, retention, now)}
         if len(found) < PRUNE_BATCH:

@@ -129,7 +129,7 @@ class JobQueue:
         transaction.publish_ready(job)
 
     def knows_lane(self, job: StoredJob) -> bool:
-        """Return whether workers already know the lane of a job."""
+        """Return whether this process has stored the lane of a job, so that workers can find it."""
         return self._lanes.knows(job)
 
     def separate_writes(self, transaction: Transaction, job: StoredJob) -> list[Write]:
