@@ -118,9 +118,10 @@ class FuncQueue(Generic[T]):
                 raise
 
     def dispatch_all(self, items: Iterable[T]) -> None:
-        """Queue many items, then start as many calls of the handler as there are items, at most `concurrency`.
+        """Queue many items and wake the handler, for up to `concurrency` calls at once.
 
-        Raises `QueueFull` for the first item that has no room. The items before that one stay queued.
+        Raises `QueueFull` for the first item that has no room; the items before that one stay queued. Raises
+        `RunnerClosed` after shutdown.
         """
         cells = [[item] for item in items]
         for place, cell in enumerate(cells):
@@ -162,10 +163,13 @@ class FuncQueue(Generic[T]):
             raise WouldDeadlock(runner=self._pool.name, task=f"wait_idle() of queue {self.name}")
         deadline = deadline_after(self._pool.services.clock, timeout)
         if not self._idle_condition.wait(self.is_idle, deadline):
-            raise TimeoutError(f"queue {self.name!r} still holds {len(self)} items after {timeout}")
+            raise TimeoutError(
+                f"queue {self.name!r} is not idle after {timeout}: {len(self)} items wait, "
+                "others may be in its handler"
+            )
 
     def is_idle(self) -> bool:
-        """Return whether every dispatched item has been handled."""
+        """Return whether every dispatched item has been handled, and no call of the handler is in progress."""
         return not len(self._cells) and len(self._tokens) == self._concurrency
 
     def _wake(self) -> None:
@@ -232,7 +236,10 @@ class FuncQueue(Generic[T]):
             )
 
     def _goes_to_sleep(self) -> bool:
-        """Return the token, and post another drain if items are left. Return False if this drain must go on."""
+        """Give the token back, and post another drain if items are left; return whether this drain may end.
+
+        It must go on if the pool has no room for another drain.
+        """
         self._tokens.append(None)
         try:
             if len(self._cells):

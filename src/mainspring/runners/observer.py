@@ -119,7 +119,10 @@ class _TaskOutcome:
 
 
 class LongTaskAlarm:
-    """A timer callback that logs a warning about a task that still runs, with the stack of its thread."""
+    """A timer callback that logs a warning about a task that still runs, with the stack of its thread.
+
+    For a coroutine, this is the stack of the event loop, which may run another coroutine.
+    """
 
     def __init__(self, services: Services, event: TaskEvent, started: int) -> None:
         self._services = services
@@ -133,7 +136,7 @@ class LongTaskAlarm:
         stack = "".join(traceback.format_stack(frame)) if frame else "(the thread has ended)"
         event = replace(self._event, run_seconds=elapsed)
         logger.warning(
-            "task %s on runner %r has been running for %.3f s (posted from %s); it is now at\n%s",
+            "task %s on runner %r has been running for %.3f s (posted from %s); its thread is now at\n%s",
             event.task,
             event.runner,
             elapsed,

@@ -261,7 +261,7 @@ class SequencedRunner(PooledRunner):
 
 
 class ParallelRunner(PooledRunner):
-    """A runner that runs its tasks without an order, at most `limit` at once. `pool.parallel()` makes one."""
+    """A runner whose tasks run concurrently, at most `limit` at once. `pool.parallel()` makes one."""
 
     __slots__ = ()
 

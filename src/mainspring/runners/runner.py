@@ -249,7 +249,7 @@ class TaskRunner(TaskAcceptor):
 
     @abstractmethod
     def totals(self) -> tuple[int, int]:
-        """Return the numbers of tasks that have completed and failed."""
+        """Return how many tasks have completed, and how many have failed."""
 
     @property
     @abstractmethod
@@ -324,7 +324,10 @@ class TaskRunner(TaskAcceptor):
         return self.idle_condition.wait(lambda: self.is_quiet(is_resting), deadline, clock)
 
     def flush(self, timeout: Duration | None = None) -> None:
-        """Wait until all tasks queued before this call have run; raise `TimeoutError` after `timeout`."""
+        """Wait until all tasks that are queued or running now have ended; raise `TimeoutError` after `timeout`.
+
+        Delayed tasks that are not due do not count.
+        """
         self._refuse_own_task("flush")
         deadline = deadline_after(self.services.clock, timeout)
         earlier = EarlierTasks(self)

@@ -57,7 +57,10 @@ class RunnerShutdown:
         return self._report
 
     def wait(self, deadline: int | None) -> ShutdownReport:
-        """Wait for the shutdown that another caller carries out, and return its report."""
+        """Wait for the shutdown that another caller carries out, and return its report.
+
+        If the deadline passes first, return the counts so far.
+        """
         with self._exempting_caller():
             self._over.wait(lambda: self._report is not None, deadline)
         return self._report or self._count(late=0)

@@ -22,10 +22,17 @@ if TYPE_CHECKING:
 
 
 class Priority(IntEnum):
-    """The urgency of a task. The ready queue orders tasks by priority, then by arrival."""
+    """How urgent a task or a job is.
+
+    A thread pool runs tasks in the order of priority, then of arrival. For jobs, each step is a head start of 30
+    seconds.
+    """
 
     BEST_EFFORT = 0
-    """No user waits for the result, as in prefetching or cleaning up. Starts within a second under any load."""
+    """No user waits for the result, as in prefetching or cleaning up.
+
+    In a pool, a task that has waited for half a second takes turns with more urgent ones, so it does not starve.
+    """
     USER_VISIBLE = 1
     """A user will see the result. The default."""
     USER_BLOCKING = 2

@@ -334,7 +334,7 @@ class TaskAcceptor(ABC):
             self._tombstones -= 1
 
     def begin_closing(self) -> None:
-        """Refuse new tasks from now on."""
+        """Refuse new tasks from now on, except BLOCK tasks that tasks of the same pool post."""
         with self._lock:
             if self._state is RunnerState.OPEN:
                 self._state = RunnerState.CLOSING

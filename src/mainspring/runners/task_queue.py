@@ -1,8 +1,8 @@
 """Ready queues of tasks and sequences: first-in-first-out, and by priority with ageing.
 
-Both implement one small protocol, hold tasks as well as sequences, and need no lock: every step is one atomic
-call on a `deque`. Order is stable. A deque frees its blocks as it empties, so a burst of a million tasks leaves
-no memory allocated.
+Both queues implement one small protocol, hold tasks as well as sequences, and need no lock: every step is one
+atomic call on a `deque`. Order is stable. A deque frees its blocks as it empties, so a burst of a million tasks
+leaves no memory allocated.
 
 Ageing: strict priority causes starvation, so an entry that has waited for `AGEING_NS` goes before more urgent
 ones. BEST_EFFORT entries carry the time at which they were queued. Plain USER_VISIBLE tasks do not (reading the
@@ -31,7 +31,10 @@ class QueueEntry(Protocol):
 
     @property
     def queued_at(self) -> int | None:
-        """The time at which the entry was queued; None if no more urgent entry can overtake it."""
+        """The time at which the entry was queued.
+
+        It is None for tasks other than BEST_EFFORT in an unobserved pool.
+        """
 
     @property
     def runs_made(self) -> int:

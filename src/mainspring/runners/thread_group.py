@@ -157,7 +157,7 @@ class ThreadGroup:
             return list(self._workers)
 
     def totals(self) -> tuple[int, int]:
-        """Return the numbers of tasks that have completed and that have failed."""
+        """Return how many tasks have completed, and how many have failed."""
         with self._lock:
             return (
                 self._retired_completed + sum(worker.completed for worker in self._workers),

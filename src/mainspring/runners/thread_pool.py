@@ -184,7 +184,7 @@ class ThreadPool(GroupRunner):
         traits: TaskTraits | None = None,
         metadata: dict[str, object] | None = None,
     ) -> ParallelRunner:
-        """Make a runner of unordered tasks that runs at most `limit` of them at once."""
+        """Make a runner whose tasks run concurrently, at most `limit` at once."""
         require_positive(limit, "limit", "tasks at once")
         runner = ParallelRunner(
             self.services,
@@ -366,11 +366,17 @@ class ThreadPool(GroupRunner):
         return [super().activity(), *(part.activity() for part in self._parts())]
 
     def next_due(self) -> int | None:
-        """Return the time of the next delayed task, or an earlier time."""
+        """Return the time at which the timer must wake up next, not later than the next delayed task is due.
+
+        Return None if there is no delayed task.
+        """
         return self.services.delays.next_due()
 
     def settle(self, real_seconds: float) -> str | None:
-        """Wait in real time until all due tasks have ended or wait; return the names of those that run on."""
+        """Wait in real time until all due tasks have ended or wait; return None.
+
+        If this takes longer than `real_seconds`, return a text with the tasks that still run.
+        """
         real = SystemClock()
         deadline = deadline_after(real, real_seconds)
         is_settled = self.services.delays.settle(real_seconds) and self.wait_quiet(_waits, deadline, real)
