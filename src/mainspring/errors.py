@@ -15,6 +15,7 @@ MainspringError
 ├── JobFailed
 ├── PartialSubmit
 ├── ScheduleInvalid
+├── ScheduleBusy
 ├── ScheduleNotFound
 ├── RefusedByStore
 └── EngineUnavailable
@@ -218,11 +219,25 @@ class ScheduleInvalid(MainspringError):
 class ScheduleNotFound(MainspringError):
     """No schedule has this name: it was never stored, or it was removed."""
 
-    def __init__(self, *, name: str) -> None:
+    def __init__(self, *, name: str, known: tuple[str, ...] = ()) -> None:
         self.name = name
+        self.known = known
+        remedy = (
+            "check the name, app.schedules.list() shows them all, and those that are declared in code are stored "
+            "when a worker starts"
+        )
+        super().__init__(f"there is no schedule {name!r}; {did_you_mean(name, known) or remedy}")
+
+
+class ScheduleBusy(MainspringError):
+    """A schedule with `overlap="skip"` was not triggered, because an earlier job of it has not ended."""
+
+    def __init__(self, *, name: str, job_id: str) -> None:
+        self.name = name
+        self.job_id = job_id
         super().__init__(
-            f"there is no schedule {name!r}; check the name, app.schedules.list() shows them all, and those that "
-            "are declared in code are stored when a worker starts"
+            f"schedule {name!r} was not triggered: its job {job_id!r} has not ended, and overlap='skip' allows "
+            f"one at a time; wait for it, or cancel it with app.cancel({job_id!r})"
         )
 
 

@@ -1,5 +1,6 @@
 """`mainspring schedules` and `mainspring queues`."""
 
+import json
 import re
 
 import pytest
@@ -125,6 +126,126 @@ def test_a_mistyped_queue_is_answered_with_the_queue_that_was_meant(shop: ShopPr
     assert (
         found.errors
         == "mainspring: queue 'ordes' has no jobs, handlers or schedules yet; did you mean 'orders'?\n"
+    )
+
+
+def test_a_schedule_is_shown_with_its_policies_and_dates(scheduled: ShopProgram) -> None:
+    shown = scheduled.run_on_store("schedules", "show", "nightly_report").output
+    lines = dict(line.split(None, 1) for line in shown.splitlines() if not line.startswith(" "))
+    assert (lines["name"], lines["rule"]) == ("shop.nightly_report", "30 2 * * * (Europe/Berlin)")
+    assert lines["clock"].endswith("a time that does not exist is shifted, the first of two equal times counts")
+    assert re.search(
+        r"\nnext +\d{4}-\d\d-\d\d \d\d:30:00 UTC \(in .+\)\n +\w{3} \d{4}.* 02:30:00 \+0[12]00\n", shown
+    )
+    fields = scheduled.run_on_store("schedules", "show", "nightly_report", "--json").json
+    assert (fields["name"], fields["overlap"], fields["rule"]["dst_gap"]) == (
+        "shop.nightly_report",
+        "skip",
+        "shift",
+    )
+    assert len(fields["upcoming"]) == 5
+
+
+def test_a_name_that_no_schedule_has_is_answered_with_the_nearest(scheduled: ShopProgram) -> None:
+    for command in ("show", "trigger", "history", "pause", "remove"):
+        done = scheduled.run_on_store("schedules", command, "nightly_reprot")
+        assert done.code == FAILURE
+        assert done.error_line == (
+            "mainspring: there is no schedule 'nightly_reprot'; did you mean 'shop.nightly_report'?"
+        )
+
+
+def test_a_schedule_is_put_changed_and_removed(shop: ShopProgram) -> None:
+    put = ("schedules", "put", "ann", "cancel_order", "order_id=7", "reason=42")
+    done = shop.run_with_app(*put, "--cron", "0 8 ? * MON", "--tz", "Asia/Taipei", "--start", "2037-01-01")
+    assert (done.code, done.output) == (0, "ann stored: 0 8 * * MON (Asia/Taipei), next 2037-01-05 00:00:00 UTC\n")
+    options = ("--every", "90m", "--catch-up", "3", "--overlap", "queue", "--jitter", "30s", "--queue", "slow")
+    fields = shop.run(
+        *(*put, *options, "--priority", "best-effort", "--end", "2037-01-01T00:00Z", "--json"), "--app", "shop:app"
+    )
+    changed = json.loads(fields.output)
+    assert changed["arguments"] == {"order_id": 7, "reason": "42"}  # a text, as the signature says
+    assert (changed["rule"], changed["start"]) == ({"kind": "every", "interval": 5400.0}, None)
+    assert (changed["misfire"], changed["catch_up"], changed["overlap"]) == ("catch-up", 3, "queue")
+    assert (changed["jitter"], changed["queue"], changed["priority"]) == (30.0, "slow", "BEST_EFFORT")
+    assert changed["end"] == "2037-01-01T00:00:00Z"
+    assert shop.run_on_store("schedules", "remove", "ann").output == "ann removed\n"
+    assert shop.run_on_store("schedules", "list", "--json").json == {"schedules": []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("order_id=7",), "give either --cron EXPRESSION or --every DURATION"),
+        (("order_id=7", "--cron", "@daily", "--every", "5m"), "give either --cron EXPRESSION or --every DURATION"),
+        (("order_id=7", "--every", "0"), "--every must be longer than no time, got 0 s"),
+        (("order_id=7", "--cron", "0 25 * * *"), "hour is '25'"),
+        (("order_id=7", "--cron", "@daily", "--tz", "berlin"), "did you mean 'Europe/Berlin'?"),
+        (("order_id=seven", "--cron", "@daily"), "parameter 'order_id'"),
+        (("--cron", "@daily"), "missing required field `order_id`"),
+        (
+            ("order_id=7", "--cron", "@daily", "--start", "2037-01-02", "--end", "2037-01-01"),
+            "end must not be before",
+        ),
+        (("order_id=7", "--cron", "@daily", "--overlap", "maybe"), "'maybe'"),
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_not_put(
+    shop: ShopProgram, arguments: tuple[str, ...], named: str
+) -> None:
+    done = shop.run_with_app("schedules", "put", "ann", "cancel_order", *arguments)
+    assert done.code == USAGE
+    assert named in done.error_line
+
+
+def test_a_schedule_needs_a_handler_that_the_application_has(shop: ShopProgram) -> None:
+    put = ("schedules", "put", "ann", "cancel_ordr", "--cron", "@daily")
+    assert "did you mean 'shop.cancel_order'?" in shop.run_with_app(*put).error_line
+    assert "schedules put needs the handlers: give --app" in shop.run_on_store(*put).error_line
+
+
+def test_a_schedule_that_is_declared_in_code_is_changed_with_a_warning(scheduled: ShopProgram) -> None:
+    done = scheduled.run_with_app(
+        "schedules", "put", "shop.nightly_report", "nightly_report", "--cron", "0 3 * * *"
+    )
+    assert (
+        done.code,
+        "is declared in code: a worker that starts stores that definition again" in done.errors,
+    ) == (
+        0,
+        True,
+    )
+    done = scheduled.run_with_app("schedules", "remove", "nightly_report", "gone")
+    assert (done.code, done.output) == (FAILURE, "nightly_report removed\n")
+    assert "nightly_report is declared in code: a worker that starts stores it again" in done.errors
+    assert "there is no schedule 'gone'" in done.errors
+
+
+def test_a_schedule_is_triggered_and_its_history_shows_it(scheduled: ShopProgram) -> None:
+    nothing = scheduled.run_on_store("schedules", "history", "nightly_report")
+    assert (nothing.code, nothing.output) == (0, "")
+    assert "shop.nightly_report has no history yet" in nothing.errors
+    first = scheduled.run_on_store("schedules", "trigger", "nightly_report").output.strip()
+    refused = scheduled.run_on_store("schedules", "trigger", "nightly_report")
+    assert refused.code == FAILURE
+    assert refused.error_line == (
+        f"mainspring: schedule 'shop.nightly_report' was not triggered: its job {first} has not ended, and "
+        f"overlap='skip' allows one at a time; wait for it, or cancel it: mainspring jobs cancel {first}"
+    )
+    assert scheduled.run_on_store("jobs", "cancel", first).code == 0
+    second = scheduled.run_on_store("schedules", "trigger", "nightly_report", "--json").json
+    assert second["schedule"] == "shop.nightly_report"
+    shown = scheduled.run_on_store("schedules", "history", "nightly_report", "--json").json
+    assert shown["schedule"] == "shop.nightly_report"
+    assert [(entry["kind"], entry["status"], entry["job_id"]) for entry in shown["history"]] == [
+        ("trigger", "PENDING", second["id"]),
+        ("skipped", None, None),
+        ("trigger", "CANCELED", first),
+    ]
+    table = scheduled.run_on_store("schedules", "history", "nightly_report", "--limit", "1").output.splitlines()
+    assert (table[0].split(), table[1].split()[2:]) == (
+        ["AT", "(UTC)", "OUTCOME", "JOB", "NOTE"],
+        ["PENDING", second["id"], "triggered", "by", "hand"],
     )
 
 

@@ -23,6 +23,7 @@ from mainspring.errors import (
     QueueFull,
     RefusedByStore,
     RunnerClosed,
+    ScheduleBusy,
     ScheduleInvalid,
     ScheduleNotFound,
     StoreCorrupt,
@@ -60,7 +61,8 @@ EXAMPLES: list[tuple[MainspringError, list[str]]] = [
         ScheduleInvalid(rule="cron '0 25 * * *'", problem="hour is '25'", remedy="give 0 to 23"),
         ["'0 25 * * *'", "'25'", "0 to 23"],
     ),
-    (ScheduleNotFound(name="nightly"), ["'nightly'"]),
+    (ScheduleNotFound(name="nightly"), ["'nightly'", "app.schedules.list()"]),
+    (ScheduleBusy(name="nightly", job_id="7"), ["'nightly'", "'7' has not ended", "app.cancel('7')"]),
     (RefusedByStore(engine="SQLite file x", reason="TooBigError: too big"), ["SQLite file x", "too big"]),
     (
         EngineUnavailable(engine="SQLite file x", reason="it is locked", remedy="try again"),

@@ -58,6 +58,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "Retry",
         "RunnerClosed",
         "RunnerStatistics",
+        "ScheduleBusy",
         "ScheduleInfo",
         "ScheduleInvalid",
         "ScheduleNotFound",

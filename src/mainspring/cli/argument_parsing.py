@@ -6,13 +6,31 @@ The signature of the handler decides the type of a value: `name=42` is the strin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from mainspring.errors import InvalidArguments
+from mainspring.errors import InvalidArguments, UnknownHandler
 from mainspring.jobs.handlers import Handler
+from mainspring.jobs.job_function import JobFunction
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+
+def find_job_function(application: Mainspring, name: str, command: str) -> JobFunction[..., Any]:
+    """Return the job function with this job type, or with this short name of one. `command` is for the error."""
+    registry = application.registry
+    if not registry.all():
+        raise click.BadParameter(
+            f"{command} needs the handlers: give --app module:app, and --url for another store"
+        )
+    full_name = registry.full_name(name)
+    if full_name not in registry:
+        raise UnknownHandler(name=name, known=tuple(handler.name for handler in registry.all()))
+    handler = registry.get(full_name)
+    return JobFunction(handler, handler.function, application)
 
 
 def parse_arguments(

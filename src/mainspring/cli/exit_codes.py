@@ -20,6 +20,7 @@ from mainspring.errors import (
     EngineUnavailable,
     InvalidArguments,
     MainspringError,
+    ScheduleBusy,
     ScheduleInvalid,
     ScheduleNotFound,
     UnknownHandler,
@@ -35,9 +36,16 @@ def error_message(error: MainspringError) -> str:
             look = shlex.join(("mainspring", "jobs", "show", error.existing_id))
             return f"job {error.existing_id!r} {why} and nothing was stored; see {look}, or give another --id"
         case ScheduleNotFound():
+            remedy = (
+                "mainspring schedules list shows all, and those that are declared in code are stored when a "
+                "worker starts"
+            )
+            return f"there is no schedule {error.name!r}; {did_you_mean(error.name, error.known) or remedy}"
+        case ScheduleBusy():
+            cancel = shlex.join(("mainspring", "jobs", "cancel", error.job_id))
             return (
-                f"there is no schedule {error.name!r}; mainspring schedules list shows all, and those that are "
-                "declared in code are stored when a worker starts"
+                f"schedule {error.name!r} was not triggered: its job {error.job_id} has not ended, and "
+                f"overlap='skip' allows one at a time; wait for it, or cancel it: {cancel}"
             )
         case UnknownHandler(known=()):
             return f"no handler is known, and {error.name!r} is needed; give --app module:app with the store"

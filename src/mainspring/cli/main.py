@@ -25,7 +25,7 @@ COMMANDS = {
         "jobs": "List, show, cancel, retry and reschedule jobs.",
         "dlq": "List, show, replay and purge dead letters.",
         "queues": "Count the jobs of queues, pause and resume queues.",
-        "schedules": "List, preview, pause and resume schedules.",
+        "schedules": "List, show, preview, store, trigger, pause and remove schedules.",
     },
     "Diagnosis": {
         "explain": "Explain why a job is in its state, and how to change that.",

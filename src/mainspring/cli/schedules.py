@@ -1,26 +1,30 @@
-"""`mainspring schedules`: lists, previews, pauses and resumes schedules.
-
-The preview shows the coming occurrences, and the effect of daylight saving time on them.
-"""
+"""`mainspring schedules`: lists, shows, previews, stores, triggers, pauses and removes schedules."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from typing import Any
-from zoneinfo import ZoneInfo
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
 
 import click
 from rich.text import Text
 
 from mainspring.app import Mainspring
 from mainspring.cli.app_selection import open_app
+from mainspring.cli.argument_parsing import find_job_function, parse_arguments
 from mainspring.cli.commands import Argument, CommandGroup
 from mainspring.cli.exit_codes import ExitCode, error_message
 from mainspring.cli.json_fields import rule_fields, rule_text, schedule_fields
-from mainspring.cli.options import NumberRange, app_options, json_option, parse_instant_or_date
+from mainspring.cli.options import (
+    PRIORITIES,
+    Decorated,
+    NumberRange,
+    app_options,
+    json_option,
+    parse_duration,
+    parse_instant,
+    parse_instant_or_date,
+)
 from mainspring.cli.output import (
     Cell,
     escape_control,
@@ -28,69 +32,54 @@ from mainspring.cli.output import (
     print_json,
     print_line,
     print_message,
+    print_rich,
     print_table,
 )
-from mainspring.clock import SystemClock
+from mainspring.cli.schedule_preview import BoundedRule, first_moment, next_dates, preview_rows
+from mainspring.cli.schedule_views import merge_history, schedule_detail
 from mainspring.errors import ScheduleNotFound
 from mainspring.jobs import timestamps
+from mainspring.jobs.policies import CatchUp
 from mainspring.jobs.recurrence.cron import Cron
-from mainspring.jobs.recurrence.planning import first_due
-from mainspring.jobs.recurrence.rules import Rule
+from mainspring.jobs.recurrence.rules import Every
 from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
+from mainspring.jobs.recurrence.schedule_records import Overlap
+from mainspring.runners.task import Priority
 
 _EXPRESSION = re.compile(r"@\w+|(?=[^a-zA-Z]*[\d*])[\d*][\w*/,\-]*(\s+[\w*/,\-#?]+){1,6}")
-_MOVED = "moved by a DST gap from "
-SEARCH_FACTOR = 10  # the factor by which more occurrences are searched, to find those that a DST gap drops
 
+schedules = CommandGroup("schedules", help="List, show, preview, store, trigger, pause and remove schedules.")
 
-@dataclass(frozen=True, slots=True)
-class BoundedRule:
-    """A rule, with the start and the end of its schedule."""
-
-    rule: Rule
-    start: int | None = None
-    end: int | None = None
-
-    def after(self, instant: int, count: int) -> list[int]:
-        """Return the next `count` occurrences after an instant."""
-        found: list[int] = []
-        following = first_due(self.rule, self.start, self.end, instant)
-        while following is not None and len(found) < count:
-            found.append(following)
-            following = first_due(self.rule, self.start, self.end, following)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewDate:
-    """A line of the preview: an occurrence, or a time that a DST gap drops."""
-
-    local: datetime
-    note: str | None
-    is_skipped: bool = False
-
-    def fields(self) -> dict[str, Any]:
-        """Return the line as fields for JSON."""
-        return {
-            "local": self.local.isoformat(),
-            "utc": self.local.astimezone(UTC),
-            "note": self.note,
-            "skipped": self.is_skipped,
-        }
-
-
-schedules = CommandGroup("schedules", help="List, preview, pause and resume schedules.")
+name_argument = click.argument("name", cls=Argument, metavar="NAME", help="The name of a schedule.")
 
 names_argument = click.argument(
     "names", cls=Argument, nargs=-1, required=True, metavar="NAME", help="The names of schedules."
 )
 
 
+def zone_options(function: Decorated) -> Decorated:
+    """Add the options of a cron rule: its time zone, and its policies for clock changes."""
+    tz = click.option("--tz", default="UTC", help="The time zone of the expression.", metavar="ZONE")
+    dst_gap = click.option(
+        "--dst-gap",
+        default="auto",
+        help="Shift or skip a time that does not exist because clocks are set forward.",
+        metavar="auto|shift|skip",
+    )
+    dst_fold = click.option(
+        "--dst-fold",
+        default="auto",
+        help="Which one to use when a time occurs twice because clocks are set back.",
+        metavar="auto|first|second|both",
+    )
+    return tz(dst_gap(dst_fold(function)))
+
+
 @schedules.command("preview")
 @click.argument(
     "what", cls=Argument, metavar="CRON|NAME", help="A cron expression, or the name of a stored schedule."
 )
-@click.option("--tz", default="UTC", help="The time zone of the expression.", metavar="ZONE")
+@zone_options
 @click.option("--count", type=NumberRange(1, 10_000), default=10, help="The number of dates.", metavar="NUMBER")
 @click.option(
     "--from",
@@ -99,18 +88,6 @@ names_argument = click.argument(
     show_default="now",
     help="Show only dates at or after this time, or from this day on, in the time zone of the rule.",
     metavar="INSTANT",
-)
-@click.option(
-    "--dst-gap",
-    default="auto",
-    help="Shift or skip a time that does not exist because clocks are set forward.",
-    metavar="auto|shift|skip",
-)
-@click.option(
-    "--dst-fold",
-    default="auto",
-    help="Which one to use when a time occurs twice because clocks are set back.",
-    metavar="auto|first|second|both",
 )
 @click.option(
     "--name",
@@ -144,26 +121,16 @@ def preview(
             bounded = _stored(application.schedules.get(full_name(application, what)))
     else:
         bounded = BoundedRule(Cron(what, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold))  # type: ignore[arg-type]
-    after = timestamps.to_instant(_first_moment(since, bounded.rule), "from") - (since is not None)
+    after = timestamps.to_instant(first_moment(since, bounded.rule), "from") - (since is not None)
     dates = next_dates(bounded, after, count)
     if as_json:
         print_json({"rule": rule_fields(bounded.rule), "dates": [date.fields() for date in dates]})
     elif dates:
-        print_table(("DATE", "UTC", "NOTE"), _rows(dates), uncut=("DATE", "NOTE"), droppable=("UTC",))
+        print_table(("DATE", "UTC", "NOTE"), preview_rows(dates), uncut=("DATE", "NOTE"), droppable=("UTC",))
         print_message(rule_text(bounded.rule))
     else:
         print_message("mainspring: the rule has no further occurrence")
         raise click.exceptions.Exit(ExitCode.FAILURE)
-
-
-def _first_moment(since: datetime | date | None, rule: Rule) -> datetime:
-    """Return the instant at which a preview begins. A date begins at midnight in the time zone of the rule."""
-    if since is None:
-        return SystemClock().now()
-    if isinstance(since, datetime):
-        return since
-    zone = ZoneInfo(rule.tz) if isinstance(rule, Cron) else UTC
-    return datetime(since.year, since.month, since.day, tzinfo=zone)
 
 
 def full_name(application: Mainspring, name: str) -> str:
@@ -176,39 +143,12 @@ def full_name(application: Mainspring, name: str) -> str:
     return matches[0] if name not in stored and len(matches) == 1 else name
 
 
-def next_dates(bounded: BoundedRule, after: int, count: int) -> list[PreviewDate]:
-    """Return the next occurrences, and between them the times that do not exist because of a DST gap."""
-    occurring = bounded.after(after, count)
-    dates = {instant: PreviewDate(*bounded.rule.local(instant)) for instant in occurring}
-    rule = bounded.rule
-    if isinstance(rule, Cron) and rule.dst_gap == "skip" and occurring:
-        shifted = Cron(rule.expression, tz=rule.tz, dst_gap="shift", dst_fold=rule.dst_fold)
-        for instant in BoundedRule(shifted, bounded.start, bounded.end).after(after, SEARCH_FACTOR * count):
-            if instant > occurring[-1]:
-                break
-            if instant not in dates:
-                local, note = shifted.local(instant)
-                missing = (note or "").removeprefix(_MOVED)
-                dates[instant] = PreviewDate(local, f"skipped: there is no {missing}", is_skipped=True)
-    return [dates[instant] for instant in sorted(dates)]
-
-
 def _stored(schedule: ScheduleInfo) -> BoundedRule:
     if schedule.rule is None:
         raise click.BadParameter(f"the rule of {schedule.name!r} was written by a newer version; upgrade this one")
     if schedule.is_paused:
         print_message(f"{escape_control(schedule.name)} is paused: the dates apply when it is resumed")
     return BoundedRule(schedule.rule, schedule.record.start, schedule.record.end)
-
-
-def _rows(dates: list[PreviewDate]) -> Iterator[list[Cell]]:
-    time = "%H:%M:%S" if any(line.local.second for line in dates) else "%H:%M"
-    for line in dates:
-        style = "yellow" if line.note is not None else ""
-        shown, utc = f"{line.local:%a %Y-%m-%d {time} %z}", f"{line.local.astimezone(UTC):%Y-%m-%d {time}}"
-        if line.is_skipped:
-            shown, utc = f"{line.local:%a %Y-%m-%d} -", "-"
-        yield [Text(shown, style=style), Text(utc), Text(line.note or "", style=style)]
 
 
 @schedules.command("list")
@@ -242,6 +182,180 @@ def _row(schedule: ScheduleInfo) -> list[Cell]:
     return [schedule.name, due, rule, schedule.queue, schedule.type, format_time(schedule.last_due)]
 
 
+@schedules.command("show")
+@name_argument
+@json_option
+@app_options
+def show_schedule(*, name: str, as_json: bool, app: str | None, url: str | None) -> None:
+    """Show everything about a schedule: its job, its rule, its policies and its next dates.
+
+    Example: mainspring schedules show nightly_report
+    """
+    with open_app(app, url) as application:
+        schedule = application.schedules.get(full_name(application, name))
+        now = application.manager().engine.now()
+    if as_json:
+        print_json(schedule_fields(schedule) | {"upcoming": [date.isoformat() for date in schedule.upcoming()]})
+    else:
+        print_rich(schedule_detail(schedule, now))
+
+
+@schedules.command("put")
+@click.argument(
+    "name", cls=Argument, metavar="NAME", help="The name of the schedule: a new one, or one to change."
+)
+@click.argument("handler", cls=Argument, metavar="HANDLER", help="The job type; its short name is enough.")
+@click.argument("pairs", cls=Argument, nargs=-1, metavar="NAME=VALUE", help="The arguments of the handler.")
+@click.option("--args", "text", help="The arguments as a JSON object, or as a list.", metavar="JSON")
+@click.option("--cron", help="Recur by a cron expression, such as '30 2 * * MON-FRI'.", metavar="EXPRESSION")
+@zone_options
+@click.option("--every", type=parse_duration, help="Recur at this interval, such as 5m.", metavar="DURATION")
+@click.option(
+    "--misfire",
+    type=click.Choice(("once", "skip")),
+    default="once",
+    help="Run the latest of the missed occurrences, or none.",
+    metavar="once|skip",
+)
+@click.option(
+    "--catch-up",
+    type=NumberRange(1),
+    help="Run this many of the missed occurrences, the latest ones; instead of --misfire.",
+    metavar="NUMBER",
+)
+@click.option(
+    "--overlap",
+    type=click.Choice([str(each) for each in Overlap]),
+    default=str(Overlap.SKIP),
+    help="What to do with an occurrence while an earlier job has not ended.",
+    metavar="skip|queue|replace|allow",
+)
+@click.option("--jitter", type=parse_duration, help="Delay each job at random, by up to this.", metavar="DURATION")
+@click.option("--start", type=parse_instant, help="No occurrence is before this time.", metavar="INSTANT")
+@click.option("--end", type=parse_instant, help="No occurrence is after this time.", metavar="INSTANT")
+@click.option("--queue", help="Use this queue instead of the handler's.", metavar="NAME")
+@click.option(
+    "--priority",
+    type=click.Choice(PRIORITIES, case_sensitive=False),
+    help="Use this priority instead of the handler's: best-effort, user-visible or user-blocking.",
+    metavar="PRIORITY",
+)
+@json_option
+@app_options
+def put_schedule(
+    *,
+    name: str,
+    handler: str,
+    pairs: tuple[str, ...],
+    text: str | None,
+    cron: str | None,
+    tz: str,
+    dst_gap: str,
+    dst_fold: str,
+    every: timedelta | None,
+    misfire: str,
+    catch_up: int | None,
+    overlap: str,
+    jitter: timedelta | None,
+    start: datetime | None,
+    end: datetime | None,
+    queue: str | None,
+    priority: str | None,
+    as_json: bool,
+    app: str | None,
+    url: str | None,
+) -> None:
+    """Store a schedule, or change the one with this name.
+
+    An equal definition changes nothing. A changed one applies from now on.
+
+    Example: mainspring schedules put ann send_digest customer=ann --cron "0 8 * * *" --tz Europe/Berlin
+
+    Example: mainspring schedules put sync sync_stock --every 5m --overlap queue
+    """
+    rule = _rule(cron, every, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold)
+    with open_app(app, url, creates_store=True) as application:
+        job = find_job_function(application, handler, "schedules put").options(
+            queue=queue, priority=None if priority is None else Priority[priority.upper().replace("-", "_")]
+        )
+        positional, named = parse_arguments(job.handler, pairs, text)
+        schedule = application.schedules.put(
+            name,
+            job,
+            rule,
+            arguments=positional or named,
+            misfire=misfire if catch_up is None else CatchUp(catch_up),  # type: ignore[arg-type]
+            overlap=Overlap(overlap),
+            jitter=jitter or 0,
+            start=start,
+            end=end,
+        )
+    if as_json:
+        print_json(schedule_fields(schedule))
+    else:
+        due = "paused" if schedule.is_paused else f"next {format_time(schedule.next_due)} UTC"
+        print_line(f"{escape_control(name)} stored: {rule_text(schedule.rule)}, {due}")
+    if name in application.declared:
+        print_message(
+            f"mainspring: {escape_control(name)} is declared in code: a worker that starts stores that definition "
+            "again; change the code as well"
+        )
+
+
+def _rule(cron: str | None, every: timedelta | None, *, tz: str, dst_gap: str, dst_fold: str) -> Cron | Every:
+    if (cron is None) is (every is None):
+        raise click.BadParameter("give either --cron EXPRESSION or --every DURATION")
+    if every is not None:
+        if every <= timedelta():
+            raise click.BadParameter(f"--every must be longer than no time, got {every.total_seconds():g} s")
+        return Every(every)
+    assert cron is not None
+    return Cron(cron, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold)  # type: ignore[arg-type]
+
+
+@schedules.command("trigger")
+@name_argument
+@json_option
+@app_options
+def trigger_schedule(*, name: str, as_json: bool, app: str | None, url: str | None) -> None:
+    """Run the job of a schedule once, now, and print its id.
+
+    Its next occurrence stays as it is, and a paused schedule stays paused. The overlap policy of the schedule
+    applies: with skip, the command fails while an earlier job has not ended.
+
+    Example: mainspring schedules trigger nightly_report
+    """
+    with open_app(app, url) as application:
+        full = full_name(application, name)
+        job_id = application.schedules.trigger(full).id
+    print_json({"schedule": full, "id": job_id}) if as_json else print_line(job_id)
+
+
+@schedules.command("history")
+@name_argument
+@click.option("--limit", type=NumberRange(1, 10_000), default=20, help="The number of entries.", metavar="NUMBER")
+@json_option
+@app_options
+def show_history(*, name: str, limit: int, as_json: bool, app: str | None, url: str | None) -> None:
+    """Show the latest jobs of a schedule, and its occurrences without a job.
+
+    Example: mainspring schedules history nightly_report --limit 50
+    """
+    with open_app(app, url) as application:
+        full = full_name(application, name)
+        left_out = application.schedules.history(full, limit)
+        entries = merge_history(application.schedules.jobs(full, limit), left_out, limit)
+    if as_json:
+        print_json({"schedule": full, "history": [entry.fields() for entry in entries]})
+    elif entries:
+        rows = [entry.row() for entry in entries]
+        print_table(("AT (UTC)", "OUTCOME", "JOB", "NOTE"), rows, uncut=("AT (UTC)", "OUTCOME", "JOB"))
+    else:
+        print_message(
+            f"{escape_control(full)} has no history yet; mainspring schedules show {full} shows its dates"
+        )
+
+
 @schedules.command("pause")
 @names_argument
 @json_option
@@ -268,6 +382,32 @@ def resume_schedules(*, names: tuple[str, ...], as_json: bool, app: str | None, 
     with open_app(app, url) as application:
         outcomes = _each(application, names, application.schedules.resume)
     _report(outcomes, "resumed", as_json=as_json)
+
+
+@schedules.command("remove")
+@names_argument
+@json_option
+@app_options
+def remove_schedules(*, names: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
+    """Remove schedules with their history; jobs that they have submitted stay.
+
+    Example: mainspring schedules remove nightly_report
+    """
+    with open_app(app, url) as application:
+        declared = {name for name in names if full_name(application, name) in application.declared}
+
+        def remove(name: str) -> bool:
+            application.schedules.remove(name)
+            return True
+
+        outcomes = _each(application, names, remove)
+    for name in sorted(declared):
+        if outcomes[name] is True:
+            print_message(
+                f"mainspring: {escape_control(name)} is declared in code: a worker that starts stores it again; "
+                "remove the declaration as well"
+            )
+    _report(outcomes, "removed", as_json=as_json)
 
 
 def _each(

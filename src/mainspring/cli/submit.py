@@ -14,15 +14,14 @@ from typing import Any, TypeAlias
 
 import click
 
-from mainspring.app import Mainspring
 from mainspring.cli.app_selection import open_app
-from mainspring.cli.argument_parsing import decode_json, parse_arguments, to_call
+from mainspring.cli.argument_parsing import decode_json, find_job_function, parse_arguments, to_call
 from mainspring.cli.commands import Argument, Command
 from mainspring.cli.deferred_signals import DeferredSignals
 from mainspring.cli.options import PRIORITIES, NumberRange, app_options, at_option, delay_option, json_option
 from mainspring.cli.output import print_json, print_line, print_message
 from mainspring.cli.progress import ProgressBar
-from mainspring.errors import InvalidArguments, UnknownHandler
+from mainspring.errors import InvalidArguments
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.job_function import JobFunction
 from mainspring.runners.task import Priority
@@ -148,7 +147,7 @@ def submit(
     if delay is not None and at is not None:
         raise click.BadParameter("give --delay or --at, not both")
     with open_app(app, url, creates_store=True) as application:
-        job = _job(application, handler).options(
+        job = find_job_function(application, handler, "submit").options(
             delay=delay,
             at=at,
             id=job_id,
@@ -164,17 +163,6 @@ def submit(
         positional, named = parse_arguments(job.handler, pairs, text)
         submitted = job.submit(*positional, **named).id
     print_json({"id": submitted, "type": job.name}) if as_json else print_line(submitted)
-
-
-def _job(application: Mainspring, name: str) -> JobFunction[..., Any]:
-    registry = application.registry
-    if not registry.all():
-        raise click.BadParameter("submit needs the handlers: give --app module:app, and --url for another store")
-    full_name = registry.full_name(name)
-    if full_name not in registry:
-        raise UnknownHandler(name=name, known=tuple(handler.name for handler in registry.all()))
-    handler = registry.get(full_name)
-    return JobFunction(handler, handler.function, application)
 
 
 def _refuse_beside_file(pairs: tuple[str, ...], text: str | None, job_id: str | None) -> None:

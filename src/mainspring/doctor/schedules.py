@@ -31,6 +31,10 @@ def _names(schedules: list[ScheduleRecord]) -> str:
     return some([schedule.name for schedule in schedules])
 
 
+def _removal(schedules: list[ScheduleRecord]) -> tuple[str, ...]:
+    return ("schedules", "remove", *(schedule.name for schedule in schedules[:NAMED]))
+
+
 def _overdue(snapshot: Snapshot) -> Iterator[Finding]:
     overdue = snapshot.overdue(LATE)
     if not overdue:
@@ -76,7 +80,9 @@ def _without_dates(snapshot: Snapshot) -> Iterator[Finding]:
     if ended:
         yield info(
             f"the end of a schedule has passed, so it fires no more: {_names(ended)}",
-            remedy="Remove the schedule, if it is not needed: app.schedules.remove(name)",
+            "",
+            "Remove the schedule, if it is not needed:",
+            _removal(ended),
         )
 
 
@@ -94,7 +100,8 @@ def _unknown(snapshot: Snapshot) -> Iterator[Finding]:
         yield warning(
             f"no worker has the handler of {_names(unknown)}: {some(sorted({s.type for s in unknown}))}",
             "The jobs of these schedules are submitted in time, and wait.",
-            "Start a worker that has the handler; or remove the schedule: app.schedules.remove(name)",
+            "Start a worker that has the handler; or remove the schedule, if its code is gone:",
+            _removal(unknown),
         )
     handlers = snapshot.handlers
     foreign = [s for s in firing if handlers is not None and s.type not in handlers and s not in unknown]
@@ -102,7 +109,8 @@ def _unknown(snapshot: Snapshot) -> Iterator[Finding]:
         yield warning(
             f"this application has no handler for {_names(foreign)}: {some(sorted({s.type for s in foreign}))}",
             "A schedule stays in the store when its declaration is removed, and submits jobs that no worker runs.",
-            "app.schedules.remove(name), unless another application has the handler.",
+            "Remove the schedule, unless another application has the handler:",
+            _removal(foreign),
         )
 
 

@@ -16,7 +16,7 @@ from mainspring.jobs.commands import CancelJob, PutSchedule
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.handler_options import HandlerOptions
-from mainspring.jobs.handlers import Handler
+from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.io_layer import ARRANGE, FIRE, IoLayer
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.manager import JobManager
@@ -126,6 +126,7 @@ class _FakeManager:
 
     def __init__(self, engine: Engine, io: IoLayer | None) -> None:
         self.engine = engine
+        self.registry = HandlerRegistry()
         self.arrange = engine.arrange if io is None else partial(io.call, ARRANGE)
         self.fire = engine.fire if io is None else partial(io.call, FIRE)
         self.submission = self

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from mainspring.jobs.records import FollowUp
 from mainspring.jobs.recurrence.cron import Cron
-from mainspring.jobs.recurrence.planning import GRACE, MAX_OCCURRENCES, first_due, plan_firing
+from mainspring.jobs.recurrence.planning import GRACE, MAX_OCCURRENCES, first_due, plan_firing, plan_trigger
 from mainspring.jobs.recurrence.rules import Every, Rule
 from mainspring.jobs.recurrence.schedule_records import Firing, Occurrence, OccurrenceKind, Overlap, ScheduleRecord
 from mainspring.jobs.timestamps import LAST_INSTANT, MICROSECONDS, to_instant
@@ -316,3 +316,23 @@ def test_every_occurrence_gets_a_job_or_is_counted_and_none_gets_both() -> None:
         on_time = [occurrence for occurrence in due if occurrence >= now - GRACE]
         wanted = {"skip": len(on_time), "once": 1, "all": max(len(on_time), min(len(due), catch_up))}
         assert len(ran) == wanted[misfire]
+
+
+def test_a_trigger_makes_a_job_that_is_due_now_and_advances_nothing() -> None:
+    following = FollowUp("shop.mail", "default", 1)
+    record = replace(MODEL, expires=5 * MINUTE, jitter=HOUR, steps_aside=True, follow_up=following)
+    firing = plan_trigger(record, NOON + 1, "by-hand")
+    (job,) = firing.jobs
+    assert (job.id, job.type, job.queue, job.priority) == ("by-hand", "shop.report", "reports", 2)
+    assert (job.payload, job.codec, job.limits) == (b'{"day":1}', "json", ("rate of handler shop.report",))
+    assert (job.steps_aside, job.follow_up) == (True, following)
+    assert (job.due, job.expires) == (NOON + 1, NOON + 1 + 5 * MINUTE)
+    assert (job.schedule, job.occurrence, job.sequence) == ("report", None, None)
+    assert firing == Firing("report", 7, None, None, None, (job,), Overlap.SKIP, ())
+
+
+@pytest.mark.parametrize("overlap", list(Overlap))
+def test_triggers_run_one_after_another_if_the_overlap_policy_says_so(overlap: Overlap) -> None:
+    firing = plan_trigger(replace(MODEL, overlap=overlap), NOON, "by-hand")
+    is_serial = overlap in (Overlap.QUEUE, Overlap.REPLACE)
+    assert (firing.overlap, firing.jobs[0].sequence) == (overlap, "schedule report" if is_serial else None)

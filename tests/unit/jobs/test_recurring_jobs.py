@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mainspring import Every, JobStatus, Mainspring, current_job
+from mainspring import Every, JobStatus, Mainspring, ScheduleBusy, current_job
 from mainspring.jobs.policies import CatchUp
 from mainspring.testing import TimeTravel, time_travel
 
@@ -167,6 +168,107 @@ def test_an_occurrence_replaces_the_earlier_one_that_waits(
     travel.settle()
     assert [job.status for job in app.jobs()] == [JobStatus.CANCELED, JobStatus.COMPLETED]
     assert call_log.entries == [at(28, 2)]
+
+
+def test_a_schedule_is_triggered_by_hand_and_its_occurrences_stay(app: Mainspring, call_log: CallLog) -> None:
+    @app.cron("0 12 * * *", jitter=3_600, name="noon")
+    @app.job(queue="reports")
+    def report(day: str = "today") -> str:
+        call_log.record()
+        return day
+
+    with time_travel(app, start=START) as travel:
+        next_due = app.schedules.get("noon").next_due
+        handle = app.schedules.trigger("noon")
+        travel.settle()
+        job = handle.info()
+        assert (handle.result(), job.queue, job.schedule, job.occurrence) == ("today", "reports", "noon", None)
+        assert app.schedules.get("noon").next_due == next_due
+        assert app.schedules.get("noon").last_due is None
+        travel.fast_forward(days=1)
+        assert app.counts()["COMPLETED"] == 2
+        assert app.schedules.history("noon") == []
+    assert call_log.entries[0] == START
+    assert call_log.entries[1] >= at(28, 12)
+
+
+def test_a_paused_schedule_is_triggered_by_hand_any_number_of_times(app: Mainspring, call_log: CallLog) -> None:
+    @app.every(timedelta(hours=1), name="sync")
+    def sync() -> None:
+        call_log.record()
+
+    with time_travel(app, start=START) as travel:
+        app.schedules.pause("sync")
+        for _ in range(3):
+            app.schedules.trigger("sync")
+            travel.settle()
+        assert app.schedules.get("sync").is_paused
+    assert call_log.entries == [START] * 3
+
+
+@pytest.mark.parametrize(
+    ("overlap", "statuses"),
+    [("queue", ["COMPLETED", "COMPLETED"]), ("replace", ["CANCELED", "COMPLETED"]), ("allow", ["COMPLETED"] * 2)],
+)
+def test_a_trigger_keeps_the_overlap_policy(
+    app: Mainspring, travel: TimeTravel, overlap: Any, statuses: list[str]
+) -> None:
+    @app.job
+    def report() -> None: ...
+
+    app.queue("default").pause()
+    app.schedules.put("noon", report, "0 12 * * *", overlap=overlap)
+    handles = [app.schedules.trigger("noon") for _ in statuses]
+    app.queue("default").resume()
+    travel.settle()
+    assert [handle.status() for handle in handles] == statuses
+    sequences = {handle.info().sequence for handle in handles}
+    assert sequences == ({None} if overlap == "allow" else {"schedule noon"})
+
+
+def test_a_trigger_is_refused_while_a_job_of_a_schedule_that_skips_has_not_ended(
+    app: Mainspring, travel: TimeTravel
+) -> None:
+    @app.job
+    def report() -> None: ...
+
+    app.queue("default").pause()
+    app.schedules.put("noon", report, "0 12 * * *")
+    first = app.schedules.trigger("noon")
+    with pytest.raises(
+        ScheduleBusy, match=f"'noon' was not triggered: its job '{first.id}' has not ended"
+    ) as refused:
+        app.schedules.trigger("noon")
+    assert refused.value.job_id == first.id
+    travel.fast_forward(hours=12)  # the occurrence finds the triggered job
+    assert [entry.note for entry in app.schedules.history("noon")] == [
+        f"job {first.id} of an earlier occurrence has not ended"
+    ] * 2
+    app.queue("default").resume()
+    travel.settle()
+    assert app.schedules.trigger("noon").id != first.id
+
+
+def test_the_jobs_of_a_schedule_are_listed_with_the_newest_first(
+    app: Mainspring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.jobs.recurrence.schedules.JOB_PAGE", 2)
+
+    @app.every(timedelta(hours=2), name="other")
+    @app.every(timedelta(hours=1), name="hourly")
+    def report() -> None: ...
+
+    with time_travel(app, start=START) as travel:
+        travel.fast_forward(hours=3, minutes=30)
+        by_hand = app.schedules.trigger("hourly")
+        travel.settle()
+        found = app.schedules.jobs("hourly")
+        assert [job.occurrence for job in found] == [None, at(28, 3), at(28, 2), at(28, 1)]
+        assert found[0] == by_hand.info()
+        assert app.schedules.jobs("hourly", limit=2) == found[:2]
+        assert [job.occurrence for job in app.schedules.jobs("other")] == [at(28, 2)]
+        with pytest.raises(ValueError, match="limit must be"):
+            app.schedules.jobs("hourly", limit=0)
 
 
 def test_a_handler_with_required_parameters_cannot_recur_by_a_decorator(app: Mainspring) -> None:

@@ -469,10 +469,41 @@ def test_a_schedule_that_is_removed_is_gone(schedules: Schedules, report: JobFun
     assert schedules.list() == []
 
 
-@pytest.mark.parametrize("verb", ["get", "remove", "pause", "resume", "history"])
-def test_a_schedule_that_is_not_there_is_not_found(schedules: Schedules, verb: str) -> None:
-    with pytest.raises(ScheduleNotFound, match="'nightly'"):
+@pytest.mark.parametrize("verb", ["get", "remove", "pause", "resume", "trigger", "history"])
+def test_a_schedule_that_is_not_there_is_not_found(
+    schedules: Schedules, report: JobFunction[..., None], verb: str
+) -> None:
+    with pytest.raises(
+        ScheduleNotFound, match=r"'nightly'; check the name, app\.schedules\.list\(\) shows them all"
+    ):
         getattr(schedules, verb)("nightly")
+    schedules.put("shop.nightly_report", report, "@daily")
+    with pytest.raises(ScheduleNotFound, match=r"'nightly_reprot'; did you mean 'shop\.nightly_report'\?"):
+        getattr(schedules, verb)("nightly_reprot")
+
+
+def test_a_trigger_tries_again_when_another_process_has_changed_the_schedule(
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
+) -> None:
+    schedules.put("nightly", report, "@daily", arguments=(1,))
+
+    def change() -> None:
+        schedule_store.before_fire = lambda: None
+        schedules.put("nightly", report, "@daily", arguments=(2,))
+
+    schedule_store.before_fire = change
+    handle = schedules.trigger("nightly")
+    assert [(job.id, job.payload) for job in schedule_store.jobs] == [(handle.id, b'{"day":2}')]
+
+
+def test_a_trigger_of_a_schedule_that_is_removed_meanwhile_says_so(
+    schedules: Schedules, schedule_store: ScheduleEngine, report: JobFunction[..., None]
+) -> None:
+    schedules.put("nightly", report, "@daily")
+    schedule_store.before_fire = lambda: schedules.remove("nightly")
+    with pytest.raises(ScheduleNotFound, match="'nightly'"):
+        schedules.trigger("nightly")
+    assert schedule_store.jobs == []
 
 
 # -- declared in code

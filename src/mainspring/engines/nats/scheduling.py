@@ -278,7 +278,7 @@ class FiringWriter:
             add, nonce = self._submitter.add, part.nonce
             submitted = tuple(job.id for job in jobs if add(transaction, job, nonce) is None)
         self._record_skipped(transaction, record, [*(firing.records if part.is_last else ()), *skipped])
-        if part.is_last:
+        if part.is_last and firing.expected is not None:
             record = replace(record, next_due=firing.next_due, last_due=firing.last_due)
         known = stored.jobs if alive is None else tuple(job.id for job in alive)
         kept = _still_alive(transaction, (*known, *submitted), must_read=alive is not None)
@@ -296,7 +296,8 @@ class FiringWriter:
 
 
 def _whole(firing: Firing) -> FiringPart:
-    return FiringPart(firing, frozenset(job.occurrence for job in firing.jobs), token_hex(8))
+    occurrences = frozenset(job.occurrence for job in firing.jobs if job.occurrence is not None)
+    return FiringPart(firing, occurrences, token_hex(8))
 
 
 def _parts_of(firing: Firing) -> Iterator[FiringPart]:
@@ -309,6 +310,8 @@ def _parts_of(firing: Firing) -> Iterator[FiringPart]:
 
 
 def _is_still_due(stored: ScheduleRecord, firing: Firing) -> bool:
+    if firing.expected is None:  # a trigger
+        return stored.revision == firing.revision
     is_same = (stored.revision, stored.next_due) == (firing.revision, firing.expected)
     return is_same and not stored.is_paused
 

@@ -63,10 +63,12 @@ WHERE name = ?1 AND is_paused = 1 AND revision = coalesce(?3, revision)
 REMOVE = "DELETE FROM schedules WHERE name = ?1"
 REMOVE_OCCURRENCES = "DELETE FROM occurrences WHERE schedule = ?1"
 
-# batch of [name, revision, expected next due]: those that still match a schedule that is not paused
+# batch of [name, revision, expected next due]: those that still match a schedule that is not paused. A trigger
+# expects no next due, and matches a paused schedule as well.
 STILL_DUE = """
 SELECT json_group_array(v.value) FROM json_each(?1) AS v CROSS JOIN schedules
-ON name = v.value ->> 0 AND revision = v.value ->> 1 AND next_due = v.value ->> 2 AND is_paused = 0
+ON name = v.value ->> 0 AND revision = v.value ->> 1
+AND (v.value ->> 2 IS NULL OR (next_due = v.value ->> 2 AND is_paused = 0))
 """
 # batch of [name, next due, last due]
 ADVANCE_SCHEDULES = """
@@ -101,7 +103,7 @@ SELECT due, until, count, kind, note, decided FROM occurrences WHERE schedule = 
 
 
 _limits = msgspec.json.Decoder(tuple[str, ...]).decode
-_seen = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
+_seen = msgspec.json.Decoder(list[tuple[str, int, int | None]]).decode
 _alive = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
@@ -152,7 +154,8 @@ class ScheduleWriter:
         if not valid:
             return [Fired(False)] * len(firings)
         write = self._database.write
-        write(ADVANCE_SCHEDULES, (to_json([(f.schedule, f.next_due, f.last_due) for f in valid.values()]),))
+        advanced = [(f.schedule, f.next_due, f.last_due) for f in valid.values() if f.expected is not None]
+        write(ADVANCE_SCHEDULES, (to_json(advanced),))
         alive = dict(_alive(write(ALIVE, (to_json([firing.schedule for firing in valid.values()]),))))
         known = self._known(list(valid.values()))
         answers = [Fired(False)] * len(firings)
@@ -166,12 +169,15 @@ class ScheduleWriter:
         return answers
 
     def _valid(self, firings: Sequence[Firing]) -> dict[int, Firing]:
-        """Return, by index, the first firing of each schedule that has not changed since the caller read it."""
+        """Return, by index, the first firing of each schedule that has not changed since the caller read it.
+
+        Triggers come last: an occurrence must not be refused because of a trigger in the same batch.
+        """
         asked = [(firing.schedule, firing.revision, firing.expected) for firing in firings]
         still_due = set(_seen(self._database.write(STILL_DUE, (to_json(asked),))))
         valid: dict[int, Firing] = {}
         moved: set[str] = set()
-        for place, firing in enumerate(firings):
+        for place, firing in sorted(enumerate(firings), key=lambda numbered: numbered[1].expected is None):
             if asked[place] in still_due and firing.schedule not in moved:
                 moved.add(firing.schedule)
                 valid[place] = firing

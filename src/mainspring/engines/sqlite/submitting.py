@@ -227,12 +227,12 @@ class JobInserter:
         return conflict_of(
             job,
             same_id=job.id in taken,
-            same_occurrence=None if job.schedule is None else occurrences.get((job.schedule, job.occurrence)),
+            same_occurrence=None if job.occurrence is None else occurrences.get((job.schedule, job.occurrence)),
             holder=None if job.unique is None else _newest_holder(holders, job.unique, self._now()),
         )
 
     def _occurrences(self, jobs: Sequence[NewJob]) -> dict[tuple[str | None, int | None], str]:
-        asked = [(job.schedule, job.occurrence) for job in jobs if job.schedule is not None]
+        asked = [(job.schedule, job.occurrence) for job in jobs if job.occurrence is not None]
         if not asked:
             return {}
         rows = _occurrence_rows(self._database.write(sql.EXISTING_OCCURRENCES, (to_json(asked),)))

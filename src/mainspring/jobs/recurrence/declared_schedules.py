@@ -136,6 +136,9 @@ class DeclaredSchedules:
     def __len__(self) -> int:
         return len(self._definitions)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._definitions
+
     def compare(self, stored: Iterable[ScheduleRecord], now: int) -> tuple[list[str], list[str]]:
         """Return the declared schedules that are not stored, and those that are stored with another definition."""
         found = {record.name: record for record in stored}

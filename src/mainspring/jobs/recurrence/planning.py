@@ -48,7 +48,7 @@ def plan_firing(record: ScheduleRecord, rule: Rule, now: int, new_id: Callable[[
     is_serial = record.overlap in (Overlap.QUEUE, Overlap.REPLACE) or (
         record.overlap is Overlap.SKIP and len(chosen) > 1
     )
-    sequence = f"schedule {record.name}" if is_serial else None
+    sequence = _sequence_of(record) if is_serial else None
     kind = _KINDS[record.misfire]
     records: tuple[Occurrence, ...] = ()
     if chosen[:1] != [first]:
@@ -60,9 +60,27 @@ def plan_firing(record: ScheduleRecord, rule: Rule, now: int, new_id: Callable[[
         expected=first,
         next_due=following if is_alone else first_due(rule, record.start, record.end, now),
         last_due=latest,
-        jobs=tuple(_job(record, occurrence, new_id(now), sequence) for occurrence in chosen),
+        jobs=tuple(
+            _job(record, occurrence, occurrence + _delay(record, occurrence), new_id(now), sequence)
+            for occurrence in chosen
+        ),
         overlap=record.overlap,
         records=records,
+    )
+
+
+def plan_trigger(record: ScheduleRecord, now: int, job_id: str) -> Firing:
+    """Make one job of a schedule that is due now, beside its occurrences: it has no occurrence and no jitter."""
+    sequence = _sequence_of(record) if record.overlap in (Overlap.QUEUE, Overlap.REPLACE) else None
+    return Firing(
+        schedule=record.name,
+        revision=record.revision,
+        expected=None,
+        next_due=None,
+        last_due=None,
+        jobs=(_job(record, None, now, job_id, sequence),),
+        overlap=record.overlap,
+        records=(),
     )
 
 
@@ -102,8 +120,12 @@ def _backwards(rule: Rule, first: int, latest: int) -> Iterator[int]:
     yield first
 
 
-def _job(record: ScheduleRecord, occurrence: int, job_id: str, sequence: str | None) -> NewJob:
-    due = min(LAST_INSTANT, occurrence + _delay(record, occurrence))
+def _sequence_of(record: ScheduleRecord) -> str:
+    return f"schedule {record.name}"
+
+
+def _job(record: ScheduleRecord, occurrence: int | None, due: int, job_id: str, sequence: str | None) -> NewJob:
+    due = min(LAST_INSTANT, due)
     return NewJob(
         id=job_id,
         type=record.type,

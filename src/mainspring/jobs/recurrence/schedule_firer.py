@@ -141,7 +141,7 @@ class ScheduleFirer:
         return min((r.next_due for r in ahead if r.next_due is not None and self._is_readable(r)), default=None)
 
     def _fire_due(self) -> None:
-        before: list[tuple[str, int, int]] = []
+        before: list[tuple[str, int, int | None]] = []
         batch = BATCH
         while not self._is_closed:
             self._checked_until = horizon = self._horizon()

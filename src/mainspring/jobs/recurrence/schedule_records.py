@@ -108,10 +108,14 @@ class Firing(Struct, frozen=True, gc=False):
 
     schedule: str
     revision: int
-    expected: int
-    """The next occurrence when the schedule was read. The engine refuses the firing if it has changed."""
+    expected: int | None
+    """The next occurrence when the schedule was read. The engine refuses the firing if it has changed.
+
+    None for a trigger: a job by hand, beside the occurrences. The engine stores its job also for a paused or ended
+    schedule, and advances nothing.
+    """
     next_due: int | None
-    last_due: int
+    last_due: int | None
     jobs: tuple[NewJob, ...]
     overlap: Overlap
     records: tuple[Occurrence, ...]

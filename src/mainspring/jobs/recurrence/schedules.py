@@ -1,4 +1,4 @@
-"""The schedules of an application, `app.schedules`: stores, lists, pauses and removes them at run time.
+"""The schedules of an application, `app.schedules`: stores, lists, pauses, triggers and removes them at run time.
 
 This includes schedules that are declared in code. A change of such a schedule lasts until a worker starts whose
 code declares a different definition. A declared schedule that was removed is stored again when a worker starts.
@@ -9,15 +9,19 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
+
 from mainspring.clock import Duration
-from mainspring.errors import ScheduleNotFound
+from mainspring.errors import ScheduleBusy, ScheduleNotFound
 from mainspring.jobs.commands import PauseSchedule, RemoveSchedule
-from mainspring.jobs.handle import ManagerProvider
+from mainspring.jobs.handle import JobHandle, ManagerProvider
 from mainspring.jobs.ids import require_id
+from mainspring.jobs.info import JobInfo, to_info
 from mainspring.jobs.job_function import JobFunction
+from mainspring.jobs.records import Query
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.declared_schedules import store_schedules
-from mainspring.jobs.recurrence.planning import first_due
+from mainspring.jobs.recurrence.planning import first_due, plan_trigger
 from mainspring.jobs.recurrence.rules import Every, decode_rule
 from mainspring.jobs.recurrence.schedule_definition import CallArguments, Misfire, OverlapName, define_schedule
 from mainspring.jobs.recurrence.schedule_info import (
@@ -30,10 +34,16 @@ from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
 from mainspring.runners.validation import require_positive
 
 Occurrences: TypeAlias = list[OccurrenceInfo]
+Jobs: TypeAlias = list[JobInfo]
+JOB_PAGE = 500
+SEARCHED_JOBS = 10_000
+"""How many jobs `Schedules.jobs` searches at most."""
+SUGGESTED_FROM = 500
+"""How many names are compared with a name that no schedule has, so that the error stays cheap."""
 
 
 class Schedules:
-    """The schedules of an application, `app.schedules`: stores, lists, pauses and removes them."""
+    """The schedules of an application, `app.schedules`: stores, lists, pauses, triggers and removes them."""
 
     def __init__(self, source: ManagerProvider) -> None:
         self._source = source
@@ -84,7 +94,7 @@ class Schedules:
         """Delete a schedule and its history. The jobs that it has submitted stay."""
         (is_done,) = self._source.manager().arrange([RemoveSchedule(require_id(name, "name"))])
         if not is_done:
-            raise ScheduleNotFound(name=name)
+            raise self._not_found(name)
 
     def pause(self, name: str) -> bool:
         """Pause a schedule. Return False if it was paused already. Jobs that it has submitted are not affected."""
@@ -102,6 +112,25 @@ class Schedules:
                 return True
         return False
 
+    def trigger(self, name: str) -> JobHandle[Any]:
+        """Run the job of a schedule once, now, beside its occurrences. Return the handle of the job.
+
+        The job has the arguments, queue, priority and limits of the schedule, and no occurrence and no jitter. The
+        next occurrence stays as it is. A paused or ended schedule can be triggered as well. While an earlier job
+        of the schedule has not ended, `overlap="queue"` makes the new job wait, `"replace"` cancels the earlier
+        one, `"allow"` runs both, and `"skip"` raises `ScheduleBusy`.
+        """
+        manager = self._source.manager()
+        while True:
+            record = self._record(name)
+            firing = plan_trigger(record, manager.engine.now(), manager.submission.new_id())
+            (fired,) = manager.fire([firing])
+            if fired.skipped_for is not None:
+                raise ScheduleBusy(name=name, job_id=fired.skipped_for)
+            if fired.is_done:  # else another process has changed the schedule meanwhile
+                handler = manager.registry.get(record.type) if record.type in manager.registry else None
+                return JobHandle(fired.submitted[0], handler, self._source)
+
     def history(self, name: str, limit: int = 50) -> Occurrences:
         """Return only those occurrences of a schedule for which no job was made, the latest first.
 
@@ -110,6 +139,23 @@ class Schedules:
         require_positive(limit, "limit", "occurrences")
         self._record(name)
         return [to_occurrence_info(found) for found in self._source.manager().engine.occurrences(name, limit)]
+
+    def jobs(self, name: str, limit: int = 50) -> Jobs:
+        """Return the latest jobs of a schedule, the newest first.
+
+        Jobs that were triggered by hand have no `occurrence`. The newest `SEARCHED_JOBS` jobs of the job type are
+        searched, also those of other schedules and submits.
+        """
+        require_positive(limit, "limit", "jobs")
+        query = Query(type=self._record(name).type, newest_first=True, limit=JOB_PAGE)
+        found: Jobs = []
+        for _ in range(SEARCHED_JOBS // JOB_PAGE):
+            page = self._source.manager().engine.find(query)
+            found += [to_info(record) for record in page.records if record.schedule == name]
+            if page.end is None or len(found) >= limit:
+                break
+            query = replace(query, after=page.end)
+        return found[:limit]
 
     def _pause(self, arrangement: PauseSchedule) -> bool:
         (is_done,) = self._source.manager().arrange([arrangement])
@@ -120,5 +166,9 @@ class Schedules:
     def _record(self, name: str) -> ScheduleRecord:
         found = self._source.manager().engine.schedules(names=[require_id(name, "name")])
         if not found:
-            raise ScheduleNotFound(name=name)
+            raise self._not_found(name)
         return found[0]
+
+    def _not_found(self, name: str) -> ScheduleNotFound:
+        known = self._source.manager().engine.schedules(limit=SUGGESTED_FROM)
+        return ScheduleNotFound(name=name, known=tuple(record.name for record in known))

@@ -163,6 +163,7 @@ class FiringTests(EngineSuite):
         assert timetable.fire().is_done
         worker, lease = bench.take_by_new_worker()
         firing = timetable.firing()
+        assert firing.expected is not None
         before = bench.now
         assert timetable.fire(firing) == Fired(True, (), lease.id)
         assert bench.find_ids() == [lease.id]
@@ -250,6 +251,76 @@ class FiringTests(EngineSuite):
         submitted = [job_id for _ in range(3) for job_id in timetable.fire().submitted]
         assert (bench.find_ids(), len(submitted)) == (submitted, 3)
         assert {bench.status(job_id) for job_id in submitted} == {JobStatus.PENDING}
+
+    # -- triggers
+
+    def test_a_trigger_stores_a_job_and_leaves_the_schedule_as_it_is(
+        self, bench: Bench, timetable: ScheduleDriver
+    ) -> None:
+        assert timetable.put(after=EVERY_SECONDS)
+        before = timetable.stored()
+        wakes = bench.wakes
+        assert timetable.fire(timetable.trigger("by hand")) == Fired(True, ("by hand",))
+        assert bench.is_woken(wakes)
+        assert timetable.stored() == before
+        record = bench.record("by hand")
+        assert (record.schedule, record.occurrence, record.status) == (NAME, None, JobStatus.PENDING)
+        assert bench.ids_when_there(bench.enroll(), 1) == ["by hand"]
+
+    def test_a_schedule_may_be_triggered_again_at_the_same_instant(
+        self, bench: Bench, timetable: ScheduleDriver
+    ) -> None:
+        assert timetable.put()
+        assert timetable.put("another")
+        assert timetable.fire(timetable.trigger("one")) == Fired(True, ("one",))
+        assert timetable.fire(timetable.trigger("two")) == Fired(True, ("two",))
+        both = bench.engine.fire([timetable.trigger("three"), timetable.trigger("four", "another")])
+        assert [fired.submitted for fired in both] == [("three",), ("four",)]
+        assert bench.find_ids() == ["one", "two", "three", "four"]
+
+    def test_a_paused_schedule_and_one_that_has_ended_may_be_triggered(
+        self, bench: Bench, timetable: ScheduleDriver
+    ) -> None:
+        assert timetable.put()
+        assert timetable.put("ended", after=None)
+        assert bench.arrange(PauseSchedule(NAME, is_paused=True, next_due=None))
+        assert timetable.fire(timetable.trigger("one")).submitted == ("one",)
+        assert timetable.fire(timetable.trigger("two", "ended")).submitted == ("two",)
+        assert (timetable.stored().is_paused, timetable.stored("ended").next_due) == (True, None)
+
+    def test_a_trigger_of_an_older_definition_or_of_a_schedule_that_is_gone_is_refused(
+        self, bench: Bench, timetable: ScheduleDriver
+    ) -> None:
+        assert timetable.put()
+        stale = timetable.trigger("stale")
+        assert timetable.put(expected=1, payload=b"2")
+        assert timetable.fire(stale) == Fired(False)
+        current = timetable.trigger("late")
+        assert bench.arrange(RemoveSchedule(NAME))
+        assert timetable.fire(current) == Fired(False)
+        assert bench.find_ids() == []
+
+    def test_an_occurrence_that_is_fired_beside_a_trigger_is_not_refused(
+        self, bench: Bench, timetable: ScheduleDriver
+    ) -> None:
+        assert timetable.put(after=0)
+        firing = timetable.firing()
+        by_hand, occurrence = bench.engine.fire([timetable.trigger("by hand"), firing])
+        assert occurrence == Fired(True, (firing.jobs[0].id,))
+        assert by_hand in (Fired(True, ("by hand",)), Fired(False))  # refused, it can be planned anew
+        assert timetable.stored().next_due == firing.next_due
+
+    def test_the_overlap_policy_applies_to_triggers(self, bench: Bench, timetable: ScheduleDriver) -> None:
+        assert timetable.put(after=0, overlap=Overlap.SKIP)
+        assert timetable.fire(timetable.trigger("first")).submitted == ("first",)
+        assert timetable.fire(timetable.trigger("second")) == Fired(True, (), "first")
+        assert timetable.fire() == Fired(True, (), "first")
+        bench.cancel("first")
+        (job_id,) = timetable.fire().submitted
+        assert timetable.fire(timetable.trigger("third")) == Fired(True, (), job_id)
+        replaced = timetable.trigger("fourth", overlap=Overlap.REPLACE)
+        assert timetable.fire(replaced).submitted == ("fourth",)
+        assert (bench.status(job_id), bench.status("fourth")) == (JobStatus.CANCELED, JobStatus.PENDING)
 
     # -- policies of its jobs
 

@@ -70,6 +70,11 @@ class ScheduleDriver:
         }
         return Firing(name, stored.revision, **(fields | changes))
 
+    def trigger(self, job_id: str, name: str = NAME, **changes: Any) -> Firing:
+        """Return a firing that makes a job by hand, beside the occurrences."""
+        by_hand = self.bench.job(job_id, schedule=name)
+        return self.firing(name, **({"expected": None, "jobs": (by_hand,)} | changes))
+
     def job(self, name: str, occurrence: int, **options: Any) -> NewJob:
         """Return the job for an occurrence."""
         return self.bench.job(f"{name} {occurrence}", schedule=name, occurrence=occurrence, **options)

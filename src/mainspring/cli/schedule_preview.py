@@ -1,0 +1,94 @@
+"""The preview of a schedule: its coming occurrences, and the effect of daylight saving time on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from rich.text import Text
+
+from mainspring.cli.output import Cell
+from mainspring.clock import SystemClock
+from mainspring.jobs.recurrence.cron import Cron
+from mainspring.jobs.recurrence.planning import first_due
+from mainspring.jobs.recurrence.rules import Rule
+
+_MOVED = "moved by a DST gap from "
+SEARCH_FACTOR = 10  # the factor by which more occurrences are searched, to find those that a DST gap drops
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedRule:
+    """A rule, with the start and the end of its schedule."""
+
+    rule: Rule
+    start: int | None = None
+    end: int | None = None
+
+    def after(self, instant: int, count: int) -> list[int]:
+        """Return the next `count` occurrences after an instant."""
+        found: list[int] = []
+        following = first_due(self.rule, self.start, self.end, instant)
+        while following is not None and len(found) < count:
+            found.append(following)
+            following = first_due(self.rule, self.start, self.end, following)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewDate:
+    """A line of the preview: an occurrence, or a time that a DST gap drops."""
+
+    local: datetime
+    note: str | None
+    is_skipped: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """Return the line as fields for JSON."""
+        return {
+            "local": self.local.isoformat(),
+            "utc": self.local.astimezone(UTC),
+            "note": self.note,
+            "skipped": self.is_skipped,
+        }
+
+
+def first_moment(since: datetime | date | None, rule: Rule) -> datetime:
+    """Return the instant at which a preview begins. A date begins at midnight in the time zone of the rule."""
+    if since is None:
+        return SystemClock().now()
+    if isinstance(since, datetime):
+        return since
+    zone = ZoneInfo(rule.tz) if isinstance(rule, Cron) else UTC
+    return datetime(since.year, since.month, since.day, tzinfo=zone)
+
+
+def next_dates(bounded: BoundedRule, after: int, count: int) -> list[PreviewDate]:
+    """Return the next occurrences, and between them the times that do not exist because of a DST gap."""
+    occurring = bounded.after(after, count)
+    dates = {instant: PreviewDate(*bounded.rule.local(instant)) for instant in occurring}
+    rule = bounded.rule
+    if isinstance(rule, Cron) and rule.dst_gap == "skip" and occurring:
+        shifted = Cron(rule.expression, tz=rule.tz, dst_gap="shift", dst_fold=rule.dst_fold)
+        for instant in BoundedRule(shifted, bounded.start, bounded.end).after(after, SEARCH_FACTOR * count):
+            if instant > occurring[-1]:
+                break
+            if instant not in dates:
+                local, note = shifted.local(instant)
+                missing = (note or "").removeprefix(_MOVED)
+                dates[instant] = PreviewDate(local, f"skipped: there is no {missing}", is_skipped=True)
+    return [dates[instant] for instant in sorted(dates)]
+
+
+def preview_rows(dates: list[PreviewDate]) -> Iterator[list[Cell]]:
+    """Yield the cells of the table of dates: the date in the zone of the rule, the date in UTC, the note."""
+    time = "%H:%M:%S" if any(line.local.second for line in dates) else "%H:%M"
+    for line in dates:
+        style = "yellow" if line.note is not None else ""
+        shown, utc = f"{line.local:%a %Y-%m-%d {time} %z}", f"{line.local.astimezone(UTC):%Y-%m-%d {time}}"
+        if line.is_skipped:
+            shown, utc = f"{line.local:%a %Y-%m-%d} -", "-"
+        yield [Text(shown, style=style), Text(utc), Text(line.note or "", style=style)]
