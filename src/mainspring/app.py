@@ -26,6 +26,7 @@ from mainspring.jobs.engine import Engine
 from mainspring.jobs.event_stream import EventStream
 from mainspring.jobs.explanation import Explanation
 from mainspring.jobs.handle import JobHandle, open_manager
+from mainspring.jobs.handlers import Handler
 from mainspring.jobs.info import JobInfo, JobPage
 from mainspring.jobs.manager import DEFAULT_COROUTINES, DEFAULT_GRACE, DEFAULT_STALL, JobManager
 from mainspring.jobs.middleware import Middleware, Middlewares
@@ -175,6 +176,13 @@ class Mainspring(Decorators):
 
     def _source(self) -> Mainspring:
         return self
+
+    def _require_possible(self, handler: Handler) -> None:
+        if handler.options.at_most_once and self.durability == "normal":
+            raise ValueError(
+                f"handler {handler.name!r} has at_most_once=True, which durability='normal' cannot promise: a "
+                "power failure may lose the record that a job has started; use durability='full'"
+            )
 
     def _handler_added(self) -> None:
         if self.is_open:

@@ -103,6 +103,23 @@ def test_jobs_of_a_killed_worker_start_again_once(site: Sandbox, workers: ChaosW
     assert len(again) == 4
 
 
+def test_jobs_of_a_killed_worker_that_run_at_most_once_are_dead_letters(
+    site: Sandbox, workers: ChaosWorkers
+) -> None:
+    handles = [mixed.single.submit(f"single/{number}", LEASE) for number in range(8)]
+    workers.wait_for_lines(8)
+    victim = workers.workers.pop(0)
+    workers.kill(victim)
+    statuses = {handle.id: handle.wait(PATIENCE) for handle in handles}
+    workers.stop()
+    processes = {entry.job: entry.process for entry in site.run_log() if entry.event == "start"}
+    assert starts_of(site) == {handle.id: 1 for handle in handles}
+    assert {job_id for job_id, status in statuses.items() if status is JobStatus.FAILED} == {
+        job_id for job_id, process in processes.items() if process == victim.pid
+    }
+    assert set(statuses.values()) == {JobStatus.FAILED, JobStatus.COMPLETED}
+
+
 def test_workers_that_were_full_and_are_idle_again_still_rescue_each_other(
     site: Sandbox, workers: ChaosWorkers
 ) -> None:

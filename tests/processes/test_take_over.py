@@ -103,3 +103,33 @@ def test_a_job_that_kills_its_worker_three_times_is_a_dead_letter_and_its_neighb
     for job_id in neighbours:
         neighbour = sandbox.wait(job_id)
         assert neighbour.status is JobStatus.COMPLETED, f"{neighbour} suffers for the culprit"
+
+
+def test_a_job_that_runs_at_most_once_is_a_dead_letter_after_a_kill(sandbox: Sandbox) -> None:
+    worker = sandbox.start_worker()
+    job_id = jobs.charge.submit(1, 1_000).id
+    worker.expect("start 1")
+    worker.kill()
+    other = sandbox.start_worker()
+    job = sandbox.wait(job_id)
+    assert (job.status, job.starts, job.crashes) == (JobStatus.FAILED, 1, 1)
+    assert (job.error or "").startswith("at most once: its worker")
+    other.expect_all("moved to the dead letters")
+    done = jobs.charge.submit(2).id  # the next one runs
+    assert sandbox.wait(done).status is JobStatus.COMPLETED
+    assert [entry.argument for entry in sandbox.run_log() if entry.event == "start"] == ["1", "2"]
+
+
+def test_a_kill_makes_dead_letters_of_no_more_jobs_than_the_worker_has_threads(sandbox: Sandbox) -> None:
+    worker = sandbox.start_worker()
+    ids = jobs.charge.submit_many([(number, 0.01) for number in range(400)])
+    for _ in range(100):
+        worker.expect("end")
+    worker.kill()
+    sandbox.start_worker()
+    ends = [sandbox.wait(job_id) for job_id in ids]
+    given_up = [job for job in ends if job.status is JobStatus.FAILED]
+    assert all(job.status in (JobStatus.COMPLETED, JobStatus.FAILED) for job in ends)
+    assert len(given_up) <= sandbox.app.threads
+    starts = [entry.job for entry in sandbox.run_log() if entry.event == "start"]
+    assert len(starts) == len(set(starts)), "a job started twice"

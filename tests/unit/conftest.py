@@ -26,6 +26,7 @@ LONG = frozenset(
     f"test_{name}.py"
     for name in (
         "assertions",
+        "at_most_once",
         "batches",
         "crashes",
         "cron_properties",

@@ -74,6 +74,7 @@ class Decorators(ABC):
         expires: Duration | None = None,
         then: FollowingJob | None = None,
         sequence_by: str | tuple[str, ...] | None = None,
+        at_most_once: bool = False,
         steps_aside: bool = False,
         aliases: tuple[str, ...] = (),
     ) -> BatchJobDecorator: ...
@@ -97,6 +98,7 @@ class Decorators(ABC):
         expires: Duration | None = None,
         then: FollowingJob | None = None,
         sequence_by: str | tuple[str, ...] | None = None,
+        at_most_once: bool = False,
         steps_aside: bool = False,
         aliases: tuple[str, ...] = (),
     ) -> JobDecorator: ...
@@ -128,6 +130,7 @@ class Decorators(ABC):
         given = {key: value for key, value in options.items() if key != "retry" or value is not None}
         chosen = require_id(name, "name") if name is not None else default_name(function)
         handler = Handler(chosen, function, HandlerOptions(**given), self.serializer)
+        self._require_possible(handler)
         self.registry.add(handler)
         self._handler_added()
         if handler.options.batch is not None:
@@ -135,6 +138,10 @@ class Decorators(ABC):
                 handler, function, self._source()
             )
         return (AsyncJobFunction if handler.is_coroutine else JobFunction)(handler, function, self._source())
+
+    @abstractmethod
+    def _require_possible(self, handler: Handler) -> None:
+        """Raise an error if the application cannot honour an option of a handler."""
 
     @abstractmethod
     def _handler_added(self) -> None:

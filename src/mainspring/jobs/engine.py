@@ -9,6 +9,8 @@ Invariants of every engine
   can start and settle the job; the engine refuses all others.
 - A handler may run only after `start` (or `take`, for a due job) has marked its job RUNNING. After the engine has
   confirmed the cancel of a job, the job never starts.
+- A job that was started at most once (`Demand.at_most_once`) becomes a dead letter if its worker dies. Its start
+  survives a power failure when `take` or `start` returns.
 - Times are microseconds of the engine's own clock, `now()`.
 - Each attempt that a job's `starts` counts has one `started` event. The engine writes it when the worker reports
   that the handler begins, at the latest before the next event of the job. A job that is handed back has none.
@@ -98,6 +100,11 @@ class Demand(Struct, frozen=True):
     """Lease only jobs of these queues; None for all queues."""
     suspects: bool = True
     """Whether the worker accepts a suspect, see `records.is_suspect`. One `take` leases at most one suspect."""
+    at_most_once: tuple[str, ...] = ()
+    """Those of `types` whose jobs must not start a second time. The engine stores this with each start."""
+    at_most_once_starts: int = 0
+    """How many jobs of these types can start. They are not prefetched, because a started job may not go back if
+    its worker dies."""
 
 
 class Taken(Struct, frozen=True):
@@ -124,7 +131,7 @@ class Swept(Struct, frozen=True):
     rescued: list[str]
     """The ids of jobs of dead workers that will run again."""
     quarantined: list[str]
-    """The ids of jobs that crashed too often and became dead letters."""
+    """The ids of jobs that became dead letters: they crashed too often, or run at most once."""
     waiting: tuple[WaitingJobs, ...]
     """The due jobs that could start, of all job types, counted by job type and queue."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
 
 from mainspring.clock import Duration, to_nanoseconds
@@ -15,6 +15,7 @@ from mainspring.runners.task import Priority
 from mainspring.runners.validation import require_instance, require_positive
 
 DEFAULT_QUEUE = "default"
+DEFAULT_RETRY = Retry()
 
 Execution: TypeAlias = Literal["thread", "process"]
 
@@ -32,7 +33,7 @@ class HandlerOptions:
 
     queue: str = DEFAULT_QUEUE
     priority: Priority = Priority.USER_VISIBLE
-    retry: Retry = field(default_factory=Retry)
+    retry: Retry = DEFAULT_RETRY
     timeout: Duration | None = None
     """How long an attempt may take.
 
@@ -59,6 +60,11 @@ class HandlerOptions:
     sequence_by: str | tuple[str, ...] | None = None
     """The parameters whose values make the sequence key. Jobs with the same key run one after another, including
     jobs of other handlers with the same parameters and values."""
+    at_most_once: bool = False
+    """Whether a job that has started is never started again, whatever happens to its worker.
+
+    It becomes a dead letter instead. There are no retries, and the start is on disk before the handler begins.
+    """
     steps_aside: bool = False
     """Whether later jobs of its sequence go first while a job waits for a retry or after a snooze.
 
@@ -75,6 +81,9 @@ class HandlerOptions:
             require_id(alias, "aliases")
         require_instance(self.priority, Priority, "priority", "Priority.USER_BLOCKING")
         require_instance(self.retry, Retry, "retry", "Retry(max_attempts=3)")
+        require_instance(self.at_most_once, bool, "at_most_once", "True")
+        if self.at_most_once:
+            self._allow_one_attempt()
         self._check_times()
         if self.execution not in (None, "thread", "process"):
             raise ValueError(f"execution must be 'thread' or 'process', got {self.execution!r}")
@@ -94,6 +103,14 @@ class HandlerOptions:
         require_instance(self.steps_aside, bool, "steps_aside", "True")
         if self.then is not None:
             require_following_job(self.then)
+
+    def _allow_one_attempt(self) -> None:
+        if self.retry is not DEFAULT_RETRY and self.retry.max_attempts > 1:
+            raise ValueError(
+                f"at_most_once=True and {self.retry!r} contradict each other: a job that has started is not "
+                "retried; leave out one of them"
+            )
+        object.__setattr__(self, "retry", replace(self.retry, max_attempts=1))
 
     def _check_times(self) -> None:
         for name in ("timeout", "soft_timeout", "expires"):

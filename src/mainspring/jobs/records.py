@@ -229,6 +229,8 @@ class Lease(Struct, frozen=True, gc=False):
     limits: tuple[str, ...] = ()
     headers: dict[str, str] | None = None
     follow_up: FollowUp | None = None
+    at_most_once: bool = False
+    """Whether the job must not start a second time, as the demand of its worker says."""
 
     @property
     def frees_others(self) -> bool:

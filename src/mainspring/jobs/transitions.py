@@ -119,10 +119,15 @@ def settled(job: R, outcome: Outcome, now: int) -> R:
         failures=job.failures + (outcome.cause is Cause.FAILURE),
         timeouts=job.timeouts + (outcome.cause is Cause.TIMEOUT),
         crashes=job.crashes + (outcome.cause is Cause.CRASH),
-        interruptions=job.interruptions + (outcome.kind is OutcomeKind.INTERRUPTED),
+        interruptions=job.interruptions + is_interruption(outcome),
         starts=job.starts - is_taken_back,
         history=job.history + _attempts_of(job, outcome, now),
     )
+
+
+def is_interruption(outcome: Outcome) -> bool:
+    """Return whether a shutdown has ended the attempt: the job runs again, or becomes a dead letter."""
+    return outcome.kind is OutcomeKind.INTERRUPTED or outcome.cause is Cause.DEPLOY
 
 
 def _attempts_of(job: JobRecord, outcome: Outcome, now: int) -> tuple[Attempt, ...]:
@@ -133,11 +138,12 @@ def _attempts_of(job: JobRecord, outcome: Outcome, now: int) -> tuple[Attempt, .
     return (Attempt(job.starts, outcome.began or job.started, now, cause.value, error),)
 
 
-def rescued(job: R, now: int, max_crashes: int = MAX_CRASHES) -> R:
+def rescued(job: R, now: int, max_crashes: int = MAX_CRASHES, *, at_most_once: bool = False) -> R:
     """Return the job after the death of its worker.
 
     A held job can be claimed again. A running job is charged with a crash and runs again, unless a stop was
-    requested, which cancels it, or this crash is the last one allowed, which makes it a dead letter.
+    requested, which cancels it. It becomes a dead letter if this crash is the last one allowed, or if it must not
+    start again (`at_most_once`).
     """
     if job.status is JobStatus.PENDING:
         return replace(job, owner=None)
@@ -146,6 +152,9 @@ def rescued(job: R, now: int, max_crashes: int = MAX_CRASHES) -> R:
     charged = replace(job, crashes=crashes, owner=None, stop_requested=False, history=(*job.history, attempt))
     if job.stop_requested:
         return _move(charged, JobStatus.CANCELED, finished=now)
+    if at_most_once:
+        error = f"at most once: its worker {job.owner} died after it had started"
+        return _move(charged, JobStatus.FAILED, finished=now, error=error)
     if crashes >= max_crashes:
         error = f"quarantined: {crashes} workers died while they ran it"
         return _move(charged, JobStatus.FAILED, finished=now, error=error)
@@ -213,7 +222,7 @@ def copy_of(job: JobRecord, replay: Replay) -> NewJob:
     )
 
 
-def lease_of(job: JobRecord, ref: Hashable, *, is_started: bool) -> Lease:
+def lease_of(job: JobRecord, ref: Hashable, *, is_started: bool, at_most_once: bool = False) -> Lease:
     """Return the lease of a job that was just claimed."""
     return Lease(
         ref=ref,
@@ -234,4 +243,5 @@ def lease_of(job: JobRecord, ref: Hashable, *, is_started: bool) -> Lease:
         limits=job.limits,
         headers=job.headers,
         follow_up=job.follow_up,
+        at_most_once=at_most_once,
     )

@@ -24,6 +24,13 @@ def plain(argument: str, seconds: float) -> None:
         work_for(seconds)
 
 
+@app.job(at_most_once=True)
+def single(argument: str, seconds: float) -> None:
+    """Take a while, and never start a second time."""
+    with recorded(argument, aloud=True):
+        work_for(seconds)
+
+
 @app.job(retry=AT_ONCE)
 def flawed(argument: str, seconds: float) -> None:
     """Fail at the first attempt."""

@@ -18,6 +18,14 @@ def work(number: int, seconds: float = 0.0) -> int:
     return number
 
 
+@app.job(at_most_once=True)
+def charge(number: int, seconds: float = 0.0) -> int:
+    """Take a while, and never start a second time."""
+    with recorded(number, aloud=True):
+        work_for(seconds)
+    return number
+
+
 @app.job
 def speak(number: int, seconds: float = 0.0) -> int:
     """Take a while, and say so on stdout."""

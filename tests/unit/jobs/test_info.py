@@ -97,7 +97,10 @@ def test_a_few_of_many_rescued_jobs_are_named(caplog: pytest.LogCaptureFixture) 
 def test_quarantined_jobs_are_an_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     log_rescue(Swept([], ["order-42"], ()))
     assert caplog.messages == [
-        "1 job ran in too many workers that died, and moved to the dead letters: order-42",
+        (
+            "1 job ran in too many workers that died, or may run at most once, and moved to the dead letters: "
+            "order-42"
+        ),
     ]
 
 

@@ -86,3 +86,23 @@ def test_while_a_suspect_is_here_no_kind_of_handler_fetches_another(shop: Shop) 
     shop.table.drop(suspect)
     after = [demand.suspects for demand in shop.table.demands()]
     assert (before, during, after) == ([True] * 3, [False] * 3, [True] * 3)
+
+
+def test_started_jobs_that_run_at_most_once_are_counted_until_they_end(shop: Shop) -> None:
+    shop.add("single", lambda: None, at_most_once=True, aliases=("once",))
+
+    def room() -> tuple[tuple[str, ...], int]:
+        (demand,) = shop.table.demands()
+        return demand.at_most_once, demand.at_most_once_starts
+
+    assert room() == (("single", "once"), 2)
+    lease = replace(make_lease(), type="single", at_most_once=True)
+    started = shop.table.add(replace(lease, ref=1, is_started=True), 1)
+    held = shop.table.add(replace(lease, ref=2, is_started=False), 1)
+    shop.table.add(replace(lease, ref=3, type="ping", is_started=True, at_most_once=False), 1)
+    assert room()[1] == 1
+    shop.table.count_as_started(held)
+    assert room()[1] == 0
+    shop.table.drop(started)
+    shop.table.drop(held)
+    assert room()[1] == 2

@@ -211,3 +211,18 @@ def test_a_batch_handler_that_found_no_place_waits_until_there_is_one() -> None:
 )
 def test_occupancy_says_how_many_slots_are_occupied_and_by_which_job(occupancy: Occupancy, text: str) -> None:
     assert str(occupancy) == text
+
+
+# -- jobs that must not start a second time
+
+
+def test_jobs_that_run_at_most_once_are_not_prefetched() -> None:
+    slots = make(4)
+    slots.adapt(is_more=True)
+    slots.started = slots.started_at_most_once = 3
+    demand = slots.demand(("ping", "pong"), at_most_once=TYPES)
+    assert (demand.at_most_once, demand.at_most_once_starts) == (TYPES, 1)
+    assert demand.starts > 1
+    slots.started_at_most_once = 5
+    assert slots.demand(TYPES, at_most_once=TYPES).at_most_once_starts == 0
+    assert (slots.demand(TYPES).at_most_once, slots.demand(TYPES).at_most_once_starts) == ((), 0)

@@ -195,10 +195,12 @@ def test_a_job_without_a_holder_is_taken_back_as_it_is() -> None:
 
 
 def test_a_lease_carries_what_its_job_has() -> None:
-    lease = lease_of(LETTER, "a-ref", is_started=True)
-    names = [name for name in Lease.__struct_fields__ if name not in ("ref", "is_started")]
+    lease = lease_of(LETTER, "a-ref", is_started=True, at_most_once=True)
+    own = ("ref", "is_started", "at_most_once")
+    names = [name for name in Lease.__struct_fields__ if name not in own]
     assert {name: getattr(lease, name) for name in names} == {name: getattr(LETTER, name) for name in names}
-    assert (lease.ref, lease.is_started) == ("a-ref", True)
+    assert (lease.ref, lease.is_started, lease.at_most_once) == ("a-ref", True, True)
+    assert not lease_of(LETTER, "a-ref", is_started=True).at_most_once
 
 
 @pytest.mark.parametrize(
@@ -324,6 +326,14 @@ def test_the_last_crash_makes_a_dead_letter() -> None:
     letter = rescued(replace(nearly, crashes=MAX_CRASHES - 1), NOW)
     assert (letter.status, letter.finished) == (JobStatus.FAILED, NOW)
     assert letter.error == f"quarantined: {MAX_CRASHES} workers died while they ran it"
+
+
+def test_one_crash_makes_a_dead_letter_of_a_job_that_runs_at_most_once() -> None:
+    after = rescued(RUNNING, NOW, at_most_once=True)
+    assert (after.status, after.finished, after.crashes) == (JobStatus.FAILED, NOW, 1)
+    assert after.error == f"at most once: its worker {WORKER} died after it had started"
+    held_only = rescued(HELD, NOW, at_most_once=True)
+    assert (held_only.status, held_only.owner) == (JobStatus.PENDING, None)
 
 
 def test_how_many_crashes_are_too_many_can_be_told() -> None:

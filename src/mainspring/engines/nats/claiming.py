@@ -56,26 +56,45 @@ logger = logging.getLogger("mainspring.nats")
 class FreeSlots:
     """The free slots of one demand, and the lanes whose jobs the demand accepts."""
 
-    __slots__ = ("ahead", "demand", "lanes", "starts", "suspects")
+    __slots__ = ("ahead", "at_most_once_starts", "demand", "lanes", "starts", "suspects")
 
     def __init__(self, demand: Demand, lanes: Iterable[NatsLane]) -> None:
         self.demand = demand
         self.starts = demand.starts
         self.ahead = demand.ahead
         self.suspects = int(demand.suspects)
+        self.at_most_once_starts = demand.at_most_once_starts
         self.lanes = [
             lane
             for lane in lanes
             if lane.type in demand.types and (demand.queues is None or lane.queue in demand.queues)
         ]
 
-    def free(self) -> tuple[int, int, int]:
-        """Return how many more jobs may start, how many may be held, and how many of them may be suspects."""
-        return self.starts, self.ahead, self.suspects
+    def free(self) -> tuple[int, int, int, int]:
+        """Return how many more jobs may start and may be held, and how many of them may be suspects.
 
-    def restore(self, free: tuple[int, int, int]) -> None:
+        The last number is how many jobs may start that must not start a second time.
+        """
+        return self.starts, self.ahead, self.suspects, self.at_most_once_starts
+
+    def restore(self, free: tuple[int, int, int, int]) -> None:
         """Set the numbers of free slots back to those that `free` returned."""
-        self.starts, self.ahead, self.suspects = free
+        self.starts, self.ahead, self.suspects, self.at_most_once_starts = free
+
+    def is_at_most_once(self, type_: str) -> bool:
+        """Return whether jobs of this type must not start a second time."""
+        return type_ in self.demand.at_most_once
+
+    @property
+    def has_closed_lanes(self) -> bool:
+        """Whether no more jobs may start that must not start a second time, although there are such types."""
+        return bool(self.demand.at_most_once) and not self.at_most_once_starts
+
+    def open_lanes(self) -> list[NatsLane]:
+        """Return the lanes whose jobs may start now."""
+        if not self.has_closed_lanes:
+            return self.lanes
+        return [lane for lane in self.lanes if not self.is_at_most_once(lane.type)]
 
     def release(self, job: JobRecord | None, *, is_start: bool, is_hold: bool) -> None:
         """Free the slot of a job whose claim was not stored."""
@@ -83,6 +102,7 @@ class FreeSlots:
         self.ahead += is_hold
         if job is not None and (is_start or is_hold):
             self.suspects += is_suspect(job)
+            self.at_most_once_starts += is_start and self.is_at_most_once(job.type)
 
 
 class ClaimResult(Enum):
@@ -203,12 +223,16 @@ class ClaimDecider:
     def _decide_to_start(
         self, transaction: Transaction, worker: int, slots: FreeSlots, delivery: Delivery, job: StoredJob
     ) -> ClaimDecision:
-        if not slots.starts:
+        at_most_once = slots.is_at_most_once(job.type)
+        if not slots.starts or (at_most_once and not slots.at_most_once_starts):
             return ClaimDecision(delivery, ClaimResult.LEFT, job)
         slots.starts -= 1
         slots.suspects -= is_suspect(job)
+        slots.at_most_once_starts -= at_most_once
         started = transitions.started(job, worker, transaction.now, is_held=False)
-        started = change(started, is_start_unreported=self._event_log.has_listener(transaction))
+        started = change(
+            started, is_start_unreported=self._event_log.has_listener(transaction), at_most_once=at_most_once
+        )
         if job.needs_admission:
             started = self.admission.record_start(transaction, started)
         transaction.put_job(started)
@@ -438,7 +462,11 @@ class StartWriter:
         if job.queue in self._settings_cache.paused:
             return None
         started = transitions.started(job, worker, transaction.now, is_held=True)
-        started = change(started, is_start_unreported=self._event_log.has_listener(transaction))
+        started = change(
+            started,
+            is_start_unreported=self._event_log.has_listener(transaction),
+            at_most_once=lease.at_most_once,
+        )
         transaction.put_job(started)
         return started
 

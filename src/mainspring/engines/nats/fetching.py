@@ -10,6 +10,7 @@ from math import floor
 from mainspring.engines.nats.claiming import ClaimDecision, ClaimResult, FreeSlots, LeadTimes, NatsJobClaimer
 from mainspring.engines.nats.deliveries import ACK, Delivery, FetchRequest, nak
 from mainspring.engines.nats.delivery_buffer import DeliveryBuffer
+from mainspring.engines.nats.job_records import StoredJob
 from mainspring.engines.nats.leases import ActiveLease, StopRequests
 from mainspring.engines.nats.queueing import JobQueue, NatsLane, NatsLanes
 from mainspring.engines.nats.reminders import ReminderHandler
@@ -79,8 +80,9 @@ class LaneFetcher:
     def find(self, slots: FreeSlots, pending: dict[NatsLane, int | None], leads: LeadTimes) -> list[Delivery]:
         """Return deliveries for free slots. Store in `pending` how many more messages each lane has."""
         until = None if slots.ahead else self._transactions.now() + leads.start
-        buffered = self._delivery_buffer.take_jobs([self._lanes.all[lane][:-1] for lane in slots.lanes], until)
-        lanes = [lane for lane in slots.lanes if pending[lane] != 0]
+        open_lanes = slots.open_lanes()
+        buffered = self._delivery_buffer.take_jobs([self._lanes.all[lane][:-1] for lane in open_lanes], until)
+        lanes = [lane for lane in open_lanes if pending[lane] != 0]
         if len(buffered) >= slots.starts or not lanes:
             return buffered
         by_lane = self._shares.divide(slots.starts, lanes)
@@ -169,19 +171,19 @@ class JobFetcher:
                 )
                 decisions = self._claimer.claim(worker, slots, deliveries, leads) if deliveries else []
                 left += [decision for decision in decisions if decision.result is ClaimResult.LEFT]
-                for decision in decisions:
-                    if decision.job is not None and decision.result in (ClaimResult.STARTED, ClaimResult.HELD):
-                        is_started = decision.result is ClaimResult.STARTED
-                        place = decision.job.place
-                        leases.append(transitions.lease_of(decision.job, place, is_started=is_started))
-                is_all_known = None not in pending.values()
-                if not slots.starts or (is_all_known and not any(pending.values())):
+                leases += [
+                    _lease_of(decision, decision.job, slots)
+                    for decision in decisions
+                    if decision.job is not None and decision.result in (ClaimResult.STARTED, ClaimResult.HELD)
+                ]
+                open_counts = [pending[lane] for lane in slots.open_lanes()]
+                if not slots.starts or not (None in open_counts or any(open_counts)):
                     break
         finally:
             self._lane_fetcher.put_back((decision.delivery, decision.job) for decision in left)
         # If True, the worker fetches again when it has free slots. Without free slots it has no idle pulls, which
         # would report further jobs.
-        return bool(left) or not slots.starts
+        return bool(left) or not slots.starts or slots.has_closed_lanes
 
     def hand_back_paused(self) -> None:
         """Hand back held jobs of paused queues, because the engine would refuse their starts."""
@@ -197,6 +199,12 @@ class JobFetcher:
             self._job_queue.enqueue(transaction, transitions.lease_revoked(job))
         transaction.batch.send(active.reply, ACK if is_held else nak(0))
         transaction.batch.after_commit(partial(self._leases.drop, active.job.id))
+
+
+def _lease_of(decision: ClaimDecision, job: StoredJob, slots: FreeSlots) -> Lease:
+    is_started = decision.result is ClaimResult.STARTED
+    at_most_once = slots.is_at_most_once(job.type)
+    return transitions.lease_of(job, job.place, is_started=is_started, at_most_once=at_most_once)
 
 
 def _revision(delivery: Delivery) -> int:

@@ -39,6 +39,8 @@ class StoredJob(JobRecord, frozen=True, array_like=True):
     """Whether the `started` event of the running attempt was not written yet."""
     is_counted_as_ready: bool = True
     """Whether the limiter of its key counts it while it is ready, so that its start must write the limiter."""
+    at_most_once: bool = False
+    """Whether the job was started by a worker that may not start it again: see `Demand.at_most_once`."""
 
     @property
     def needs_admission(self) -> bool:

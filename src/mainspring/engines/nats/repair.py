@@ -108,7 +108,7 @@ class NatsJobRescuer:
         If the job has crashed too often, or a stop was requested, the job ends instead.
         """
         was_running = job.status is JobStatus.RUNNING
-        after = transitions.rescued(job, transaction.now, self._max_crashes)
+        after = transitions.rescued(job, transaction.now, self._max_crashes, at_most_once=job.at_most_once)
         if job.needs_admission and was_running:
             after = self._admission.release(transaction, after, keeps_sequence=after.status is JobStatus.PENDING)
         if after.status is JobStatus.PENDING:

@@ -268,7 +268,8 @@ class JobClaimer:
                 continue
             suspects = demand.suspects and not any(map(is_suspect, leases))
             due = self._claim_due(worker, demand, lanes, now, now + start_lead, suspects=suspects)
-            is_more |= len(due) >= demand.starts and self._has_more(lanes, now + start_lead)
+            is_full = len(due) >= demand.starts or _is_full_of_single_attempts(demand, due)
+            is_more |= is_full and self._has_more(lanes, now + start_lead)
             leases += due
             next_due = write(sql.NEXT_DUE, (lanes, now + start_lead))
             if demand.ahead > 0 and next_due is not None and next_due <= now + lead:
@@ -280,6 +281,8 @@ class JobClaimer:
             next_poll = self._next_poll()
         stops = strings(write(sql.STOP_REQUESTS, (worker,)))
         self._events.defer_started([lease.id for lease in leases if lease.is_started])
+        if any(lease.at_most_once and lease.is_started for lease in leases):
+            self._database.require_sync()
         return Taken(leases, min(dues, default=None), is_more, stops, next_look=next_poll, next_firing=next_firing)
 
     def _expire_and_unpark(self, now: int) -> tuple[int | None, int | None]:
@@ -317,16 +320,19 @@ class JobClaimer:
         has_unparked = False
         for _ in range(MAX_ROUNDS):
             room = demand.starts - len(taken)
-            rows = self._pick(suspects and not any(map(is_suspect, taken)), room, lanes, now, until)
+            if demand.at_most_once and _is_full_of_single_attempts(demand, taken):
+                lanes = self._lanes_of_others(demand)
+                if not lanes:
+                    break
+            picked = self._pick(suspects and not any(map(is_suspect, taken)), room, lanes, now, until)
+            rows = self._within_room(picked, demand, taken) if demand.at_most_once else picked
             if any(row.extras is not None and row.grp is not None for row in rows):
-                started, has_parked = self._limited_claimer.claim(
-                    rows, room, now, until, lambda started: self._mark_started(worker, started, now)
-                )
-                taken += self._leases(started, is_started=True)
-                self._has_parked |= has_parked
+                taken += self._claim_limited(worker, demand, rows, room, now=now, until=until)
             else:
-                self._mark_started(worker, rows, now)
-                taken += self._leases(rows, is_started=True)
+                self._mark_started(worker, demand, rows, now)
+                taken += self._leases(rows, demand, is_started=True)
+                if len(rows) < len(picked):  # other jobs may be due behind those that were left
+                    continue
                 # Unpark only once: this worker may be unable to claim the unparked groups, because their queue is
                 # paused or their job types have no handler here.
                 if len(rows) >= room or has_unparked or not self._unpark_for_free_capacity():
@@ -338,9 +344,55 @@ class JobClaimer:
             self._wake()  # all rounds are used up, and more jobs may be due
         return taken
 
-    def _leases(self, rows: list[LeaseRow], *, is_started: bool) -> list[Lease]:
-        describe, limits = self._lanes.describe, self._groups.limits
-        return [to_lease(row, describe(row.lane), limits, is_started=is_started) for row in rows]
+    def _claim_limited(
+        self, worker: int, demand: Demand, rows: list[LeaseRow], room: int, *, now: int, until: int
+    ) -> list[Lease]:
+        """Claim jobs under limits. Jobs that run at most once are claimed apart, as fewer of them may start."""
+        single: list[LeaseRow] = []
+        others = rows
+        if demand.at_most_once:
+            single = [row for row in rows if self._is_single_attempt(row, demand)]
+            others = [row for row in rows if not self._is_single_attempt(row, demand)]
+        claimed: list[LeaseRow] = []
+        for part, most in ((single, len(single)), (others, room - len(single))):
+            if part:
+                started, has_parked = self._limited_claimer.claim(
+                    part, most, now, until, lambda jobs: self._mark_started(worker, demand, jobs, now)
+                )
+                claimed += started
+                self._has_parked |= has_parked
+        return self._leases(claimed, demand, is_started=True)
+
+    # -- jobs that must not start a second time
+
+    def _is_single_attempt(self, row: LeaseRow, demand: Demand) -> bool:
+        return self._lanes.describe(row.lane).type in demand.at_most_once
+
+    def _lanes_of_others(self, demand: Demand) -> str:
+        """Return the lanes of a demand without those of jobs that run at most once."""
+        types = tuple(name for name in demand.types if name not in demand.at_most_once)
+        return self._lanes.matching(types, demand.queues)[0]
+
+    def _within_room(self, rows: list[LeaseRow], demand: Demand, taken: Sequence[Lease]) -> list[LeaseRow]:
+        """Return rows without the surplus of jobs that run at most once: these are not prefetched."""
+        room = demand.at_most_once_starts - sum(lease.at_most_once for lease in taken)
+        kept: list[LeaseRow] = []
+        for row in rows:
+            is_single = self._is_single_attempt(row, demand)
+            if not is_single or room > 0:
+                kept.append(row)
+            room -= is_single
+        return kept
+
+    def _leases(self, rows: list[LeaseRow], demand: Demand, *, is_started: bool) -> list[Lease]:
+        describe, limits, once = self._lanes.describe, self._groups.limits, demand.at_most_once
+        if not once:
+            return [to_lease(row, describe(row.lane), limits, is_started=is_started) for row in rows]
+        lanes = [(row, describe(row.lane)) for row in rows]
+        return [
+            to_lease(row, lane, limits, is_started=is_started, at_most_once=lane.type in once)
+            for row, lane in lanes
+        ]
 
     def _has_more(self, lanes: str, until: int) -> bool:
         """Return whether due jobs are left that could be claimed. If not, unpark groups and check again."""
@@ -374,9 +426,16 @@ class JobClaimer:
     def _rank(self, row: LeaseRow) -> tuple[int, int]:
         return row.ready - HEAD_START * self._lanes.describe(row.lane).priority, row.seq
 
-    def _mark_started(self, worker: int, rows: Collection[LeaseRow], now: int) -> None:
-        if rows:
-            self._database.write(sql.MARK_STARTED, (to_json([row.seq for row in rows]), worker, now))
+    def _mark_started(self, worker: int, demand: Demand, rows: Collection[LeaseRow], now: int) -> None:
+        if demand.at_most_once:
+            single = [row.seq for row in rows if self._is_single_attempt(row, demand)]
+            others = [row.seq for row in rows if not self._is_single_attempt(row, demand)]
+        else:
+            single, others = [], [row.seq for row in rows]
+        if others:
+            self._database.write(sql.MARK_STARTED, (to_json(others), worker, now, None))
+        if single:
+            self._database.write(sql.MARK_STARTED, (to_json(single), worker, now, 1))
 
     # -- jobs held before their due time
 
@@ -384,4 +443,11 @@ class JobClaimer:
         rows = lease_rows(self._database.write(sql.PICK_BETWEEN, (lanes, demand.ahead, after, until)))
         if rows:
             self._database.write(sql.MARK_HELD, (to_json([row.seq for row in rows]), worker))
-        return self._leases(rows, is_started=False)
+        return self._leases(rows, demand, is_started=False)
+
+
+def _is_full_of_single_attempts(demand: Demand, taken: Sequence[Lease]) -> bool:
+    """Return whether no further job that runs at most once may start for this demand."""
+    if not demand.at_most_once:
+        return False
+    return sum(lease.at_most_once for lease in taken) >= demand.at_most_once_starts

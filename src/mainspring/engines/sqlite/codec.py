@@ -33,6 +33,7 @@ from mainspring.jobs.records import (
 )
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.transitions import is_interruption
 
 CACHE_SIZE = 10_000
 POSITIVE = 0x7FFF_FFFF_FFFF_FFFF  # the largest INTEGER of SQLite
@@ -265,6 +266,7 @@ def to_lease(
     limits: Mapping[int, tuple[str, ...]],
     *,
     is_started: bool,
+    at_most_once: bool = False,
 ) -> Lease:
     """Convert a claimed row to a lease. `limits` has the buckets of each group, by group number."""
     queue, kind, priority, _ = lane
@@ -297,6 +299,7 @@ def to_lease(
         buckets,
         None if headers is None else _headers(headers),
         None if follow_up is None else to_follow_up(follow_up),
+        at_most_once,
     )
 
 
@@ -324,7 +327,6 @@ def outcome_rows(outcomes: Sequence[Outcome], now: int) -> str:
 
 def _outcome_row(outcome: Outcome, now: int) -> tuple[Any, ...]:
     lease = outcome.lease
-    is_interrupted = outcome.kind is OutcomeKind.INTERRUPTED
     is_handed_back = outcome.kind is OutcomeKind.HANDED_BACK
     return (
         lease.ref,
@@ -334,7 +336,7 @@ def _outcome_row(outcome: Outcome, now: int) -> tuple[Any, ...]:
         outcome.error,
         int(outcome.cause is Cause.FAILURE),
         int(outcome.cause is Cause.TIMEOUT),
-        int(is_interrupted),
+        int(is_interruption(outcome)),
         int(is_handed_back and lease.is_started),
         PENDING if is_handed_back and not lease.is_started else RUNNING,
         _attempt(outcome, now),

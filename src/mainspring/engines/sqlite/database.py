@@ -84,6 +84,7 @@ class Database:
         self._unit_thread = 0
         self._is_begun = False  # from the begin of a unit until its commit or rollback is complete
         self._is_committed = False  # between the commit and the end of `after_commit`
+        self._must_sync = False  # the current unit must be durable when it ends
         self._writer: apsw.Connection | None = None
         self._is_synchronous = True
         # SQLite's data version after the last commit, at which the schema was checked; None if it is not known
@@ -242,6 +243,8 @@ class Database:
                 self._after_write(self._writer, self._checkpointer)
         except apsw.Error:  # the commit has succeeded; perhaps a fork on this thread has closed the connection
             self._committed = None
+        if self._must_sync and not self._is_synchronous and self._durability == "full":
+            self._sync_log()
         self._end_unit()
 
     def _after_write(self, writer: apsw.Connection, checkpointer: Checkpointer) -> None:
@@ -267,7 +270,7 @@ class Database:
             self._write_lock.release()
         if self._is_committed:
             self.after_commit()
-        self._is_committed = self._is_begun = False
+        self._is_committed = self._is_begun = self._must_sync = False
 
     def _require_usable(self, connection: apsw.Connection) -> None:
         if not (self._is_export and is_moved(connection)):
@@ -287,6 +290,25 @@ class Database:
         """Return how many rows the last statement changed."""
         assert self._writer is not None, "outside of a unit"
         return self._writer.changes()
+
+    def require_sync(self) -> None:
+        """Make the current unit durable when it ends, even if it was begun as not durable."""
+        self._must_sync = True
+
+    def _sync_log(self) -> None:
+        """Write SQLite's log to the disk. This makes the commit durable that has just ended, and earlier ones."""
+        try:
+            descriptor = os.open(f"{self.path}-wal", os.O_RDWR)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise EngineUnavailable(
+                engine=f"SQLite file {self.path}",
+                reason=f"its log could not be written to the disk ({error})",
+                remedy="check the disk",
+            ) from error
 
     def before_commit(self, call: Callable[[], None]) -> None:
         """Register a function that is called right before the current unit is committed. A rollback drops it."""

@@ -235,6 +235,9 @@ MIGRATIONS = (
     ALTER TABLE workers ADD COLUMN queues TEXT;    -- JSON: the queues that it serves; null for all
     ALTER TABLE workers ADD COLUMN timeouts TEXT;  -- JSON: those of its handlers, in microseconds, by job type
     """,
+    """
+    ALTER TABLE jobs ADD COLUMN once INTEGER;           -- 1: it was started, and must not start again
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -38,9 +38,11 @@ class JobSettler:
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
         """Mark held jobs RUNNING; return for each whether the worker still had the lease."""
-        batch = to_json([(lease.ref, lease.token) for lease in leases])
+        batch = to_json([_start_row(lease) for lease in leases])
         current = set(pairs_of_integers(self._database.write(sql.CURRENT, (batch, worker, PENDING))))
         self._database.write(sql.START, (batch, worker, self._now()))
+        if any(lease.at_most_once for lease in leases):
+            self._database.require_sync()
         answers = [(lease.ref, lease.token) in current for lease in leases]
         self._events.defer_started([lease.id for lease, ok in zip(leases, answers, strict=True) if ok])
         return answers
@@ -136,6 +138,10 @@ class JobSettler:
             self._events.write_started([(report.lease.id, now) for report in accepted])
             self._events.write(_progress_event(lease, progress) for lease, progress in news)
         return answers
+
+
+def _start_row(lease: Lease) -> tuple[object, ...]:
+    return (lease.ref, lease.token, 1) if lease.at_most_once else (lease.ref, lease.token)
 
 
 def _without(refused: Iterable[Outcome], outcomes: Sequence[Outcome]) -> list[bool]:

@@ -152,9 +152,10 @@ PICK_DUE = _pick("claimable", "crashes < 2 AND ready <= ?3")
 PICK_SUSPECTS = _pick("suspects", "crashes >= 2 AND ready <= ?3")
 PICK_BETWEEN = _pick("claimable", "crashes < 2 AND ready > ?3 AND ready <= ?4")
 
-# batch of seq; ?2 worker, ?3 now
+# batch of seq; ?2 worker, ?3 now, ?4 whether they must not start again: 1 or NULL
 MARK_STARTED = f"""
-UPDATE jobs SET status = {_START}, owner = ?2, token = token + 1, starts = starts + 1, started = max(?3, due)
+UPDATE jobs SET status = {_START}, owner = ?2, token = token + 1, starts = starts + 1, started = max(?3, due),
+    once = ?4
 WHERE seq IN (SELECT value FROM json_each(?1))
 """
 MARK_HELD = "UPDATE jobs SET owner = ?2, token = token + 1 WHERE seq IN (SELECT value FROM json_each(?1))"
@@ -201,8 +202,9 @@ WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status 
 
 # -- starting and settling; batch of [seq, token, ...]; ?2 worker, ?3 now
 
+# batch of [seq, token], or [seq, token, 1] for jobs that must not start again
 START = f"""
-UPDATE jobs NOT INDEXED SET status = {_START}, starts = starts + 1, started = max(?3, due)
+UPDATE jobs NOT INDEXED SET status = {_START}, starts = starts + 1, started = max(?3, due), once = v.value ->> 2
 FROM json_each(?1) AS v
 WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = 0
 """
@@ -316,18 +318,21 @@ STOPPED = """
 SELECT json_group_array(id) FROM jobs
 WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 1 AND stop IS NOT NULL
 """
-RESCUED = f"SELECT json_group_array(id) FROM jobs WHERE {_CRASHED} AND crashes + 1 < ?2"
-QUARANTINED = f"SELECT json_group_array(id) FROM jobs WHERE {_CRASHED} AND crashes + 1 >= ?2"
+_GIVEN_UP = "(once IS NOT NULL OR crashes + 1 >= ?2)"
+RESCUED = f"SELECT json_group_array(id) FROM jobs WHERE {_CRASHED} AND NOT {_GIVEN_UP}"
+QUARANTINED = f"SELECT json_group_array(id) FROM jobs WHERE {_CRASHED} AND {_GIVEN_UP}"
 RESCUE = f"""
 UPDATE jobs SET
     wait = {_WAITS},
     {_MOVES},
     ready = due,
     status = CASE WHEN stop IS NOT NULL THEN {_STOP}
-        WHEN crashes + 1 >= ?2 THEN {_QUARANTINE} ELSE {_RUN_AGAIN} END,
-    finished = iif(stop IS NOT NULL OR crashes + 1 >= ?2, ?3, NULL),
-    error = iif(stop IS NULL AND crashes + 1 >= ?2,
-        'quarantined: ' || (crashes + 1) || ' workers died while they ran it', error),
+        WHEN {_GIVEN_UP} THEN {_QUARANTINE} ELSE {_RUN_AGAIN} END,
+    finished = iif(stop IS NOT NULL OR {_GIVEN_UP}, ?3, NULL),
+    error = CASE WHEN stop IS NOT NULL THEN error
+        WHEN once IS NOT NULL THEN 'at most once: its worker ' || owner || ' died after it had started'
+        WHEN crashes + 1 >= ?2 THEN 'quarantined: ' || (crashes + 1) || ' workers died while they ran it'
+        ELSE error END,
     crashes = crashes + 1,
     owner = NULL,
     stop = NULL,

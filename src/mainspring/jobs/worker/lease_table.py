@@ -156,10 +156,20 @@ class LeaseTable:
     def demands(self) -> list[Demand]:
         """Return how many jobs the worker can accept now, for each group of job types that share slots."""
         names: dict[Slots, list[str]] = {}
+        at_most_once: dict[Slots, list[str]] = {}
         for name in self._registry.names():
-            names.setdefault(self._slots_for(self._registry.get(name)), []).append(name)
+            handler = self._registry.get(name)
+            slots = self._slots_for(handler)
+            names.setdefault(slots, []).append(name)
+            if handler.options.at_most_once:
+                at_most_once.setdefault(slots, []).append(name)
         self._count_batch_slots()
-        return [slots.demand(tuple(types), suspects=self._suspects == 0) for slots, types in names.items()]
+        return [
+            slots.demand(
+                tuple(types), suspects=self._suspects == 0, at_most_once=tuple(at_most_once.get(slots, ()))
+            )
+            for slots, types in names.items()
+        ]
 
     def add(self, lease: Lease, worker: int) -> LeasedJob:
         """Add a lease that the engine gave to the worker with this number, and count it in its slots."""
@@ -169,6 +179,7 @@ class LeaseTable:
         self._jobs[lease.ref, lease.token] = job
         if lease.is_started:
             slots.started += 1
+            slots.started_at_most_once += lease.at_most_once
         else:
             slots.held += 1
         self._suspects += is_suspect(lease)
@@ -180,6 +191,7 @@ class LeaseTable:
         slots = job.slots
         slots.held -= 1
         slots.started += 1
+        slots.started_at_most_once += job.lease.at_most_once
 
     def drop(self, job: LeasedJob) -> None:
         """Remove a job from the table and from the counts of its slots."""
@@ -188,6 +200,7 @@ class LeaseTable:
         slots = job.slots
         if job.counts_as_started:
             slots.started -= 1
+            slots.started_at_most_once -= job.lease.at_most_once
         else:
             slots.held -= 1
         self._suspects -= is_suspect(job.lease)

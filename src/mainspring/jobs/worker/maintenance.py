@@ -179,7 +179,7 @@ def log_rescue(swept: Swept) -> None:
         logger.warning("rescued %s from dead workers: %s", _count(swept.rescued), _some(swept.rescued))
     if swept.quarantined:
         logger.error(
-            "%s ran in too many workers that died, and moved to the dead letters: %s",
+            "%s ran in too many workers that died, or may run at most once, and moved to the dead letters: %s",
             _count(swept.quarantined),
             _some(swept.quarantined),
         )

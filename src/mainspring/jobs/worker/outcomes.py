@@ -112,13 +112,15 @@ class OutcomeFactory:
             case AnswerKind.NOT_RETRYABLE:
                 return Outcome(lease, OutcomeKind.FAILED, error=error, cause=Cause.FAILURE)
             case AnswerKind.SNOOZED:
-                return Outcome(lease, OutcomeKind.SNOOZED, due=self._after(answer.delay))
+                return self._snooze(job, answer.delay)
             case AnswerKind.CANCELED:
                 return Outcome(lease, OutcomeKind.CANCELED, error=error)
             case AnswerKind.RETRY_LATER | AnswerKind.FAILED:
+                is_later = answer.kind is AnswerKind.RETRY_LATER
+                if is_later and lease.at_most_once:
+                    return self._refuse_to_run_again(job, "Retry.Later")
                 is_final = self._gives_up(job, answer.is_one_of)
-                delay = answer.delay if answer.kind is AnswerKind.RETRY_LATER else None
-                return self._fail(job, error, is_final=is_final, delay=delay)
+                return self._fail(job, error, is_final=is_final, delay=answer.delay if is_later else None)
 
     def for_error(self, job: LeasedJob, error: BaseException) -> Outcome:
         """Return the outcome of a job whose attempt ended with an exception.
@@ -138,13 +140,15 @@ class OutcomeFactory:
     def _for_known_error(self, job: LeasedJob, error: BaseException) -> Outcome:
         lease = job.lease
         if isinstance(error, Snooze):
-            return Outcome(lease, OutcomeKind.SNOOZED, due=self._after(to_microseconds(error.delay, "delay")))
+            return self._snooze(job, to_microseconds(error.delay, "delay"))
+        if isinstance(error, RetryLater) and lease.at_most_once:
+            return self._refuse_to_run_again(job, "Retry.Later")
         if isinstance(error, Cancel):
             return Outcome(lease, OutcomeKind.CANCELED, error=to_storable_text(str(error.reason)))
         if isinstance(error, RemoteError):
             return self.for_answer(job, error.answer)
         if isinstance(error, ProcessInterrupted):
-            return Outcome(lease, OutcomeKind.INTERRUPTED)
+            return for_interruption(job)
         if isinstance(error, ProcessCrashed):
             return self._crash(job, str(error))
         if isinstance(error, ProcessKilled):
@@ -180,8 +184,26 @@ class OutcomeFactory:
         due = self._after(wait if delay is None else delay)
         return Outcome(lease, OutcomeKind.RETRY, due=due, error=error, cause=cause)
 
+    def _snooze(self, job: LeasedJob, delay: int) -> Outcome:
+        if job.lease.at_most_once:
+            return self._refuse_to_run_again(job, "Snooze")
+        return Outcome(job.lease, OutcomeKind.SNOOZED, due=self._after(delay))
+
+    def _refuse_to_run_again(self, job: LeasedJob, raised: str) -> Outcome:
+        """Return the outcome of a job that asked to run again, although it runs at most once."""
+        error = (
+            f"at most once: {job.handler.name} raised {raised}, and may not start again; submit another job "
+            "instead, or leave at_most_once out"
+        )
+        return Outcome(job.lease, OutcomeKind.FAILED, error=error, cause=Cause.FAILURE)
+
     def _crash(self, job: LeasedJob, how: str) -> Outcome:
-        """Return the outcome of a job whose child process died: a retry at once; the third time a dead letter."""
+        """Return the outcome of a job whose child process died: a retry at once; the third time a dead letter.
+
+        A job that runs at most once is a dead letter the first time.
+        """
+        if job.lease.at_most_once:
+            return Outcome(job.lease, OutcomeKind.FAILED, error=f"at most once: {how}", cause=Cause.CRASH)
         crashes = job.lease.crashes + 1
         if crashes < MAX_CRASHES:
             return Outcome(job.lease, OutcomeKind.RETRY, due=self._now(), error=how, cause=Cause.CRASH)
@@ -190,6 +212,17 @@ class OutcomeFactory:
 
     def _after(self, delay: int) -> int:
         return min(LAST_INSTANT, self._now() + delay)
+
+
+def for_interruption(job: LeasedJob) -> Outcome:
+    """Return the outcome of a job whose handler a shutdown has interrupted: it runs again, if it may."""
+    lease = job.lease
+    if not lease.at_most_once:
+        return Outcome(lease, OutcomeKind.INTERRUPTED)
+    if job.is_asked_to_stop:
+        return Outcome(lease, OutcomeKind.CANCELED, error="stopped on request (interrupted by a shutdown)")
+    error = "at most once: a shutdown interrupted it after it had started"
+    return Outcome(lease, OutcomeKind.FAILED, error=error, cause=Cause.DEPLOY)
 
 
 def needs_result(job: LeasedJob) -> bool:

@@ -49,12 +49,19 @@ class Slots:
         self._longest_wait = 0
         self.kind = kind
         self.started = 0
+        self.started_at_most_once = 0
+        """How many of the started jobs must not start a second time."""
         self.held = 0
         self.used_by_batches = 0
         """How many slots the running calls of batch handlers occupy."""
 
-    def demand(self, types: tuple[str, ...], *, suspects: bool = True) -> Demand:
-        """Return how many jobs of these types the worker should fetch, and whether it accepts a suspect."""
+    def demand(
+        self, types: tuple[str, ...], *, suspects: bool = True, at_most_once: tuple[str, ...] = ()
+    ) -> Demand:
+        """Return how many jobs of these types the worker should fetch, and whether it accepts a suspect.
+
+        Of the types `at_most_once`, there are never more jobs in this worker than slots.
+        """
         starts = max(0, self.size + 2 * self._window - self.started - self.used_by_batches)
         return Demand(
             types=types,
@@ -62,6 +69,8 @@ class Slots:
             ahead=max(0, AHEAD_FACTOR * self.size - self.held) if starts else 0,
             queues=self._queues,
             suspects=suspects,
+            at_most_once=at_most_once,
+            at_most_once_starts=max(0, self.size - self.started_at_most_once) if at_most_once else 0,
         )
 
     @property
@@ -101,11 +110,21 @@ class BatchSlots(Slots):
         self._kind_slots = kind
         self._is_waiting_for_slot = False
 
-    def demand(self, types: tuple[str, ...], *, suspects: bool = True) -> Demand:
+    def demand(
+        self, types: tuple[str, ...], *, suspects: bool = True, at_most_once: tuple[str, ...] = ()
+    ) -> Demand:
         """Return how many jobs to fetch for the next call: none during a call, and only due jobs."""
         self._is_waiting_for_slot &= self._kind_slots.occupied >= self._kind_slots.size
         starts = 0 if self.started or self._is_waiting_for_slot else self.size
-        return Demand(types=types, starts=starts, ahead=0, queues=self._queues, suspects=suspects)
+        return Demand(
+            types=types,
+            starts=starts,
+            ahead=0,
+            queues=self._queues,
+            suspects=suspects,
+            at_most_once=at_most_once,
+            at_most_once_starts=starts,
+        )
 
     @property
     def wants_ahead(self) -> bool:

@@ -17,13 +17,14 @@ from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.io_layer import START, CallbackReply, Operation, SingleOperation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import WorkerSettings
-from mainspring.jobs.records import Outcome, WorkerInfo
+from mainspring.jobs.records import Outcome, OutcomeKind, WorkerInfo
 from mainspring.jobs.worker import machine
 from mainspring.jobs.worker.executors import CallTracker, Executors
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob, LeaseTable
 from mainspring.jobs.worker.machine import ClockReading, Decision, WorkerMachine
 from mainspring.jobs.worker.maintenance import HandlerAnnouncer, log_rescue
+from mainspring.jobs.worker.outcomes import for_interruption
 from mainspring.jobs.worker.reporting import OutcomeWriter, ProgressWriter
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.timing.timer import Timer
@@ -178,7 +179,7 @@ class Worker:
             case machine.Run(jobs):
                 self._run(jobs)
             case machine.EndLeases(jobs, kind):
-                self._outcomes.settle([(job, Outcome(job.lease, kind)) for job in jobs])
+                self._outcomes.settle([(job, _outcome_of(job, kind)) for job in jobs])
             case machine.CommitStarts():
                 self._commit_starts(decision)
             case machine.ExpectFiring(instant):
@@ -270,6 +271,10 @@ class Worker:
     def _is_settled(self) -> bool:
         is_busy = self._announcer.is_busy or self._outcomes.is_busy or self._progress.is_busy
         return not is_busy and self.machine.is_settled
+
+
+def _outcome_of(job: LeasedJob, kind: OutcomeKind) -> Outcome:
+    return for_interruption(job) if kind is OutcomeKind.INTERRUPTED else Outcome(job.lease, kind)
 
 
 def _ignore(_answer: object) -> None:

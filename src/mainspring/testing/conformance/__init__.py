@@ -44,6 +44,7 @@ PARTS = (
     "schedules",
     "firings",
     "rescue",
+    "single_attempts",
     "waiting_jobs",
     "queries",
     "explain",
@@ -72,6 +73,7 @@ from mainspring.testing.conformance.rates import RateTests
 from mainspring.testing.conformance.rescue import RescueTests
 from mainspring.testing.conformance.schedules import ScheduleTests
 from mainspring.testing.conformance.sequences import SequenceTests
+from mainspring.testing.conformance.single_attempts import SingleAttemptTests
 from mainspring.testing.conformance.started_events import StartedEventTests
 from mainspring.testing.conformance.submits import SubmitTests
 from mainspring.testing.conformance.transitions import TransitionTests
@@ -95,6 +97,7 @@ class EngineConformance(
     ScheduleTests,
     FiringTests,
     RescueTests,
+    SingleAttemptTests,
     WaitingJobTests,
     QueryTests,
     ExplainTests,
