@@ -28,6 +28,7 @@ Errors can be pickled and copied, so they can be passed between threads, process
 
 from typing import Any
 
+from mainspring.plurals import format_count
 from mainspring.similar_names import did_you_mean
 
 
@@ -63,8 +64,8 @@ class QueueFull(MainspringError):
         self.name = name
         self.capacity = capacity
         super().__init__(
-            f"{name!r} is full: it has {capacity} queued tasks or items, its capacity; "
-            "try again after some were handled, or create it with a larger capacity="
+            f"{name!r} is full: it has {format_count(capacity, 'queued task or item', 'queued tasks or items')}, "
+            "its capacity; try again after some were handled, or create it with a larger capacity="
         )
 
 
@@ -201,7 +202,8 @@ class PartialSubmit(MainspringError):
         self.failed = failed
         self.cause = cause
         super().__init__(
-            f"{len(done):,} jobs were stored and {len(failed):,} were not: {cause}; "
+            f"{format_count(len(done), 'job was', 'jobs were')} stored and {len(failed):,} "
+            f"{'was' if len(failed) == 1 else 'were'} not: {cause}; "
             "submit those in `failed` again, or use atomic=True for all or nothing"
         )
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import select
 import signal
 import socket
@@ -20,13 +21,14 @@ import pytest
 from mainspring.clock import SystemClock
 from tests.cli.shop_program import ENVIRONMENT, CommandResult, ShopProgram
 from tests.nats.servers import MakeServers, make_nats_server
-from tests.support import PATIENCE
+from tests.support import PATIENCE, eventually
 
 __all__ = ["make_nats_server"]
 
 pytestmark = pytest.mark.long
 
 MODULE = """
+from pathlib import Path
 from threading import Event
 from mainspring import Mainspring
 
@@ -38,6 +40,12 @@ def hang() -> None:
     Event().wait(1_000)
 
 
+@app.job
+def finish_with(path: str) -> None:
+    while not Path(path).exists():
+        Event().wait(0.01)
+
+
 @app.job(queue="orders")
 def ping() -> None: ...
 
@@ -45,6 +53,9 @@ def ping() -> None: ...
 @app.cron("30 2 * * *")
 def nightly_report() -> None: ...
 """
+
+
+FULL_DISK = 6_000  # bytes: room for a health file and for one frame of SQLite's log; an outcome needs several
 
 
 class Worker:
@@ -202,6 +213,26 @@ def test_a_worker_whose_server_is_gone_lives_and_is_not_ready(
     complaint = workers.wait_for_code(1, "--ready", "--within", "3s").error_line
     assert "cannot use its store: NATS at" in complaint or "has had no answer from its store for" in complaint
     assert workers.check("--live").code == 0
+
+
+def test_a_worker_that_cannot_store_outcomes_is_not_ready_until_the_disk_has_space(workers: WorkersOfShop) -> None:
+    worker = workers.start()
+    workers.shop.run("submit", "finish_with", "path=end", "--id", "long", "--app", "slow:app")
+    assert eventually(lambda: "RUNNING" in workers.shop.run("jobs", "show", "long", "--app", "slow:app").output)
+    limits = resource.prlimit(worker.pid, resource.RLIMIT_FSIZE)
+    # No file of the worker may grow beyond this: as on a full disk, SQLite cannot append to its log.
+    resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (FULL_DISK, limits[1]))
+    (workers.shop.folder / "end").touch()
+    complaint = workers.wait_for_code(1, "--ready").error_line
+    assert "cannot use its store: 1 outcome cannot be stored: SQLite file" in complaint
+    assert "the disk is full, or SQLite could not write to it" in complaint
+    assert workers.check("--live").code == 0
+    resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, limits)
+    workers.wait_for_code(0)
+    assert "COMPLETED" in workers.shop.run("jobs", "show", "long", "--app", "slow:app").output
+    worker.signal(signal.SIGTERM)
+    assert worker.end() == 0
+    assert any(line["message"].startswith("the store works again, after ") for line in worker.lines)
 
 
 def test_a_worker_with_a_mistyped_queue_is_unhealthy_and_every_command_says_why(workers: WorkersOfShop) -> None:

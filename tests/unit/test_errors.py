@@ -56,7 +56,10 @@ EXAMPLES: list[tuple[MainspringError, list[str]]] = [
         ["'order-42'", "COMPLETED", "retry", "FAILED"],
     ),
     (JobFailed(job_id="order-42", status="FAILED", reason="ValueError: no"), ["'order-42'", "ValueError: no"]),
-    (PartialSubmit(done=["a"], failed=["b", "c"], cause="the disk is full"), ["1 jobs", "2 were", "disk is full"]),
+    (
+        PartialSubmit(done=["a"], failed=["b", "c"], cause="the disk is full"),
+        ["1 job was", "2 were", "disk is full"],
+    ),
     (
         ScheduleInvalid(rule="cron '0 25 * * *'", problem="hour is '25'", remedy="give 0 to 23"),
         ["'0 25 * * *'", "'25'", "0 to 23"],

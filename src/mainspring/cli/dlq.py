@@ -30,7 +30,6 @@ from mainspring.cli.options import (
 )
 from mainspring.cli.output import (
     compact_json,
-    format_count,
     print_json,
     print_line,
     print_message,
@@ -41,6 +40,7 @@ from mainspring.cli.progress import ProgressBar
 from mainspring.jobs.dead_letters import with_changes
 from mainspring.jobs.info import JobInfo
 from mainspring.jobs.status import JobStatus
+from mainspring.plurals import format_count
 
 PAGE = 500
 CHUNK = 100  # how many dead letters one call purges

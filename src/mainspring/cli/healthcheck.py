@@ -16,10 +16,11 @@ from mainspring.cli.app_selection import find_selection
 from mainspring.cli.commands import Command
 from mainspring.cli.exit_codes import ExitCode
 from mainspring.cli.options import app_options, health_dir_option, json_option, parse_duration
-from mainspring.cli.output import format_count, print_json, print_line, print_message
+from mainspring.cli.output import print_json, print_line, print_message
 from mainspring.clock import NANOSECONDS, SystemClock
 from mainspring.engines.registry import provider_for
 from mainspring.foreground.health_files import HealthRecord, choose_folder, read_health_files
+from mainspring.plurals import format_count
 from mainspring.worker_health import WorkerState
 
 

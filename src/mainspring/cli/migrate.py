@@ -26,6 +26,7 @@ from mainspring.engines.sqlite.export import SqliteExport
 from mainspring.engines.sqlite.provider import is_sqlite, to_path
 from mainspring.jobs.migration_records import MigrationDifference
 from mainspring.migration import MigrationPlan, MigrationUndo, Migrator, plan_migration, require_move
+from mainspring.plurals import format_count
 
 if TYPE_CHECKING:
     from mainspring.engines.nats.engine import NatsEngine
@@ -131,7 +132,8 @@ def _run(steps: Iterator[int], what: str, total: int, signals: DeferredSignals, 
         seconds = bar.seconds
     if signals.is_stop_requested:
         print_message(
-            f"mainspring: stopped while {what}, after {bar.done:,} of {total:,} jobs; continue with: {command}"
+            f"mainspring: stopped while {what}, after {bar.done:,} of {format_count(total, 'job')}; "
+            f"continue with: {command}"
         )
     signals.exit_if_requested()
     return seconds

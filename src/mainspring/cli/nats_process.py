@@ -51,7 +51,8 @@ class HeldPorts:
             row = range(port, port + in_a_row)
             if not set(row).intersection(besides) and self._hold(row):
                 return port
-        raise OSError(f"no {in_a_row} ports in a row are free from {FREE_PORTS[0]} to {FREE_PORTS[-1]} of {HOST}")
+        what = "no port is" if in_a_row == 1 else f"no {in_a_row} ports in a row are"
+        raise OSError(f"{what} free from {FREE_PORTS[0]} to {FREE_PORTS[-1]} of {HOST}")
 
     def release(self) -> None:
         """Release the ports, so that other processes can choose them."""

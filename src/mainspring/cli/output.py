@@ -195,11 +195,6 @@ def format_distance(instant: datetime | None, now: int, *, in_short: bool = Fals
     return "-" if instant is None else describe_distance(to_instant(instant, "instant"), now, in_short=in_short)
 
 
-def format_count(count: int, what: str) -> str:
-    """Return a count with its noun: `1 dead letter`, `2,000 dead letters`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def compact_json(data: Any) -> str:
     """Return data as JSON on one line."""
     return escape_control(msgspec.json.encode(data).decode())

@@ -30,6 +30,7 @@ from mainspring.foreground.run_output import (
     PlainRunOutput,
     RunOutput,
 )
+from mainspring.plurals import format_count
 
 logger = logging.getLogger("mainspring.worker")
 
@@ -64,7 +65,7 @@ class JsonRunOutput:
 
     def show_ready(self, threads: int, schedules: Sequence[NextFiring]) -> None:
         dates = [{"name": each.name, "next": _date(each)} for each in schedules]
-        self._tell("ready", f"{threads} threads at work", schedules=dates)
+        self._tell("ready", f"{format_count(threads, 'thread')} at work", schedules=dates)
 
     def show_stopping(self) -> None:
         self._tell("stopping", STOPPING)

@@ -24,6 +24,7 @@ from mainspring.cli.progress import ProgressBar
 from mainspring.errors import InvalidArguments
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.job_function import JobFunction
+from mainspring.plurals import format_count
 from mainspring.runners.task import Priority
 
 CHUNK = 1_000  # how many jobs one commit stores, and how many one step of the bar has
@@ -78,13 +79,14 @@ def submit_all(job: JobFunction[..., Any], calls: Calls, skipped: int, *, as_jso
             if len(ids) < len(calls):
                 # a commit that failed may have stored a part of its jobs
                 certainty = "" if signals.is_stop_requested else "at least "
-                how_many = f"{certainty}{len(ids):,} of {len(calls):,} jobs were stored"
+                how_many = f"{certainty}{len(ids):,} of {format_count(len(calls), 'job')} were stored"
                 print_message(f"mainspring: {how_many}; continue with --skip {skipped + len(ids)}")
     signals.exit_if_requested()
     if as_json:
         print_json({"count": len(ids), "seconds": round(seconds, 3), "ids": ids})
     else:
-        print_line(f"submitted {len(ids):,} jobs in {seconds:.1f} s ({len(ids) / max(seconds, 0.001):,.0f}/s)")
+        rate = len(ids) / max(seconds, 0.001)
+        print_line(f"submitted {format_count(len(ids), 'job')} in {seconds:.1f} s ({rate:,.0f}/s)")
 
 
 @click.command("submit", cls=Command)

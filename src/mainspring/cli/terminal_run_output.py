@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mainspring.cli.output import escape_control, print_rich
 from mainspring.foreground.run_output import MAX_SCHEDULES, STOPPING, Banner, NextFiring, next_date_of
+from mainspring.plurals import format_count
 
 MOST_HANDLERS = 20  # how many handlers the banner lists at most
 
@@ -41,7 +42,7 @@ class TerminalRunOutput:
             ]
             _add_list(facts, "  schedules", each, MAX_SCHEDULES)
         ready = Text.assemble(
-            ("  ready", "bold green"), f": {threads} threads at work; stop with Ctrl+C or SIGTERM"
+            ("  ready", "bold green"), f": {format_count(threads, 'thread')} at work; stop with Ctrl+C or SIGTERM"
         )
         print_rich(Group(facts, ready) if schedules else ready)
 

@@ -49,11 +49,6 @@ def some(names: Collection[str]) -> str:
     return ", ".join(shown) + (f" and {more:,} more" if more else "")
 
 
-def count(number: int, one: str, many: str | None = None) -> str:
-    """Return a count with its noun: `1 job`, `12 jobs`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 class Severity(StrEnum):
     """The severity of a finding, in ascending order."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mainspring.doctor.findings import NAMED, Finding, count, error, in_microseconds, info, ok, some, warning
+from mainspring.doctor.findings import NAMED, Finding, error, in_microseconds, info, ok, some, warning
 from mainspring.doctor.snapshot import READ, Snapshot
 from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.blocked_jobs import BlockedGroup
@@ -12,6 +12,7 @@ from mainspring.jobs.limits import describe_bucket
 from mainspring.jobs.records import WorkerRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.plurals import format_count
 from mainspring.similar_names import find_similar
 
 LATE = 60 * MICROSECONDS
@@ -26,7 +27,7 @@ def check_workers(snapshot: Snapshot) -> Iterator[Finding]:
     if lost and not left:
         yield _about_lost(lost, snapshot.now, has_others=bool(alive))
     if alive:
-        yield ok(f"{count(len(alive), 'worker')}: {some([_name(worker) for worker in alive])}")
+        yield ok(f"{format_count(len(alive), 'worker')}: {some([_name(worker) for worker in alive])}")
     elif left:
         yield error(
             f"no worker runs, and {' and '.join(left)}", "Jobs are stored, and no worker starts them.", *START
@@ -38,19 +39,19 @@ def check_workers(snapshot: Snapshot) -> Iterator[Finding]:
 def _due(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.waiting:
         oldest = min(waiting.oldest for waiting in snapshot.waiting)
-        due = count(sum(waiting.count for waiting in snapshot.waiting), "job is due", "jobs are due")
+        due = format_count(sum(waiting.count for waiting in snapshot.waiting), "job is due", "jobs are due")
         yield f"{due}, the oldest for {in_microseconds(snapshot.now - oldest)}"
 
 
 def _abandoned(snapshot: Snapshot) -> Iterator[str]:
     running = (snapshot.counts or {}).get(JobStatus.RUNNING, 0)
     if running:
-        yield count(running, "job has lost its worker", "jobs have lost their workers")
+        yield format_count(running, "job has lost its worker", "jobs have lost their workers")
 
 
 def _about_lost(lost: Sequence[WorkerRecord], now: int, *, has_others: bool) -> Finding:
     names = some([f"{_name(worker)}, {_silence(worker, now)}" for worker in lost])
-    what = f"{count(len(lost), 'worker')} died or stopped responding: {names}"
+    what = f"{format_count(len(lost), 'worker')} died or stopped responding: {names}"
     if has_others:
         return info(
             what,
@@ -169,7 +170,7 @@ def _served(queue: str, snapshot: Snapshot) -> str:
 
 
 def _wait(backlogs: Sequence[Backlog]) -> str:
-    return count(sum(backlog.count for backlog in backlogs), "job waits", "jobs wait")
+    return format_count(sum(backlog.count for backlog in backlogs), "job waits", "jobs wait")
 
 
 def check_lateness(snapshot: Snapshot) -> Iterator[Finding]:
@@ -185,10 +186,10 @@ def check_lateness(snapshot: Snapshot) -> Iterator[Finding]:
         yield _about_late(late, snapshot.now)
     for each in blocked[:NAMED]:
         yield _about_blocked(each, snapshot.now)
-    rest = blocked[NAMED:]
+    rest, others = blocked[NAMED:], "other sequences or limits"
     if rest:
         yield warning(
-            f"{_wait_behind(rest)} behind {count(len(rest), 'sequence or limit', 'other sequences or limits')}",
+            f"{_wait_behind(rest)} behind {format_count(len(rest), 'other sequence or limit', others)}",
             "They start when the jobs before them have ended.",
             "To list the running jobs:",
             ("jobs", "list", "--status", "running"),
@@ -205,7 +206,7 @@ def check_lateness(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _wait_behind(blocked: Sequence[BlockedGroup]) -> str:
-    return count(sum(each.count for each in blocked), "due job waits", "due jobs wait")
+    return format_count(sum(each.count for each in blocked), "due job waits", "due jobs wait")
 
 
 def _about_blocked(blocked: BlockedGroup, now: int) -> Finding:
@@ -283,7 +284,7 @@ def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
         newest = max(letter.finished or 0 for letter in letters)
         more = " or more" if len(letters) == READ else ""
         yield info(
-            f"{count(others, 'dead letter')}{more}, the newest "
+            f"{format_count(others, 'dead letter')}{more}, the newest "
             f"from {in_microseconds(max(0, snapshot.now - newest))} ago",
             "Jobs that failed for good are kept until you replay or purge them.",
             "Look at the dead letters; then replay or purge them:",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mainspring.doctor.findings import Finding, count, error, in_seconds, info, ok, some, warning
+from mainspring.doctor.findings import Finding, error, in_seconds, info, ok, some, warning
 from mainspring.doctor.nats_facts import NatsFacts
 from mainspring.engines.nats.streams import NANOSECONDS
+from mainspring.plurals import format_count
 
 LIMITS = ("max_age", "max_bytes", "max_msgs")
 LOCKS = ("sealed", "deny_delete", "deny_purge")
@@ -96,7 +97,7 @@ def check_replicas(facts: NatsFacts) -> Iterator[Finding]:
     cluster = stream.get("cluster", {})
     peers = cluster.get("replicas") or []
     found = [*_leaderless(cluster, replicas), *_too_few(facts, replicas), *_lagging(peers)]
-    yield from found or [ok(f"{count(replicas, 'copy', 'copies')} of each message")]
+    yield from found or [ok(f"{format_count(replicas, 'copy', 'copies')} of each message")]
 
 
 def _leaderless(cluster: dict[str, Any], replicas: int) -> Iterator[Finding]:
@@ -124,7 +125,7 @@ def _too_few(facts: NatsFacts, replicas: int) -> Iterator[Finding]:
     wanted = facts.settings.replicas
     if wanted is not None and wanted != replicas:
         yield warning(
-            f"{count(replicas, 'copy', 'copies')} of each message, and the settings request {wanted}",
+            f"{format_count(replicas, 'copy', 'copies')} of each message, and the settings request {wanted}",
             "No worker with these settings has started since, or the cluster has too few servers.",
             "Start a worker, and read its log.",
         )
@@ -177,7 +178,7 @@ def check_consumers(facts: NatsFacts) -> Iterator[Finding]:
         return
     existing = {subject: info for subject, info in facts.consumers.items() if info is not None}
     found = [*_missing(facts), *_with_other_lease(facts, existing), *_limiting(existing)]
-    yield from found or [ok(f"{count(len(existing), 'consumer')}, one for each lane and one for reminders")]
+    yield from found or [ok(f"{format_count(len(existing), 'consumer')}, one for each lane and one for reminders")]
 
 
 def _missing(facts: NatsFacts) -> Iterator[Finding]:
@@ -202,7 +203,7 @@ def _with_other_lease(facts: NatsFacts, existing: dict[str, Any]) -> Iterator[Fi
     ]
     if others:
         yield warning(
-            f"{count(len(others), 'consumer')} wait {in_seconds(others[0] / NANOSECONDS)} for a "
+            f"{format_count(len(others), 'consumer')} wait {in_seconds(others[0] / NANOSECONDS)} for a "
             f"heartbeat, and the lease of this application is {in_seconds(facts.settings.lease)}",
             "Workers send four heartbeats in each lease. If a consumer waits for a shorter time, it delivers "
             "jobs again that still run; if for a longer time, jobs of dead workers are rescued later.",

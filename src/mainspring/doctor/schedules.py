@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mainspring.doctor.findings import NAMED, Finding, count, error, in_microseconds, info, ok, some, warning
+from mainspring.doctor.findings import NAMED, Finding, error, in_microseconds, info, ok, some, warning
 from mainspring.doctor.snapshot import Snapshot
 from mainspring.jobs.recurrence.rules import rule_of
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.plurals import format_count
 
 LATE = 60 * MICROSECONDS
 
@@ -24,7 +25,9 @@ def check_schedules(snapshot: Snapshot) -> Iterator[Finding]:
         *_paused(snapshot),
     ]
     number = len(snapshot.schedules)
-    yield from found or [ok(f"{count(number, 'schedule')}, all with dates to come" if number else "no schedules")]
+    yield from found or [
+        ok(f"{format_count(number, 'schedule')}, all with dates to come" if number else "no schedules")
+    ]
 
 
 def _names(schedules: list[ScheduleRecord]) -> str:

@@ -10,6 +10,8 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Protocol
 
+from mainspring.plurals import format_count
+
 if TYPE_CHECKING:
     from mainspring.foreground.foreground import Application
 
@@ -50,7 +52,7 @@ class PlainRunOutput:
             _print(f"  schedule: {schedule.name}, next {next_date_of(schedule)}")
         if len(schedules) > MAX_SCHEDULES:
             _print(f"  and {len(schedules) - MAX_SCHEDULES} more schedules")
-        _print(f"  {threads} threads at work; stop with Ctrl+C or SIGTERM")
+        _print(f"  {format_count(threads, 'thread')} at work; stop with Ctrl+C or SIGTERM")
 
     def show_stopping(self) -> None:
         _print(STOPPING)
@@ -114,4 +116,4 @@ class Banner:
     def slots(self) -> str:
         """The number of threads, coroutines and, if they are used, processes, as text."""
         processes = f", {self.processes} processes" if self.has_processes else ""
-        return f"{self.threads} threads, {self.coroutines} coroutines{processes}"
+        return f"{format_count(self.threads, 'thread')}, {format_count(self.coroutines, 'coroutine')}{processes}"

@@ -27,6 +27,7 @@ from msgspec.structs import astuple
 from mainspring.errors import InvalidArguments
 from mainspring.jobs.serializers import SERIALIZERS, Decoder, Serializer, to_builtin
 from mainspring.jobs.type_changes import Check, TypeChange, check_for
+from mainspring.plurals import format_count
 
 _PATH = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
@@ -411,7 +412,7 @@ def split_batch_results(handler: str, returned: Any, count: int) -> list[Any]:
         return [None] * count
     if not isinstance(returned, list | tuple) or len(returned) != count:
         raise TypeError(
-            f"batch handler {handler!r} got {count} jobs and must return nothing or a list of as many results, "
-            f"got {returned!r:.200}"
+            f"batch handler {handler!r} got {format_count(count, 'job')} and must return nothing or a list of as "
+            f"many results, got {returned!r:.200}"
         )
     return list(returned)

@@ -21,6 +21,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from mainspring.clock import Duration, deadline_after
 from mainspring.errors import QueueEmpty, QueueFull, RunnerClosed, WouldDeadlock
+from mainspring.plurals import format_count
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.ring_buffer import RingBuffer
 from mainspring.runners.runner import TaskRunner
@@ -163,9 +164,9 @@ class FuncQueue(Generic[T]):
             raise WouldDeadlock(runner=self._pool.name, task=f"wait_idle() of queue {self.name}")
         deadline = deadline_after(self._pool.services.clock, timeout)
         if not self._idle_condition.wait(self.is_idle, deadline):
+            waiting = format_count(len(self), "item waits", "items wait")
             raise TimeoutError(
-                f"queue {self.name!r} is not idle after {timeout}: {len(self)} items wait, "
-                "others may be in its handler"
+                f"queue {self.name!r} is not idle after {timeout}: {waiting}, others may be in its handler"
             )
 
     def is_idle(self) -> bool:

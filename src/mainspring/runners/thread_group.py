@@ -31,6 +31,7 @@ from functools import partial
 from threading import RLock, Thread
 from typing import TYPE_CHECKING
 
+from mainspring.plurals import format_count
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.task import Task
 from mainspring.runners.task_queue import QueueEntry, TaskQueue
@@ -147,7 +148,7 @@ class ThreadGroup:
             self._launch(WorkerThread(self, self._owner))
         if not self.workers():
             raise RuntimeError(
-                f"runner {self._owner.name!r} could not start any of its {self._size} threads; "
+                f"runner {self._owner.name!r} could not start {format_count(self._size, 'thread')}; "
                 "check the limits of this system for threads and memory"
             )
 

@@ -15,6 +15,7 @@ from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.info import JobInfo, to_info
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.records import Query
+from mainspring.plurals import format_count
 from mainspring.testing.clock_stepper import PAGE, find_all
 from mainspring.testing.manual_clock import ManualClock
 from mainspring.testing.time_travel import in_place, make_clock
@@ -51,7 +52,7 @@ class Recording(Sequence[JobInfo]):
         return iter(self._jobs())
 
     def __repr__(self) -> str:
-        return f"<Recording of {len(self)} jobs>"
+        return f"<Recording of {format_count(len(self), 'job')}>"
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from mainspring.doctor.findings import (
     Report,
     Severity,
     carry_out,
-    count,
     in_bytes,
     in_seconds,
     info,
@@ -19,6 +18,7 @@ from mainspring.doctor.findings import (
     warning,
 )
 from mainspring.errors import EngineUnavailable
+from mainspring.plurals import format_count
 
 
 def test_a_check_that_fails_is_a_finding() -> None:
@@ -84,4 +84,4 @@ def test_sizes_are_read_at_a_glance(size: int, text: str) -> None:
 def test_many_names_are_a_few_and_a_number() -> None:
     assert some(["a", "b"]) == "a, b"
     assert some(list("abcdefg")) == "a, b, c, d, e and 2 more"
-    assert (count(1, "copy", "copies"), count(2_000, "copy", "copies")) == ("1 copy", "2,000 copies")
+    assert (format_count(1, "copy", "copies"), format_count(2_000, "copy", "copies")) == ("1 copy", "2,000 copies")

@@ -278,3 +278,21 @@ def test_a_worker_that_can_take_nothing_is_in_trouble_though_the_store_answers(s
     assert "take fails" in (turns.last.trouble or "")
     shop.clock.advance(5)
     assert turns.last.trouble is None
+
+
+def test_outcomes_that_cannot_be_stored_are_trouble_until_they_are_stored(
+    shop: ManagerFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    turns = Turns(shop)
+    shop.manager.register("ping", lambda: None)
+    shop.manager.start()
+    shop.engine.fail("settle", times=4)
+    job = shop.manager.submit("ping")
+    shop.clock.advance(3)  # the store answers each sweep meanwhile
+    assert turns.last.trouble == "1 outcome cannot be stored: test: settle fails; try again"
+    assert caplog.messages[0].startswith("1 outcome could not be stored, trying again in a second: test: settle")
+    shop.clock.advance(4)
+    assert turns.last.trouble is None
+    assert shop.manager.get(job).status is JobStatus.COMPLETED
+    assert [text for text in caplog.messages if "works again" in text] == ["the store works again, after 4 s"]

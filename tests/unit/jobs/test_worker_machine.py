@@ -275,7 +275,7 @@ def test_a_start_that_could_not_be_stored_hands_the_job_back(
     (commit,) = driver.pass_time(SECOND)
     (end,) = driver.report(driver.machine.starts_failed, jobs_of(commit), OSError("full"))
     assert (jobs_of(end), isinstance(end, m.EndLeases) and end.kind) == (jobs_of(commit), OutcomeKind.HANDED_BACK)
-    assert caplog.messages == ["the start of 1 jobs could not be stored, so they are handed back: full"]
+    assert caplog.messages == ["1 start could not be stored, so the worker hands the jobs back: full"]
 
 
 def test_after_a_commit_that_failed_other_starts_are_committed(driver: Driver) -> None:

@@ -296,7 +296,7 @@ def test_wait_idle_gives_up_in_time() -> None:
         queue.dispatch(1)
         hold.wait_until_entered()
         queue.dispatch(2)
-        with pytest.raises(TimeoutError, match=r"slow.*1 items"):
+        with pytest.raises(TimeoutError, match=r"slow.*1 item waits"):
             queue.wait_idle(0.01)
         hold.open()
         queue.wait_idle(PATIENCE)

@@ -44,6 +44,7 @@ from mainspring.jobs.engine import Demand
 from mainspring.jobs.records import JobRecord, Lease, Outcome, OutcomeKind, is_suspect
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.plurals import format_count
 
 EARLY = MICROSECONDS // 2  # how much earlier than scheduled the server may deliver a message
 MAX_DELAY_SECONDS = 5.0
@@ -295,10 +296,9 @@ class NatsJobClaimer:
             if not decided:
                 raise
             logger.warning(
-                "%s became unavailable during a claim; %d deliveries were decided, and the server will deliver "
-                "the others again",
+                "%s became unavailable during a claim; %s decided, and the server will deliver the others again",
                 self._transactions.jetstream.address,
-                len(decided),
+                format_count(len(decided), "delivery was", "deliveries were"),
             )
             return decided
         self._transactions.jetstream.send([(delivery.reply, nak(1)) for delivery in deliveries])

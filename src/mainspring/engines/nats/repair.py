@@ -34,6 +34,7 @@ from mainspring.jobs.projection import Projection
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.plurals import format_count
 
 SCAN_PAGE = 200
 
@@ -148,7 +149,8 @@ class NatsJobRescuer:
         for number, revision in self._monitor.take_dead().items():
             left_behind = self._in_flight.of(number)
             if self._workers.declare_dead(number, revision, left_behind):
-                logger.warning("worker %d has died; %d of its jobs are rescued", number, len(left_behind))
+                jobs = format_count(len(left_behind), "job")
+                logger.warning("worker %d has died, and left %s, which this worker rescues", number, jobs)
                 self._rescue_all(number, left_behind)
 
     def _rescue_all(self, number: int, left_behind: Sequence[str]) -> None:

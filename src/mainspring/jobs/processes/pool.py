@@ -85,7 +85,10 @@ class ProcessPool:
         if self._is_closed:
             raise RuntimeError("this pool of processes is closed and runs nothing more")
         if self._busy >= self.size:
-            raise RuntimeError(f"all {self.size} processes of this pool are busy; wait until one of them is free")
+            what = (
+                "the process of this pool is" if self.size == 1 else f"all {self.size} processes of this pool are"
+            )
+            raise RuntimeError(f"{what} busy; wait until one is free")
 
     def _add_child(self) -> ChildProcess:
         with self._changed:

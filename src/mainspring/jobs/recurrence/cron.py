@@ -44,6 +44,7 @@ from mainspring.jobs.recurrence.zones import (
     zone_name,
 )
 from mainspring.jobs.timestamps import MICROSECONDS, to_datetime, to_instant
+from mainspring.plurals import format_count
 
 ALIASES = {
     "@yearly": "0 0 1 1 *",
@@ -114,7 +115,7 @@ def _explain(text: str, parts: list[str]) -> ScheduleInvalid:
     if len(parts) not in _FIELD_COUNTS:
         return ScheduleInvalid(
             rule=rule,
-            problem=f"the expression has {len(parts)} fields",
+            problem=f"the expression has {format_count(len(parts), 'field')}",
             remedy="give 5 (minute, hour, day of month, month, day of week) or 6 with seconds first, "
             "such as '30 2 * * MON-FRI', or an alias such as @daily",
         )

@@ -26,6 +26,7 @@ from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.jobs.worker.outcomes import ProcessCrashed, ProcessInterrupted, ProcessKilled, needs_result
 from mainspring.jobs.worker.reporting import OutcomeWriter, ProgressWriter
 from mainspring.jobs.worker.slots import ExecutionKind, Slots
+from mainspring.plurals import format_count
 from mainspring.runners.asyncio_runner import AsyncioRunner
 from mainspring.runners.func_queue import FuncQueue
 from mainspring.runners.runner import TaskRunner
@@ -84,7 +85,11 @@ class HandlerCall:
         running = [job for job in self.jobs if job.is_running]
         if running:
             lease = running[0].lease
-            others = f" and {len(running) - 1} others of its batch have" if len(running) > 1 else " has"
+            others = (
+                f" and {format_count(len(running) - 1, 'other job')} of its batch have"
+                if len(running) > 1
+                else " has"
+            )
             logger.warning("job %s (%s)%s run into the timeout of %g s", lease.id, lease.type, others, limit / 1e6)
             for job in running:
                 job.timed_out_after = limit

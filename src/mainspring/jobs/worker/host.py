@@ -123,7 +123,7 @@ class WorkerHost:
             self._layers.control.post(self._report_health)
 
     def _report_health(self) -> None:
-        self._health.report(len(self._worker.table), self._worker.machine.fetch_error)
+        self._health.report(len(self._worker.table), self._worker.trouble)
 
     def _end_health_reports(self) -> None:
         if self._health_reports is not None:

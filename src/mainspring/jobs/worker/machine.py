@@ -33,6 +33,7 @@ from mainspring.clock import NANOSECONDS
 from mainspring.jobs.engine import Demand, Taken
 from mainspring.jobs.records import Outcome, OutcomeKind
 from mainspring.jobs.worker.lease_table import LeasedJob, LeaseTable
+from mainspring.plurals import format_count
 
 LEAD = 1_000_000  # how many microseconds before its due time a job is fetched at the earliest
 MIN_PAUSE = 1_000  # microseconds until the next fetch if its time has already passed
@@ -355,7 +356,8 @@ class WorkerMachine:
 
     def starts_failed(self, _now: ClockReading, jobs: Sequence[LeasedJob], error: Exception) -> None:
         """Handle the event that the engine could not store the starts of jobs: hand the jobs back."""
-        logger.error("the start of %d jobs could not be stored, so they are handed back: %s", len(jobs), error)
+        what = format_count(len(jobs), "start")
+        logger.error("%s could not be stored, so the worker hands the jobs back: %s", what, error)
         self._is_committing = False
         self._commit_starts()
         for job in jobs:

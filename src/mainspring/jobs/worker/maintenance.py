@@ -23,6 +23,7 @@ from mainspring.jobs.layers import Layers
 from mainspring.jobs.records import WorkerInfo, WorkerRecord
 from mainspring.jobs.worker.slots import ExecutionKind, Occupancy
 from mainspring.jobs.worker.unserved_queues import UnservedQueues
+from mainspring.plurals import format_count
 from mainspring.worker_health import WorkerHealth, WorkerState
 
 if TYPE_CHECKING:
@@ -176,17 +177,15 @@ class Maintenance:
 def log_rescue(swept: Swept) -> None:
     """Log which jobs of dead workers were rescued."""
     if swept.rescued:
-        logger.warning("rescued %s from dead workers: %s", _count(swept.rescued), _some(swept.rescued))
+        logger.warning(
+            "rescued %s from dead workers: %s", format_count(len(swept.rescued), "job"), _some(swept.rescued)
+        )
     if swept.quarantined:
         logger.error(
             "%s ran in too many workers that died, or may run at most once, and moved to the dead letters: %s",
-            _count(swept.quarantined),
+            format_count(len(swept.quarantined), "job"),
             _some(swept.quarantined),
         )
-
-
-def _count(ids: list[str]) -> str:
-    return f"{len(ids)} job{'' if len(ids) == 1 else 's'}"
 
 
 def _some(ids: list[str]) -> str:
@@ -204,6 +203,7 @@ class HealthRecorder:
         self._on_turn = on_turn
         self._answered: int | None = None
         self._error: str | None = None
+        self._failing_since: int | None = None
         self.state = WorkerState.STARTING
         self.stall: str | None = None
 
@@ -216,10 +216,20 @@ class HealthRecorder:
         """Record that the engine has refused a call, or cannot be reached."""
         self._error = str(error)
 
-    def report(self, jobs: int, fetch_error: Exception | None) -> None:
-        """Report the health of the worker: how many jobs it has, and the error of the last fetch, if it failed."""
-        text = str(fetch_error) if fetch_error is not None else self._error
-        self._on_turn(WorkerHealth(self.state, self._clock.monotonic_ns(), self._answered, text, self.stall, jobs))
+    def report(self, jobs: int, trouble: str | None) -> None:
+        """Report the health of the worker: how many jobs it has, and why it cannot fetch or settle, if it cannot.
+
+        If the store has failed before and works now, log that.
+        """
+        now = self._clock.monotonic_ns()
+        text = self._error if trouble is None else trouble
+        if text is not None and self._failing_since is None:
+            self._failing_since = now
+        elif text is None and self._failing_since is not None:
+            seconds = (now - self._failing_since) / NANOSECONDS
+            self._failing_since = None
+            logger.info("the store works again, after %.0f s", seconds)
+        self._on_turn(WorkerHealth(self.state, now, self._answered, text, self.stall, jobs))
 
 
 class HandlerAnnouncer:

@@ -35,6 +35,7 @@ from mainspring.jobs.worker.attempt_log import (
     log_retry,
 )
 from mainspring.jobs.worker.lease_table import LeasedJob
+from mainspring.plurals import format_count
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry
@@ -223,6 +224,8 @@ class OutcomeWriter:
         self._warned: set[str] = set()  # job types with a logged warning about a result
         self.stored = 0
         """A counter that grows whenever outcomes are added, so that a reader can detect activity."""
+        self._unstored: set[Key] = set()  # outcomes that could not be stored; only the control layer uses it
+        self._error: Exception | None = None  # the last error of storing outcomes
         self.gives_up = False
         """Whether to drop outcomes when the engine is unavailable. Other workers then rescue the jobs."""
 
@@ -262,6 +265,13 @@ class OutcomeWriter:
     def is_busy(self) -> bool:
         """Whether an answer of the engine is outstanding."""
         return bool(self._in_flight) or any(queue.outcomes or queue.is_queued for queue in self._queues.values())
+
+    @property
+    def trouble(self) -> str | None:
+        """A description of the outcomes that cannot be stored at the moment; None if there are none."""
+        if not self._unstored:
+            return None
+        return f"{format_count(len(self._unstored), 'outcome')} cannot be stored: {self._error}"
 
     def _log_end(self, job: LeasedJob, outcome: Outcome) -> None:
         error, job.error = job.error, None  # the exception keeps the frames of the handler alive
@@ -313,6 +323,8 @@ class OutcomeWriter:
 
     def _answered(self, outcomes: list[Outcome], answers: list[bool]) -> None:
         self._in_flight.discard(id(outcomes))
+        if self._unstored:
+            self._unstored.difference_update((outcome.lease.ref, outcome.lease.token) for outcome in outcomes)
         settled = list(zip(outcomes, answers, strict=True))
         for outcome, is_accepted in settled:
             if not is_accepted:
@@ -326,9 +338,13 @@ class OutcomeWriter:
             for outcome in outcomes:  # one of them may cause the error, so each is stored alone
                 self._store_alone(worker, outcome)
         elif self.gives_up:
-            logger.error("%d outcomes could not be stored; their jobs will run again: %s", len(outcomes), error)
+            what = format_count(len(outcomes), "outcome")
+            logger.error("%s could not be stored; those jobs will run again: %s", what, error)
         else:
-            logger.error("%d outcomes could not be stored, trying again in a second: %s", len(outcomes), error)
+            what = format_count(len(outcomes), "outcome")
+            logger.error("%s could not be stored, trying again in a second: %s", what, error)
+            self._unstored.update((outcome.lease.ref, outcome.lease.token) for outcome in outcomes)
+            self._error = error
             self._timer.call_at(
                 self._clock.monotonic_ns() + RETRY_NS, lambda: self._control.post(self._store, worker, outcomes)
             )

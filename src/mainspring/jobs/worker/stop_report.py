@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mainspring.plurals import format_count
+
 PATIENCE_FOR_ANSWERS = 10.0  # how long a shutdown waits for the store after the grace, in seconds of real time
 MAX_NAMED = 5  # how many jobs the text of a report names
 
@@ -39,12 +41,16 @@ class StopReport:
             return "the worker was shut down already"
         if not self.was_running:
             return "there was no worker to shut down"
-        parts = [f"{self.interrupted} jobs were interrupted and run again"] if self.interrupted else []
+        parts = (
+            [f"{format_count(self.interrupted, 'job was', 'jobs were')} interrupted and will run again"]
+            if self.interrupted
+            else []
+        )
         if self.left:
             parts.append(
-                f"the store did not confirm the end of {len(self.left)} jobs in time ("
+                f"the store did not confirm the end of {format_count(len(self.left), 'job')} in time ("
                 f"{', '.join(self.left[:MAX_NAMED])}{', ...' if len(self.left) > MAX_NAMED else ''}), "
-                "other workers rescue them"
+                f"other workers rescue {'it' if len(self.left) == 1 else 'them'}"
             )
         if not self.has_left:
             parts.append("the store did not confirm in time that the worker is gone")

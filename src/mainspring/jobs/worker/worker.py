@@ -26,6 +26,7 @@ from mainspring.jobs.worker.machine import ClockReading, Decision, WorkerMachine
 from mainspring.jobs.worker.maintenance import HandlerAnnouncer, log_rescue
 from mainspring.jobs.worker.outcomes import for_interruption
 from mainspring.jobs.worker.reporting import OutcomeWriter, ProgressWriter
+from mainspring.plurals import format_count
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry
@@ -119,6 +120,12 @@ class Worker:
         """Register this worker again, because other workers declared it dead and take over its jobs."""
         self._control.post(self._handle, self.machine.declared_dead, number)
 
+    @property
+    def trouble(self) -> str | None:
+        """The problem of the store that keeps this worker from fetching jobs or storing outcomes; None if none."""
+        fetch_error = self.machine.fetch_error
+        return self._outcomes.trouble if fetch_error is None else str(fetch_error)
+
     def announce_handlers(self) -> None:
         """Store the job types of handlers that were registered since the last announcement."""
         self._control.post(self._announcer.update)
@@ -208,7 +215,7 @@ class Worker:
             self._executors.run(jobs)
         # the other decisions must be performed, because the machine waits for their answers
         except Exception as error:
-            logger.exception("the handlers of %d jobs could not be run", len(jobs))
+            logger.exception("the handlers of %s could not be run", format_count(len(jobs), "job"))
             failed = [job for job in jobs if job.claim_start() and job.claim_end()]
             self._outcomes.settle([(job, self._invoker.outcome_for_error(job, error)) for job in failed])
 
