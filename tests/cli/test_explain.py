@@ -37,8 +37,8 @@ Job behind (shop.work) waits in sequence 'ann' behind job front, and goes on whe
 Job rated (shop.work) is held back by the rate of handler shop.mail (1 in 1 h), until <THEN>. It starts
 automatically. The rate is set in the application, with rate=Rate(...).
 
-Job full (shop.work) waits because the concurrency of handler shop.fetch (1 at once) is reached by occupant; it
-starts when that one has ended. The limit is set in the application, with concurrency=Concurrency(...). To see
+Job full (shop.work) waits because the concurrency of handler shop.fetch (1 at once) is reached by occupant; it can
+start when that one has ended. The limit is set in the application, with concurrency=Concurrency(...). To see
 what uses it:
   mainspring explain occupant <WHERE>
 

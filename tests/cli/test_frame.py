@@ -54,7 +54,7 @@ def test_the_program_says_its_exit_codes(shop: ShopProgram) -> None:
     assert done.code == 0
     words = " ".join(done.output.split())
     assert (
-        "Exit codes: 0 success 1 nothing was found, or the command failed for some items 2 wrong usage 3 " in words
+        "Exit codes: 0 success 1 the command found nothing, found a problem, or failed 2 wrong usage 3 " in words
     )
     assert "else app in [tool.mainspring] of pyproject.toml" in words
     assert "--version Print the version and exit." in words  # --version takes no value

@@ -142,7 +142,7 @@ def test_a_worker_whose_places_hang_is_unhealthy_and_one_that_is_stopped_does_no
     assert workers.check().error_line.startswith("mainspring: no worker of this user runs here; start one with")
     worker = workers.start("--threads", "1", "--stall-after", "1s")
     store = f"SQLite file {workers.shop.folder / 'shop.db'}"
-    assert workers.check().output == f"worker {worker.pid} on {store}: ready, holds 0 jobs\n"
+    assert workers.check().output == f"worker {worker.pid} on {store}: ready, has leased 0 jobs\n"
     assert workers.check("--url", "sqlite:///other.db").code == 1
     assert workers.check("--url", "sqlite:///shop.db", "--pid", str(worker.pid)).code == 0
     assert workers.check("--pid", "1").error_line.startswith(
@@ -167,7 +167,7 @@ def test_a_worker_whose_places_hang_is_unhealthy_and_one_that_is_stopped_does_no
     assert (workers.check("--ready").code, workers.check("--live").code) == (0, 0)
 
     worker.signal(signal.SIGSTOP)
-    assert "has sent no heartbeat for" in workers.wait_for_code(1, "--live", "--within", "1s").error_line
+    assert "has reported no health for" in workers.wait_for_code(1, "--live", "--within", "1s").error_line
     worker.signal(signal.SIGCONT)
     workers.wait_for_code(0, "--live", "--within", "3s")
 

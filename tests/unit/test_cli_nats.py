@@ -127,7 +127,8 @@ def test_a_server_that_ends_by_itself_ends_the_program(start_cli: StartCli, port
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 3
     assert (
-        "mainspring: nats-server: mainspring has ended by itself; its log, kept with a store, ends with" in errors
+        "nats-server: mainspring has ended by itself; its log, removed unless a store is given, ends with"
+        in errors
     )
 
 

@@ -30,8 +30,8 @@ class DemoConsole(Console):
 def demo(*, quick: bool, as_json: bool) -> None:
     """Run a demonstration: a shop whose unpaid orders time out.
 
-    It takes about fifteen seconds, in a temporary folder. At the end it checks the books of the shop; if an order
-    was lost, the exit code is 1.
+    It takes about fifteen seconds, in a temporary folder. At the end it checks the books of the shop; if it
+    finds a mistake, such as a lost order, the exit code is 1.
 
     Example: mainspring demo --quick
     """

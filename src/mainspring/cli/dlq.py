@@ -48,7 +48,7 @@ SHOWN = 20  # if more were replayed, only their number is printed
 
 dlq = CommandGroup(
     "dlq",
-    help="List, show, replay and purge dead letters.\n\nA dead letter is a job that failed and is not retried.",
+    help="List, show, replay and purge dead letters.\n\nA dead letter failed for good and was not replayed.",
 )
 
 letters_argument = click.argument("ids", cls=Argument, nargs=-1, metavar="ID", help="Only these dead letters.")
@@ -65,7 +65,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only print which 
 @limit_option
 @after_option
 @oldest_first_option
-@click.option("--replayed", is_flag=True, help="Include dead letters that were replayed.")
+@click.option("--replayed", is_flag=True, help="Include failed jobs that were replayed.")
 @json_option
 @app_options
 def list_letters(
@@ -187,7 +187,7 @@ def replay_letters(
                 if (replayed or signals.is_stop_requested) and len(replayed) < len(letters):
                     print_message(
                         f"mainspring: replayed {len(replayed):,} of {len(letters):,}; "
-                        "run the same command to continue"
+                        "to continue, run the same command without the ids that are done"
                     )
     _report_replayed(replayed, as_json=as_json)
     signals.exit_if_requested()
@@ -254,7 +254,7 @@ def purge_letters(
     app: str | None,
     url: str | None,
 ) -> None:
-    """Delete dead letters for good, including replayed ones.
+    """Delete dead letters for good, and failed jobs that were replayed.
 
     Example: mainspring dlq purge --type cancel_order --yes
     """
@@ -272,7 +272,8 @@ def purge_letters(
                         break
             if bar.done < len(found):
                 print_message(
-                    f"mainspring: purged {bar.done:,} of {len(found):,}; run the same command to continue"
+                    f"mainspring: purged {bar.done:,} of {len(found):,}; "
+                    "to continue, run the same command without the ids that are done"
                 )
             signals.exit_if_requested()
     if as_json:
@@ -303,10 +304,7 @@ def _find_all(
     *,
     replayed: bool | None,
 ) -> list[JobInfo]:
-    """Read the chosen dead letters, with a progress bar.
-
-    The bar ends early if some of them were replayed before.
-    """
+    """Return the chosen dead letters, and show a progress bar meanwhile."""
     most = len(ids) or application.counts(queue=queue, type=type_)[JobStatus.FAILED]
     letters = []
     with ProgressBar("looking", most if limit is None else min(most, limit)) as bar:

@@ -65,7 +65,7 @@ class ExitCode(IntEnum):
 
     SUCCESS = 0
     FAILURE = 1
-    """Nothing was found, or the command failed for some items."""
+    """The command found nothing, found a problem, or failed, at least for some items."""
     USAGE = 2
     """The command line is invalid: an option, an argument of a handler, or a cron expression."""
     UNAVAILABLE = 3
@@ -78,7 +78,7 @@ class ExitCode(IntEnum):
 
 EXIT_CODES = {
     ExitCode.SUCCESS: "success",
-    ExitCode.FAILURE: "nothing was found, or the command failed for some items",
+    ExitCode.FAILURE: "the command found nothing, found a problem, or failed",
     ExitCode.USAGE: "wrong usage",
     ExitCode.UNAVAILABLE: "the store is unavailable",
     ExitCode.INTERRUPTED: "interrupted by Ctrl+C",
@@ -91,7 +91,7 @@ class OutputClosed(Exception):
 
 
 class OutputFailed(Exception):
-    """Raised if the output cannot be written, because the disk is full or broken."""
+    """Raised if the output cannot be written, for example because the disk is full."""
 
 
 class AppImportFailed(Exception):

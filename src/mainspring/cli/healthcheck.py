@@ -41,7 +41,7 @@ class HealthLevel(IntEnum):
 @click.option(
     "--within",
     default="15s",
-    help="How old the last heartbeat and the last answer of the store may be.",
+    help="How old the last health report and the last answer of the store may be.",
     metavar="DURATION",
 )
 @health_dir_option
@@ -94,7 +94,7 @@ def find_problem(sign: HealthRecord, level: HealthLevel, now: int, allowed: int)
     if sign.is_stale:
         return "was killed or has crashed; start it again"
     if not 0 <= age <= allowed:
-        return f"has sent no heartbeat {_since(age)}: it hangs or is suspended; restart it"
+        return f"has reported no health {_since(age)}: it may hang or be suspended; restart it"
     if level is HealthLevel.LIVE:
         return None
     if health.state is not WorkerState.READY:
@@ -129,7 +129,7 @@ def _no_worker(store: str | None, pid: int | None) -> str:
 def _print_worker(sign: HealthRecord, problem: str | None) -> None:
     name = f"worker {sign.worker.pid} on {sign.worker.engine}"
     if problem is None:
-        print_line(f"{name}: {sign.health.state}, holds {format_count(sign.health.jobs, 'job')}")
+        print_line(f"{name}: {sign.health.state}, has leased {format_count(sign.health.jobs, 'job')}")
     else:
         print_message(f"mainspring: {name}: {' '.join(problem.split())}")
 

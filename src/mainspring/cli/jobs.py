@@ -137,7 +137,7 @@ def reschedule_jobs(
     app: str | None,
     url: str | None,
 ) -> None:
-    """Change the due time of jobs that have not started; --delay 0 is now.
+    """Change the due time of pending jobs; --delay 0 is now.
 
     Example: mainspring jobs reschedule order-42 --delay 0
     """

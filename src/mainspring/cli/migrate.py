@@ -212,8 +212,9 @@ def _show_deviations(
         rows = [(deviation.what, deviation.name, deviation.problem) for deviation in deviations[:SHOWN]]
         print_table(("WHAT", "NAME", "PROBLEM"), rows, uncut=("NAME",))
     print_message(
-        f"mainspring: {len(deviations):,} differ at {target}, all others are there; workers wait: correct them "
-        "and run the same command, or accept it with --force, or undo the move with --undo"
+        f"mainspring: {len(deviations):,} differ at {target} (jobs, schedules, limits or queues), all others are "
+        "there; workers cannot start there yet: correct the differences and run the same command, or accept them "
+        "with --force, or undo the move with --undo"
     )
 
 

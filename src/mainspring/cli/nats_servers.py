@@ -86,7 +86,7 @@ class Node:
 
 
 CLUSTER = "mainspring"
-POLL_NS = 20_000_000  # seconds between two checks whether a server is ready
+POLL_NS = 20_000_000  # nanoseconds between two checks whether a server is ready
 READY_SECONDS = 60.0
 TRIES = 3  # another process may take a free port before the server listens on it
 
@@ -220,7 +220,11 @@ class NatsServers:
                 raise self._failed(node, "has ended by itself")
 
     def _failed(self, node: Node, what: str) -> EngineUnavailable:
-        log = "its log, kept with a store," if self._given_store is None else f"see {node.process.log}, which"
+        log = (
+            "its log, removed unless a store is given,"
+            if self._given_store is None
+            else f"see {node.process.log}, which"
+        )
         return server_error(f"{node.name} {what}", f"{log} ends with\n{node.process.log_tail()}")
 
     def _looks_ready(self, node: Node, peers: int) -> bool:

@@ -121,7 +121,7 @@ url_option = click.option(
     "--url",
     cls=Option,
     section=APPLICATION,
-    help="The store; it goes before the one that the application names.",
+    help="The store; used instead of the one that the application names.",
     metavar="URL",
     callback=_inherit,
 )

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from mainspring.clock import NANOSECONDS, Clock, SystemClock
 
-SHOW_AFTER_NS = NANOSECONDS  # seconds: shorter work shows no bar
+SHOW_AFTER_NS = NANOSECONDS  # one second: shorter work shows no bar
 
 
 class RateColumn(ProgressColumn):

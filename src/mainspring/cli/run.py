@@ -152,7 +152,8 @@ def run(
 ) -> None:
     """Run jobs until SIGTERM or Ctrl+C.
 
-    The first signal lets running handlers finish. A second signal hands their jobs back at once.
+    The first signal lets running handlers finish. A second signal interrupts them at once; their jobs run again
+    later.
 
     Example: mainspring run shop:app --queues orders,mail --threads 16
     """

@@ -114,7 +114,11 @@ def _queued(_: Explanation, job: JobInfo, writer: CommandWriter) -> Suggestion:
 def _running(_: Explanation, job: JobInfo, writer: CommandWriter) -> Suggestion:
     look = writer.command("jobs", "show", job.id)
     if job.stop_requested:
-        return Suggestion("It ends when its handler checks current_job().cancelled. To see its progress:", (look,))
+        return Suggestion(
+            "It ends when its handler does. A function on a thread must check current_job().cancelled. To see its "
+            "progress:",
+            (look,),
+        )
     return Suggestion(
         "To see its progress, or to ask it to stop:", (look, writer.command("jobs", "cancel", job.id))
     )

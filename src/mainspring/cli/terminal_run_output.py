@@ -30,7 +30,7 @@ class TerminalRunOutput:
         facts.add_row(
             "  queues", Text("all" if banner.queues is None else escape_control(", ".join(banner.queues)))
         )
-        facts.add_row("  places", banner.slots)
+        facts.add_row("  slots", banner.slots)
         print_rich(Group(title, facts))
 
     def show_ready(self, threads: int, schedules: Sequence[NextFiring]) -> None:
