@@ -25,6 +25,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from mainspring.errors import InvalidArguments
+from mainspring.jobs.ids import short_key
 from mainspring.jobs.serializers import SERIALIZERS, Decoder, Serializer, to_builtin
 from mainspring.jobs.type_changes import Check, TypeChange, check_for
 from mainspring.plurals import format_count
@@ -46,6 +47,11 @@ def key_part(name: str, value: Any) -> str:
     A value and its stored form give the same text.
     """
     return f"{name}={_encode_key(value).decode()}"
+
+
+def search_key(name: str, value: Any) -> str:
+    """Return the text by which an argument is found. Equal values have equal texts; 42.0 is equal to 42."""
+    return short_key(key_part(name, int(value) if isinstance(value, float) and value.is_integer() else value))
 
 
 class Arguments:

@@ -39,6 +39,8 @@ class Replay(Struct, frozen=True, gc=False):
     payload: bytes | None = None
     """The changed arguments of the new job, encoded; None for those of the dead letter."""
     codec: str | None = None
+    search: tuple[str, ...] = ()
+    """The search keys of the changed arguments; without a `payload`, those of the dead letter apply."""
 
 
 class Edit(Struct, frozen=True, gc=False):
@@ -47,6 +49,8 @@ class Edit(Struct, frozen=True, gc=False):
     id: str
     payload: bytes
     codec: str
+    search: tuple[str, ...] = ()
+    """The search keys of the changed arguments."""
 
 
 class Delete(Struct, frozen=True, gc=False):

@@ -80,8 +80,8 @@ class DeadLetters:
 
         Raises `InvalidArguments` if the handler's signature does not accept the new arguments.
         """
-        payload, codec = self._encode(self._source.manager().record(job_id), changes, without)
-        self._source.manager().change(Edit(job_id, payload, codec), action="edit", needs="FAILED")
+        edited = self._encode(self._source.manager().record(job_id), changes, without)
+        self._source.manager().change(Edit(job_id, *edited), action="edit", needs="FAILED")
 
     def replay(
         self,
@@ -135,7 +135,7 @@ class DeadLetters:
                 letter.id,
                 manager.submission.new_id(),
                 first + round(step * number),
-                *edited.get(letter.id, (None, None)),
+                *edited.get(letter.id, ()),
             )
             for number, letter in enumerate(letters)
         )
@@ -151,13 +151,14 @@ class DeadLetters:
 
     def _encode(
         self, letter: JobRecord, changes: Mapping[str, Any], without: Collection[str]
-    ) -> tuple[bytes, str]:
-        """Apply changes to a dead letter's arguments; return them encoded, with the name of the encoding."""
+    ) -> tuple[bytes, str, tuple[str, ...]]:
+        """Apply changes to a dead letter's arguments; return them encoded, the encoding, and the search keys."""
         manager = self._source.manager()
-        arguments = manager.registry.get(letter.type).arguments
-        payload = arguments.encode_bound(with_changes(decode_any(letter.payload, letter.codec), changes, without))
+        handler = manager.registry.get(letter.type)
+        given = with_changes(decode_any(letter.payload, letter.codec), changes, without)
+        payload = handler.arguments.encode_bound(given)
         manager.submission.check_size(letter.type, payload)
-        return payload, arguments.codec
+        return payload, handler.arguments.codec, handler.search_keys(given)
 
     def _unreplayed(self, queue: str | None, type_: str | None) -> Iterator[JobRecord]:
         after: str | None = None

@@ -76,6 +76,7 @@ class Decorators(ABC):
         sequence_by: str | tuple[str, ...] | None = None,
         at_most_once: bool = False,
         steps_aside: bool = False,
+        search: str | tuple[str, ...] = (),
         aliases: tuple[str, ...] = (),
     ) -> BatchJobDecorator: ...
 
@@ -100,6 +101,7 @@ class Decorators(ABC):
         sequence_by: str | tuple[str, ...] | None = None,
         at_most_once: bool = False,
         steps_aside: bool = False,
+        search: str | tuple[str, ...] = (),
         aliases: tuple[str, ...] = (),
     ) -> JobDecorator: ...
 

@@ -70,6 +70,8 @@ class HandlerOptions:
 
     By default they wait.
     """
+    search: str | tuple[str, ...] = ()
+    """The parameters by whose values jobs are indexed, for `app.jobs(arguments=...)`."""
     aliases: tuple[str, ...] = ()
     """Earlier names of the handler. Jobs that were submitted under them still run."""
 
@@ -100,6 +102,7 @@ class HandlerOptions:
             if value is not None:
                 require_instance(value, kind, name, example)
         names_of(self.sequence_by)
+        names_of(self.search)
         require_instance(self.steps_aside, bool, "steps_aside", "True")
         if self.then is not None:
             require_following_job(self.then)

@@ -6,17 +6,21 @@ A job type that is read from the store is only looked up, never imported.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, unwrap
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from msgspec.structs import replace
+
 from mainspring.clock import Duration
 from mainspring.errors import UnknownHandler
-from mainspring.jobs.arguments import Arguments, plain_function, single_item_function
+from mainspring.jobs.arguments import Arguments, plain_function, search_key, single_item_function
 from mainspring.jobs.handler_options import HandlerOptions
+from mainspring.jobs.info import decode_any
 from mainspring.jobs.policies import names_of
+from mainspring.jobs.records import NewJob
 from mainspring.jobs.results import ResultType
 from mainspring.jobs.serializers import Serializer
 from mainspring.jobs.timestamps import to_microseconds
@@ -37,6 +41,7 @@ class Handler:
         "options",
         "place",
         "result",
+        "search_by",
         "sequence_by",
         "soft_timeout",
         "timeout",
@@ -66,6 +71,8 @@ class Handler:
                 self.arguments.require_parameters(names_of(policy.by))
         self.sequence_by = names_of(options.sequence_by)
         self.arguments.require_parameters(self.sequence_by)
+        self.search_by = names_of(options.search)
+        self.arguments.require_parameters(self.search_by)
         self.result = ResultType(plain, is_batch=options.batch is not None)
         self.timeout = _optional(options.timeout, "timeout")
         self.soft_timeout = _optional(options.soft_timeout, "soft_timeout")
@@ -77,6 +84,10 @@ class Handler:
     def longest_run(self) -> int | None:
         """The timeout in microseconds, or the soft timeout if there is no other; None if there is neither."""
         return self.soft_timeout if self.timeout is None else self.timeout
+
+    def search_keys(self, given: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the search keys of a job with these arguments: see `NewJob.search`."""
+        return tuple(search_key(name, given[name]) if name in given else name for name in self.search_by)
 
 
 class HandlerRegistry:
@@ -118,6 +129,13 @@ class HandlerRegistry:
             return name
         matches = {handler.name for handler in self.all() if handler.name.rpartition(".")[2] == name}
         return matches.pop() if len(matches) == 1 else name
+
+    def with_search_keys(self, job: NewJob) -> NewJob:
+        """Return a job that a worker makes, for a schedule or after another job, with its search keys."""
+        handler = self._handlers.get(job.type)
+        if handler is None or not handler.search_by:
+            return job
+        return replace(job, search=handler.search_keys(decode_any(job.payload, job.codec)))
 
     def __contains__(self, name: object) -> bool:
         return name in self._handlers

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from hashlib import sha256
 from threading import RLock
 
 from mainspring.errors import LimitExceeded
@@ -83,3 +84,8 @@ def require_id(job_id: object, name: str = "id") -> str:
             remedy="use a shorter one, such as a hash",
         )
     return job_id
+
+
+def short_key(key: str) -> str:
+    """Shorten a key that is too long to be stored. A hash at the end makes the shortened key unique."""
+    return key if len(key) <= MAX_ID_LENGTH else f"{key[:80]}... {sha256(key.encode()).hexdigest()}"

@@ -36,6 +36,8 @@ class MigratedJob(Struct, frozen=True, gc=False):
     turn: int
     """The due time that decides the place of the job in its sequence. A retry does not change it."""
     record: JobRecord
+    search: tuple[str, ...] = ()
+    """The search keys of the job: see `NewJob.search`."""
 
 
 class MigratedSchedule(Struct, frozen=True):

@@ -22,6 +22,8 @@ class ProjectedJob(Struct, frozen=True, gc=False):
     place: int
     """The place of the job in the order of submission of all jobs; 0 if the job was deleted."""
     record: JobRecord | None
+    search: tuple[str, ...] = ()
+    """The search keys of the job: see `NewJob.search`."""
 
 
 class Projection(Protocol):

@@ -99,10 +99,12 @@ class NewJob(Struct, frozen=True, gc=False):
     headers: dict[str, str] | None = None
     """Strings that the application stores with the job, such as a trace id."""
     follow_up: FollowUp | None = None
+    search: tuple[str, ...] = ()
+    """The search keys: for each parameter in `search=` the text `name=value`, or `name` if it was not given."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether the job has no policies, headers, schedule or origin, like nearly all jobs of a bulk submit."""
+        """Whether the job has only arguments and a due time, like nearly all jobs of a bulk submit."""
         return (
             self.origin,
             self.sequence,
@@ -112,7 +114,8 @@ class NewJob(Struct, frozen=True, gc=False):
             self.schedule,
             self.headers,
             self.follow_up,
-        ) == (None, None, (), None, None, None, None, None)
+            self.search,
+        ) == (None, None, (), None, None, None, None, None, ())
 
 
 class ConflictKind(Enum):
@@ -332,6 +335,19 @@ class WorkerRecord(Struct, frozen=True):
     """
 
 
+class SearchTerm(Struct, frozen=True):
+    """A filter for one argument. An engine with a search index uses it to read fewer jobs.
+
+    For jobs that are indexed by the parameter, the engine may leave out those without one of the keys. It returns
+    all other jobs. The caller compares the arguments of all returned jobs.
+    """
+
+    name: str
+    """The name of the parameter."""
+    keys: tuple[str, ...]
+    """The search keys that match: see `NewJob.search`."""
+
+
 class Query(Struct, frozen=True):
     """A filter for a list of jobs. The list is in the order of submission, or in reverse."""
 
@@ -346,6 +362,8 @@ class Query(Struct, frozen=True):
     """Only jobs that were submitted at this instant or later."""
     created_until: int | None = None
     """Only jobs that were submitted before this instant."""
+    search: tuple[SearchTerm, ...] = ()
+    """The arguments that the caller looks for. Queries by ids ignore them."""
     is_limited: bool | None = None
     """Only jobs under a limit (True), or only jobs under no limit (False)."""
     is_bound: bool | None = None

@@ -1,6 +1,7 @@
 """Finds jobs by their arguments and by text, in a scan that ends after `MAX_SCANNED` jobs.
 
-The engine lists jobs by status, queue, job type and time, with its indexes. This module reads that list, a few
+The engine lists jobs by status, queue, job type and time, with its indexes, and leaves out jobs that `search=`
+has indexed under other values. This module reads that list, a few
 hundred jobs at a time, and keeps the jobs whose arguments and texts match. If it stops before its page is full,
 the page is not complete, and tells how far the scan went.
 
@@ -16,9 +17,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mainspring.jobs.arguments import key_part
+from mainspring.jobs.arguments import key_part, search_key
 from mainspring.jobs.info import JobPage, decode_any, to_info
-from mainspring.jobs.records import JobRecord, Page, Query
+from mainspring.jobs.records import JobRecord, Page, Query, SearchTerm
 from mainspring.jobs.timestamps import to_datetime
 
 MAX_SCANNED = 10_000
@@ -31,11 +32,6 @@ class OneOf:
     """A filter for an argument that may have one of several values: `42` on a command line is 42 or "42"."""
 
     values: tuple[Any, ...]
-
-
-def search_key(name: str, value: Any) -> str:
-    """Return the text by which an argument is found. Equal values have equal texts; 42.0 is equal to 42."""
-    return key_part(name, int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 class JobFilter:
@@ -53,6 +49,11 @@ class JobFilter:
     def is_empty(self) -> bool:
         """Whether every job matches."""
         return not self._keys and not self._text
+
+    @property
+    def terms(self) -> tuple[SearchTerm, ...]:
+        """The arguments to look for, for the search index of an engine."""
+        return tuple(SearchTerm(name, tuple(sorted(keys))) for name, keys in self._keys.items())
 
     def matches(self, record: JobRecord) -> bool:
         """Return whether the arguments and the texts of a job match."""
@@ -81,6 +82,7 @@ def _texts_of(record: JobRecord, arguments: Mapping[str, Any]) -> tuple[str, ...
 
 def search(find: Callable[[Query], Page], query: Query, wanted: JobFilter) -> JobPage:
     """Return a page of the jobs that match a query and a filter. The scan reads at most `MAX_SCANNED` jobs."""
+    query = replace(query, search=wanted.terms)
     found: list[JobRecord] = []
     scanned = 0
     after = query.after

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from dataclasses import replace as replace_options
 from datetime import datetime
-from hashlib import sha256
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,7 +27,7 @@ from mainspring.jobs.context import current_headers
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.handler_options import FollowingJob, require_following_job, require_headers
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.ids import MAX_ID_LENGTH, JobIds, require_id
+from mainspring.jobs.ids import JobIds, require_id, short_key
 from mainspring.jobs.io_layer import MAX_BYTES, SUBMIT, BlockingReply, IoLayer, Operation
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.middleware import Middlewares, Submit
@@ -147,12 +146,13 @@ class JobTemplate:
         self._expires = None if expires is None else min(LAST_INSTANT, self.due + expires)
         self._steps_aside = own.steps_aside if options.steps_aside is None else options.steps_aside
         policies = (self.unique, self._follow_up, self._expires, options.sequence)
-        self._is_plain = not self._families and not handler.sequence_by and policies == (None, None, None, None)
+        keyed = self._families or handler.sequence_by or handler.search_by
+        self._is_plain = not keyed and policies == (None, None, None, None)
 
     @property
     def needs_arguments(self) -> bool:
         """Whether the keys or limits of a job depend on its arguments."""
-        return self.unique is not None or bool(self._families) or self._is_keyed
+        return self.unique is not None or bool(self._families or self._handler.search_by) or self._is_keyed
 
     def job(self, job_id: str, payload: bytes, given: Mapping[str, Any]) -> NewJob:
         """Make a job. `given` has the arguments of the job; it may be empty if `needs_arguments` is False."""
@@ -175,6 +175,7 @@ class JobTemplate:
             expires=self._expires,
             headers=self.headers or None,
             follow_up=self._follow_up,
+            search=handler.search_keys(given) if handler.search_by else (),
         )
 
     def jobs(self, ids: list[str], payloads: list[bytes]) -> list[NewJob]:
@@ -210,11 +211,6 @@ class JobTemplate:
         key = short_key(": ".join(parts))
         window = None if policy.window is None else to_microseconds(policy.window, "window")
         return UniqueKey(key, policy.conflicting_states, window, policy.on_conflict == "replace")
-
-
-def short_key(key: str) -> str:
-    """Shorten a key that is too long to be stored. A hash at the end makes the shortened key unique."""
-    return key if len(key) <= MAX_ID_LENGTH else f"{key[:80]}... {sha256(key.encode()).hexdigest()}"
 
 
 def describe_follow_up(

@@ -11,7 +11,7 @@ import pytest
 
 from mainspring.engines.sqlite import explain, pruning, rescue, schedules, statements, waiting_statements
 from mainspring.engines.sqlite.reading import find, statement_of
-from mainspring.jobs.records import Query
+from mainspring.jobs.records import Query, SearchTerm
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench
 
@@ -108,6 +108,7 @@ QUERIES = {
     "oldest of status": Query(status=JobStatus.FAILED, after="900"),
     "queue": Query(queue="default", newest_first=True, after="900"),
     "letters": Query(queue="default", type="ping", status=JobStatus.FAILED, is_replayed=False, newest_first=True),
+    "search": Query(search=(SearchTerm("order_id", ("order_id=42",)),), newest_first=True, after="900"),
     "drained": Query(queue="default", status=JobStatus.PENDING, due_until=1, limit=1),
     "time": Query(queue="default", created_since=1, created_until=2, newest_first=True),
     "ids": Query(ids=("a", "b"), queue="default", status=JobStatus.FAILED, newest_first=True),
@@ -154,6 +155,27 @@ def test_a_page_of_a_rare_queue_looks_at_no_other_jobs(
     found = connection.execute(*statement_of(Query(queue="rare", newest_first=newest_first))).fetchall()
     connection.close()
     assert len(found) == 2
+    assert next(steps) < 1_000  # less than one for each job
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("status", [None, JobStatus.PENDING])
+def test_a_search_by_an_indexed_argument_looks_at_no_other_jobs(
+    bench: Bench,
+    path: Path,
+    status: JobStatus | None,
+    newest_first: bool,  # noqa: FBT001
+) -> None:
+    jobs = [bench.job(f"{number}", after=60, search=(f"order_id={number // 3}",)) for number in range(3_000)]
+    bench.engine.submit(jobs)
+    connection = apsw.Connection(str(path))
+    steps = count()
+    connection.set_progress_handler(lambda: next(steps) < 0, 1)
+    term = SearchTerm("order_id", ("order_id=500", 'order_id="500"'))
+    page = find(connection, Query(search=(term,), status=status, newest_first=newest_first, limit=2))
+    connection.close()
+    ids = ["1500", "1501", "1502"]
+    assert [record.id for record in page.records] == (ids[:0:-1] if newest_first else ids[:2])
     assert next(steps) < 1_000  # less than one for each job
 
 

@@ -47,6 +47,7 @@ def firing(schedule_store: ScheduleEngine) -> Iterator[ScheduleFirer]:
         io=cast(IoLayer, DirectIo(schedule_store)),
         clock=schedule_store.clock,
         new_id=lambda _now: f"job-{next(numbers)}",
+        add_keys=lambda job: job,
     )
     firer.start()
     try:

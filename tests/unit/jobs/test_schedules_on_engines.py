@@ -69,7 +69,10 @@ def workers(engine: Engine, io: IoLayer, clock: ManualClock) -> Iterator[list[Sc
     ids = JobIds()
     with ExitStack() as stack:
         made = [
-            ScheduleFirer(engine=engine, io=io, clock=clock, new_id=lambda now: ids.make(now)[0]) for _ in range(3)
+            ScheduleFirer(
+                engine=engine, io=io, clock=clock, new_id=lambda now: ids.make(now)[0], add_keys=lambda job: job
+            )
+            for _ in range(3)
         ]
         for firer in made:
             stack.enter_context(closing(firer))

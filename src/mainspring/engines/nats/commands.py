@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from mainspring.engines.nats import unique_keys
 from mainspring.engines.nats.event_log import NatsEventLog
 from mainspring.engines.nats.job_records import StoredJob, change
@@ -86,7 +88,8 @@ class NatsCommands:
             case Reopen() | Replay() if job.status is JobStatus.FAILED:
                 return self._run_again(transaction, job, command)
             case Edit() if job.status is JobStatus.FAILED:
-                transaction.put_job(change(job, payload=command.payload, codec=command.codec))
+                changes = {"payload": command.payload, "codec": command.codec, "search": command.search}
+                transaction.put_job(change(job, **changes))
             case Delete() if job.status in FINAL and command.status in (None, job.status):
                 _delete(transaction, job)
             case Reschedule() if job.status is JobStatus.PENDING:
@@ -120,7 +123,8 @@ class NatsCommands:
         if job.replayed_as is not None:
             return Changed(False, job.status, job.replayed_as)  # the dead letter was replayed as another job
         if isinstance(command, Replay):
-            copy = transitions.copy_of(job, command)
+            search = job.search if command.payload is None else command.search
+            copy = replace(transitions.copy_of(job, command), search=search)
             conflict = self._submitter.add(transaction, copy, nonce=f"replay of {job.id}")
             if conflict is not None:
                 return Changed(False, job.status, conflict.existing_id)

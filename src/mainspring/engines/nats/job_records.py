@@ -42,6 +42,9 @@ class StoredJob(JobRecord, frozen=True, array_like=True):
     at_most_once: bool = False
     """Whether the job was started by a worker that may not start it again: see `Demand.at_most_once`."""
 
+    search: tuple[str, ...] = ()
+    """The search keys of the job, for the projection: see `NewJob.search`."""
+
     @property
     def needs_admission(self) -> bool:
         """Whether the job is in a sequence or under limits, which must admit it before a worker gets it."""
@@ -79,7 +82,7 @@ def to_record(job: StoredJob) -> JobRecord:
 
 def make_job(job: NewJob, *, now: int, place: int, nonce: str) -> StoredJob:
     """Return the record of a new job."""
-    return submitted(StoredJob, job, now, place=place, turn=job.due, nonce=nonce)
+    return submitted(StoredJob, job, now, place=place, turn=job.due, nonce=nonce, search=job.search)
 
 
 def change(job: StoredJob, **changes: object) -> StoredJob:

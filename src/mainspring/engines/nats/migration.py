@@ -313,7 +313,7 @@ class JobImporter:
 def _make_job(job: MigratedJob, base: int, move_id: str) -> StoredJob:
     """Return the record of a migrated job. Its nonce is the id of the migration."""
     fields = {name: getattr(job.record, name) for name in job.record.__struct_fields__}
-    return StoredJob(**fields, place=base + job.place, turn=job.turn, nonce=move_id)
+    return StoredJob(**fields, place=base + job.place, turn=job.turn, nonce=move_id, search=job.search)
 
 
 def _fitting(jobs: Sequence[MigratedJob]) -> Sequence[MigratedJob]:

@@ -109,7 +109,7 @@ class Projector:
         if not entry.data:
             return ProjectedJob(from_token(subject.removeprefix(self._names.jobs)), 0, None)
         job = decode_job(entry.data)
-        return ProjectedJob(job.id, job.place, to_record(job))
+        return ProjectedJob(job.id, job.place, to_record(job), job.search)
 
     def lag(self) -> int:
         """Return how many revisions the projection lags behind the stream; 0 without a projection."""

@@ -10,6 +10,7 @@ from itertools import groupby
 from secrets import token_hex
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mainspring.engines.nats import unique_keys
 from mainspring.engines.nats.event_log import NatsEventLog
@@ -55,7 +56,7 @@ class JobSubmitter:
         nonce = token_hex(8)
         items = [JobWithNonce(job, f"{nonce}{number}") for number, job in enumerate(jobs)]
         results: list[Conflict | None] = []
-        for is_plain, group in groupby(items, lambda item: item.job.is_plain):
+        for is_plain, group in groupby(items, lambda item: _is_plain(item.job)):
             part = list(group)
             if is_plain:
                 for start in range(0, len(part), BATCH_SIZE):
@@ -148,8 +149,13 @@ class JobSubmitter:
             self._event_log.write(transaction, EventKind.DEDUPLICATED, existing)
             return
         renewed = transitions.replaced(self._job_queue.dequeue(transaction, existing), job)
-        self._job_queue.enqueue(transaction, change(renewed, turn=job.due))
+        self._job_queue.enqueue(transaction, change(renewed, turn=job.due, search=job.search))
         self._event_log.write(transaction, EventKind.RESCHEDULED, renewed)
+
+
+def _is_plain(job: NewJob) -> bool:
+    """Return whether a job needs no records beside its own, which has its search keys."""
+    return (replace(job, search=()) if job.search else job).is_plain
 
 
 def _prefetch(transaction: Transaction, items: Sequence[JobWithNonce]) -> None:

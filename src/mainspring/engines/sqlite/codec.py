@@ -257,19 +257,20 @@ def _kind(job: NewJob) -> tuple[Any, ...]:
         job.follow_up,
         job.origin,
         job.schedule,
+        [key.partition("=")[0] for key in job.search],
     )
 
 
 def to_lease(
     row: LeaseRow,
-    lane: tuple[str, str, int, int],
+    lane: tuple[str, str, int, int, str],
     limits: Mapping[int, tuple[str, ...]],
     *,
     is_started: bool,
     at_most_once: bool = False,
 ) -> Lease:
     """Convert a claimed row to a lease. `limits` has the buckets of each group, by group number."""
-    queue, kind, priority, _ = lane
+    queue, kind, priority, _, _ = lane
     payload = row.payload.encode() if row.codec == JsonSerializer.name else bytes.fromhex(row.payload)
     sequence = headers = follow_up = None
     buckets: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.codec import STATUSES, number_of, pairs, to_group, to_json, to_stored
+from mainspring.engines.sqlite.codec import STATUSES, limits_of, number_of, pairs, to_group, to_json, to_stored
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.waiting_groups import Memberships
 from mainspring.jobs.commands import (
@@ -75,13 +75,14 @@ class Commands:
         write = self._database.write
         match command:
             case Reopen() | Replay() if status is JobStatus.FAILED:
-                return self._revive(command, status)
+                return self._revive(command, status, memberships)
             case Reschedule() if status is JobStatus.PENDING:
                 write(sql.RESCHEDULE, (command.id, command.due))
             case ChangeLimits() if status is JobStatus.PENDING:
                 memberships.add([(None, self._regroup(command))])
             case Edit() if status is JobStatus.FAILED:
                 write(sql.EDIT, (command.id, to_stored(command.payload, command.codec), command.codec))
+                self._set_search_keys(command.id, command.search, memberships)
             case Delete() if status in FINAL and command.status in (None, status):
                 write(sql.DELETE, (command.id,))
             case _:
@@ -96,13 +97,27 @@ class Commands:
         self._database.write(sql.REGROUP, (command.id, number_of(group), lane))
         return group
 
-    def _revive(self, command: Reopen | Replay, status: JobStatus) -> Changed:
+    def _set_search_keys(self, job_id: str, search: tuple[str, ...], memberships: Memberships) -> None:
+        """Index a job with changed arguments. Its lane and group change if `search=` has other parameters now."""
+        write = self._database.write
+        write(sql.SET_SEARCH_KEYS, (job_id, to_json(search) if search else None))
+        before, name = write(sql.LANE_AND_GROUP_OF, (job_id,))
+        limits = limits_of(name)
+        lane = self._lanes.lane_under(job_id, limits, search)
+        if lane != before:
+            group = to_group(lane, limits)
+            if group is not None:
+                self._groups.add_jobs({group: 0})
+                memberships.add([(None, group)])
+            write(sql.MOVE_TO_LANE, (job_id, lane, number_of(group)))
+
+    def _revive(self, command: Reopen | Replay, status: JobStatus, memberships: Memberships) -> Changed:
         write = self._database.write
         replayed_as = write(sql.REPLAYED_AS, (command.id,))
         if replayed_as is not None:  # the replay has taken over the work of this dead letter
             return Changed(False, status, replayed_as)
         if isinstance(command, Replay):
-            self._replay(command)
+            self._replay(command, memberships)
             return Changed(True, status)
         key = write(UNIQUE_KEY_OF, (command.id,))
         holder = None if key is None else write(sql.ALIVE_HOLDER, (key, command.id))
@@ -111,13 +126,17 @@ class Commands:
         write(sql.REOPEN, (command.id, command.due))
         return Changed(True, status)
 
-    def _replay(self, command: Replay) -> None:
+    def _replay(self, command: Replay, memberships: Memberships) -> None:
         payload = None if command.payload is None else to_stored(command.payload, command.codec)
         self._database.write(
             sql.REPLAY, (command.id, command.new_id, command.due, self._now(), payload, command.codec)
         )
         self._database.write(sql.LINK_REPLAY, (command.id, command.new_id))
         self._groups.add_job_like(command.id)
+        if command.payload is None:
+            self._database.write(sql.COPY_SEARCH_KEYS, (command.id, command.new_id))
+        else:
+            self._set_search_keys(command.new_id, command.search, memberships)
 
     def _write_events(self, commands: Sequence[Command], answers: list[Changed]) -> None:
         if not self._events.has_listener():

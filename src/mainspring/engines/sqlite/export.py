@@ -64,7 +64,8 @@ RUNNING = "SELECT count(*) FROM jobs WHERE status = 1"
 WORKER_NAMES = "SELECT id, name FROM workers ORDER BY id"
 # ?1 after this seq, ?2 how many: PENDING and FAILED jobs in the order of submission; the others are skipped
 JOBS_TO_MOVE = f"""
-SELECT {RECORD_COLUMNS}, coalesce(j.turn, j.due) FROM jobs AS j NOT INDEXED JOIN lanes AS l ON l.id = j.lane
+SELECT {RECORD_COLUMNS}, j.search, coalesce(j.turn, j.due)
+FROM jobs AS j NOT INDEXED JOIN lanes AS l ON l.id = j.lane
 WHERE j.seq > ?1 AND j.status IN (0, 3) ORDER BY j.seq LIMIT ?2
 """
 COUNT_JOBS_UNTIL = "SELECT count(*) FROM jobs WHERE status IN (0, 3) AND seq <= ?1"
@@ -246,7 +247,8 @@ class SqliteExport:
             closing(connection.execute(JOBS_TO_MOVE, (after, limit))) as rows,
         ):
             for row in rows:
-                found.append(MigratedJob(row[-2], row[-1], to_record(row)))
+                search = () if row[-2] is None else tuple(strings(row[-2]))
+                found.append(MigratedJob(row[-3], row[-1], to_record(row), search))
                 size += len(found[-1].record.payload)
                 if size > MAX_PAGE_BYTES:  # pages of large jobs are smaller
                     break

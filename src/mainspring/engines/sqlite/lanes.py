@@ -15,9 +15,9 @@ from mainspring.engines.sqlite import waiting_statements
 from mainspring.engines.sqlite.codec import strings, to_json
 from mainspring.engines.sqlite.database import Database
 from mainspring.jobs.backlog import HEAD_START
-from mainspring.jobs.records import Lease, NewJob
+from mainspring.jobs.records import NewJob
 
-_lane_rows = msgspec.json.Decoder(list[tuple[int, str, str, int, int]]).decode
+_lane_rows = msgspec.json.Decoder(list[tuple[int, str, str, int, int, str]]).decode
 
 
 class Lane(NamedTuple):
@@ -28,11 +28,19 @@ class Lane(NamedTuple):
     priority: int
     exact: int
     """1 if the jobs have a sequence or limits. No worker holds such jobs before their due time."""
+    search: str = ""
+    """The parameters by which its jobs are in the search index: `,order_id,customer,`."""
 
 
-def lane_of(job: NewJob | Lease) -> Lane:
+def lane_of(job: NewJob) -> Lane:
     """Return the lane of a job."""
-    return Lane(job.queue, job.type, job.priority, int(job.sequence is not None or bool(job.limits)))
+    is_exact = job.sequence is not None or bool(job.limits)
+    return Lane(job.queue, job.type, job.priority, int(is_exact), indexed_parameters(job.search))
+
+
+def indexed_parameters(search: tuple[str, ...]) -> str:
+    """Return the parameters of search keys, in the form of `Lane.search`."""
+    return f",{','.join(key.partition('=')[0] for key in search)}," if search else ""
 
 
 def paused_queues(database: Database) -> frozenset[str]:
@@ -67,10 +75,20 @@ class LaneCache:
         found = self._numbers.get(lane)
         return self.numbers([lane])[lane] if found is None else found
 
-    def lane_under(self, job_id: str, limits: tuple[str, ...]) -> int:
-        """Return the row number of the lane of a stored job if it had these limits; create the lane if needed."""
-        queue, kind, priority, sequence = self._database.write(sql.KIND_OF, (job_id,))
-        return self.number(Lane(queue, kind, priority, int(sequence is not None or bool(limits))))
+    def lane_under(self, job_id: str, limits: tuple[str, ...], search: tuple[str, ...] | None = None) -> int:
+        """Return the number of the lane to which a stored job would belong if it had these limits and search keys.
+
+        Without `search`, the job keeps its search keys.
+        """
+        queue, kind, priority, parameters, sequence = self._database.write(sql.KIND_OF, (job_id,))
+        if search is not None:
+            parameters = indexed_parameters(search)
+        return self.number(Lane(queue, kind, priority, int(sequence is not None or bool(limits)), parameters))
+
+    def limited(self, queue: str, kind: str, priority: int) -> list[int]:
+        """Return the numbers of the lanes of jobs that may have limits: one for each set of indexed parameters."""
+        self.number(Lane(queue, kind, priority, 1))
+        return [number for lane, number in self._numbers.items() if lane[:4] == (queue, kind, priority, 1)]
 
     def matching(self, types: tuple[str, ...], queues: tuple[str, ...] | None) -> tuple[str, str]:
         """Return two batches of lanes for a claim: all, and those whose jobs may be held before they are due.

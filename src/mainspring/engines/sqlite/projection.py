@@ -27,7 +27,7 @@ import apsw
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.codec import CODES, number_of, to_group, to_json, to_optional_json, to_text
 from mainspring.engines.sqlite.connections import FileConnectionPool, translate
-from mainspring.engines.sqlite.lanes import Lane
+from mainspring.engines.sqlite.lanes import Lane, indexed_parameters
 from mainspring.engines.sqlite.process_lock import ProcessLock
 from mainspring.engines.sqlite.reading import count, find, find_queues
 from mainspring.engines.sqlite.schema import MIGRATIONS
@@ -124,14 +124,21 @@ PUT_GROUPS = f"""
 INSERT INTO groups (id, name, jobs, due, seq) SELECT value ->> 0, value ->> 1, {1 << 40}, 0, 0 FROM json_each(?1)
 WHERE true ON CONFLICT DO NOTHING
 """
+HAS_SEARCH_KEYS = "SELECT EXISTS (SELECT 1 FROM search)"
+# batch of ids: `PUT` replaces these jobs, which fires no trigger
+REMOVE_SEARCH_KEYS = """
+UPDATE jobs SET search = NULL WHERE id IN (SELECT value FROM json_each(?1)) AND search IS NOT NULL
+"""
+# batch of [id, search keys]
+PUT_SEARCH_KEYS = "UPDATE jobs SET search = v.value -> 1 FROM json_each(?1) AS v WHERE jobs.id = v.value ->> 0"
 # batch of ids
 FORGET = "DELETE FROM jobs WHERE id IN (SELECT value FROM json_each(?1))"
 
 
-def lane_of_record(record: JobRecord) -> Lane:
+def lane_of_record(record: JobRecord, search: tuple[str, ...]) -> Lane:
     """Return the lane of a stored job."""
     exact = record.sequence is not None or bool(record.limits)
-    return Lane(record.queue, record.type, record.priority, int(exact))
+    return Lane(record.queue, record.type, record.priority, int(exact), indexed_parameters(search))
 
 
 def projected_rows(rows: Iterable[tuple[int, int, JobRecord]]) -> str:
@@ -205,7 +212,7 @@ NOTE_POSITION = "UPDATE projection SET position = ?1, applied = unixepoch()"
 SOURCE = "SELECT source FROM projection"
 POSITION = "SELECT position FROM projection"
 AGE = "SELECT unixepoch() - applied FROM projection"
-LANES = "SELECT queue, type, priority, exact, id FROM lanes"
+LANES = "SELECT queue, type, priority, exact, search, id FROM lanes"
 INDEXES = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
 
 VERSION = crc32("".join((*MIGRATIONS, OWN_TABLES, *INDEXES_FOR_READING)).encode()) & 0x7FFF_FFFF
@@ -337,7 +344,12 @@ class SqliteProjection:
                 writer.execute(FORGET, (to_json(forgotten),))
             if len(forgotten) < len(latest):
                 kept = [(change.place, change.record) for change in latest if change.record is not None]
-                self._put(writer, self._with_lanes(writer, with_own_places(writer, kept)))
+                search = {change.id: change.search for change in latest if change.search}
+                if writer.execute(HAS_SEARCH_KEYS).get:
+                    writer.execute(REMOVE_SEARCH_KEYS, (to_json([record.id for _, record in kept]),))
+                self._put(writer, self._with_lanes(writer, with_own_places(writer, kept), search))
+                if search:
+                    writer.execute(PUT_SEARCH_KEYS, (to_json(list(search.items())),))
             writer.execute(NOTE_POSITION, (upto,))
 
     def _put(self, writer: apsw.Connection, rows: list[tuple[int, int, JobRecord]]) -> None:
@@ -347,14 +359,14 @@ class SqliteProjection:
         writer.execute(PUT, (projected_rows(rows),))
 
     def _with_lanes(
-        self, writer: apsw.Connection, kept: list[tuple[int, JobRecord]]
+        self, writer: apsw.Connection, kept: list[tuple[int, JobRecord]], search: dict[str, tuple[str, ...]]
     ) -> list[tuple[int, int, JobRecord]]:
-        lanes = [lane_of_record(record) for _, record in kept]
+        lanes = [lane_of_record(record, search.get(record.id, ())) for _, record in kept]
         missing = set(lanes) - self._lanes.keys()
         if missing:
             writer.executemany(sql.ADD_LANE, list(missing))
             rows: list[Any] = writer.execute(LANES).fetchall()
-            self._lanes = {Lane(*row[:4]): row[4] for row in rows}
+            self._lanes = {Lane(*row[:5]): row[5] for row in rows}
         return [(place, self._lanes[lane], record) for (place, record), lane in zip(kept, lanes, strict=True)]
 
     @contextmanager

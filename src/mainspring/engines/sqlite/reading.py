@@ -66,11 +66,12 @@ def statement_of(query: Query, *, first: int | None = None, last: int | None = N
     `first` and `last` are the bounds of `seq` for the times of the query. Without them, it compares the times.
     """
     bindings: dict[str, Any] = {}
-    conditions = _conditions(query, bindings) + _bounds(first, last, bindings)
+    conditions = _conditions(query, bindings)
+    places = _places(query, first, last, bindings)
     lanes = _lane_conditions(query.queue, query.type, bindings)
     if query.is_bound is not None:
         lanes.append(f"w.exact = {int(query.is_bound)}")  # jobs with a sequence or limits have lanes of their own
-    direction = "DESC" if query.newest_first else "ASC"
+    direction = _direction(query)
     limit = " LIMIT :limit"
     if query.ids is not None:
         bindings["ids"] = to_json(query.ids)
@@ -78,13 +79,48 @@ def statement_of(query: Query, *, first: int | None = None, last: int | None = N
         limit = ""
     else:
         bindings["limit"] = query.limit + 1
-        if query.status is not None or lanes:
-            bindings["states"] = to_json(sorted(CODES.values()) if query.status is None else [CODES[query.status]])
-            by_lane = sql.FIRST_OF_LANES.format(
-                conditions=_all(conditions), direction=direction, lanes=_all(lanes)
-            )
-            conditions = [by_lane]
+        if query.status is not None or lanes or query.search:
+            chosen = _choices(query, lanes, conditions, places, bindings)
+            conditions = [f"j.seq IN (SELECT seq FROM ({chosen}) ORDER BY seq {direction} LIMIT :limit)"]
+        else:
+            conditions += [place.format("j.seq") for place in places]
     return sql.FIND.format(conditions=_all(conditions), direction=direction) + limit, bindings
+
+
+def _choices(
+    query: Query,
+    lanes: list[str],
+    conditions: list[str],
+    places: list[str],
+    bindings: dict[str, Any],
+) -> str:
+    """Return a SELECT of the first jobs that a query may list: lane by lane, and by the search index.
+
+    A lane is read by the index of the first search term whose parameter indexes it. The jobs of other lanes are
+    read one by one.
+    """
+    direction = _direction(query)
+    bindings["states"] = to_json(sorted(CODES.values()) if query.status is None else [CODES[query.status]])
+    selects: list[str] = []
+    others = list(lanes)
+    for number, term in enumerate(query.search):
+        bindings[f"parameter{number}"] = f",{term.name},"
+        is_indexed = f"instr(w.search, :parameter{number})"
+        on_index = [*conditions, *(place.format("s.seq") for place in places)]
+        if query.status is not None:
+            on_index.append(f"j.status = {CODES[query.status]}")
+        for place, key in enumerate(term.keys):
+            name = f"key{number}_{place}"
+            bindings[name] = key
+            selects.append(
+                sql.FIRST_WITH_KEY.format(
+                    key=name, lanes=_all([*others, is_indexed]), conditions=_all(on_index), direction=direction
+                )
+            )
+        others.append(f"NOT {is_indexed}")
+    in_lanes = [*conditions, *(place.format("j.seq") for place in places)]
+    selects.append(sql.FIRST_OF_LANES.format(conditions=_all(in_lanes), direction=direction, lanes=_all(others)))
+    return " UNION ALL ".join(f"SELECT seq FROM ({select})" for select in selects)
 
 
 def count(connection: apsw.Connection, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
@@ -163,17 +199,17 @@ def _conditions(query: Query, bindings: dict[str, Any]) -> list[str]:
     if query.created_until is not None:
         conditions.append("j.created < :created_until")
         bindings["created_until"] = query.created_until
-    if query.after is not None and query.ids is None:
-        conditions.append(f"j.seq {'<' if query.newest_first else '>'} :after")
-        bindings["after"] = _to_place(query.after)
     return conditions
 
 
-def _bounds(first: int | None, last: int | None, bindings: dict[str, Any]) -> list[str]:
-    given = {"first": first, "last": last}
-    bindings.update({name: seq for name, seq in given.items() if seq is not None})
-    signs = {"first": ">=", "last": "<="}
-    return [f"j.seq {signs[name]} :{name}" for name, seq in given.items() if seq is not None]
+def _places(query: Query, first: int | None, last: int | None, bindings: dict[str, Any]) -> list[str]:
+    """Return the SQL conditions on the order of submission, with `{}` for the column."""
+    after = None if query.after is None or query.ids is not None else _to_place(query.after)
+    given = {"first": first, "last": last, "after": after}
+    signs = {"first": ">=", "last": "<=", "after": "<" if query.newest_first else ">"}
+    bounds = {name: seq for name, seq in given.items() if seq is not None}
+    bindings.update(bounds)
+    return [f"{{}} {signs[name]} :{name}" for name in bounds]
 
 
 def _states_and_lanes(status: JobStatus | None, lanes: list[str], bindings: dict[str, Any]) -> list[str]:
@@ -192,6 +228,10 @@ def _lane_conditions(queue: str | None, type_: str | None, bindings: dict[str, A
 
 def _in_lanes(column: str, lanes: list[str]) -> str:
     return f"{column} IN (SELECT w.id FROM lanes AS w WHERE {_all(lanes)})"
+
+
+def _direction(query: Query) -> str:
+    return "DESC" if query.newest_first else "ASC"
 
 
 def _all(conditions: list[str]) -> str:

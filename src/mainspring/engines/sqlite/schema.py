@@ -238,6 +238,34 @@ MIGRATIONS = (
     """
     ALTER TABLE jobs ADD COLUMN once INTEGER;           -- 1: it was started, and must not start again
     """,
+    """
+    CREATE TABLE new_lanes (
+        id       INTEGER PRIMARY KEY,
+        queue    TEXT NOT NULL,
+        type     TEXT NOT NULL,
+        priority INTEGER NOT NULL,
+        exact    INTEGER NOT NULL,                    -- 1: its jobs are not taken ahead of their time
+        search   TEXT NOT NULL DEFAULT '',            -- the parameters that index its jobs: ',order_id,customer,'
+        UNIQUE (queue, type, priority, exact, search)
+    ) STRICT;
+    INSERT INTO new_lanes SELECT id, queue, type, priority, exact, '' FROM lanes;
+    DROP TABLE lanes;
+    ALTER TABLE new_lanes RENAME TO lanes;
+
+    CREATE TABLE search (                             -- the jobs with a value of a parameter in search=
+        key TEXT NOT NULL,                            -- 'order_id=42'
+        seq INTEGER NOT NULL,
+        PRIMARY KEY (key, seq)
+    ) STRICT, WITHOUT ROWID;
+    ALTER TABLE jobs ADD COLUMN search TEXT;          -- JSON: its keys, which triggers copy to the table `search`
+    CREATE TRIGGER jobs_change_search AFTER UPDATE OF search ON jobs BEGIN
+        DELETE FROM search WHERE seq = old.seq AND key IN (SELECT value FROM json_each(old.search));
+        INSERT OR IGNORE INTO search SELECT value, new.seq FROM json_each(new.search) WHERE instr(value, '=');
+    END;
+    CREATE TRIGGER jobs_leave_search AFTER DELETE ON jobs WHEN old.search IS NOT NULL BEGIN
+        DELETE FROM search WHERE seq = old.seq AND key IN (SELECT value FROM json_each(old.search));
+    END;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -15,7 +15,6 @@ from mainspring.engines.sqlite.codec import (
     to_group,
     to_json,
 )
-from mainspring.engines.sqlite.lanes import Lane
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.engines.sqlite.waiting_groups import Memberships
@@ -114,8 +113,9 @@ class JobSettler:
         again = [outcome.lease for outcome in not_completed if STATUS_AFTER[outcome.kind] is JobStatus.PENDING]
         kinds = {(lease.queue, lease.type, lease.priority, lease.limits) for lease in again if lease.limits}
         memberships.add(
-            (None, to_group(self._lanes.number(Lane(queue, kind, priority, 1)), limits))
+            (None, to_group(lane, limits))
             for queue, kind, priority, limits in kinds
+            for lane in self._lanes.limited(queue, kind, priority)
         )
         self._parked_groups.release_limits([lease.limits for lease in leases])
         self._heads.select_heads(memberships)

@@ -28,11 +28,14 @@ _REOPEN = _move(JobStatus.FAILED, JobStatus.PENDING)
 
 # -- submitting
 
-ADD_LANE = "INSERT INTO lanes (queue, type, priority, exact) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING"
-LANES = "SELECT json_group_array(json_array(id, queue, type, priority, exact)) FROM lanes"
+ADD_LANE = """
+INSERT INTO lanes (queue, type, priority, exact, search) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING
+"""
+LANES = "SELECT json_group_array(json_array(id, queue, type, priority, exact, search)) FROM lanes"
 LANES_VERSION = "SELECT coalesce(max(id), 0) || ' ' || (SELECT arrangements FROM settings) FROM lanes"
 KIND_OF = """
-SELECT l.queue, l.type, l.priority, j.sequence FROM jobs AS j JOIN lanes AS l ON l.id = j.lane WHERE j.id = ?1
+SELECT l.queue, l.type, l.priority, l.search, j.sequence
+FROM jobs AS j JOIN lanes AS l ON l.id = j.lane WHERE j.id = ?1
 """
 # the largest seq, 0 if there are no jobs
 LAST_JOB = "SELECT coalesce(max(seq), 0) FROM jobs"
@@ -92,6 +95,18 @@ SELECT value ->> 0, ?3, ?4, ?4, iif(value ->> 4 IS NULL, NULL, ?4), ?2,
 FROM jsonb_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
+
+# batch of [id, search keys] of jobs that were just inserted; ?2 the last seq before the insert
+ADD_SEARCH_KEYS = """
+UPDATE jobs SET search = v.value -> 1 FROM json_each(?1) AS v WHERE jobs.id = v.value ->> 0 AND jobs.seq > ?2
+"""
+SET_SEARCH_KEYS = "UPDATE jobs SET search = ?2 WHERE id = ?1"
+COPY_SEARCH_KEYS = """
+UPDATE jobs SET search = v.search FROM jobs AS v WHERE jobs.id = ?2 AND v.id = ?1 AND v.search IS NOT NULL
+"""
+# ?1 id, ?2 lane, ?3 group
+MOVE_TO_LANE = "UPDATE jobs SET lane = ?2, grp = ?3 WHERE id = ?1"
+LANE_AND_GROUP_OF = "SELECT lane, (SELECT name FROM groups WHERE groups.id = grp) FROM jobs WHERE id = ?1"
 
 # batch of unique keys: the newest job for each key and each status, in the order of submission
 HOLDERS = """
@@ -373,7 +388,7 @@ WHERE {{conditions}} ORDER BY j.seq {{direction}}
 WITH_IDS = "j.id IN (SELECT value FROM json_each(:ids))"
 # Selects the lanes and statuses with the first jobs, the first jobs of each by the index, and the first of these.
 # So a page costs its own rows and one look-up for each lane and status, however many jobs there are.
-FIRST_OF_LANES = """j.seq IN (
+FIRST_OF_LANES = """
     SELECT jobs.seq FROM (
         SELECT lane, status FROM (
             SELECT w.id AS lane, s.value AS status, (
@@ -385,7 +400,11 @@ FIRST_OF_LANES = """j.seq IN (
     CROSS JOIN jobs ON jobs.seq IN (
         SELECT j.seq FROM jobs AS j INDEXED BY jobs_by_lane
         WHERE j.lane = h.lane AND j.status = h.status AND {conditions} ORDER BY j.seq {direction} LIMIT :limit)
-    ORDER BY jobs.seq {direction} LIMIT :limit)"""
+    ORDER BY jobs.seq {direction} LIMIT :limit"""
+# The first jobs with a search key, in lanes that are indexed by its parameter.
+FIRST_WITH_KEY = """
+    SELECT s.seq FROM search AS s CROSS JOIN jobs AS j ON j.seq = s.seq CROSS JOIN lanes AS w ON w.id = j.lane
+    WHERE s.key = :{key} AND {lanes} AND {conditions} ORDER BY s.seq {direction} LIMIT :limit"""
 COUNTS = """
 SELECT status, sum(number) FROM (
     SELECT status, count(*) AS number FROM jobs INDEXED BY jobs_by_lane WHERE {lanes} GROUP BY lane, status)

@@ -31,7 +31,7 @@ from mainspring.engines.sqlite.codec import (
     to_optional_json,
     to_stored,
 )
-from mainspring.engines.sqlite.lanes import lane_of
+from mainspring.engines.sqlite.lanes import indexed_parameters, lane_of
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.waiting_groups import Memberships
 from mainspring.jobs.events import Event, EventKind
@@ -147,6 +147,7 @@ class JobInserter:
                 return self._database.changes() == len(jobs)
             write(sql.INSERT, (new_rows(jobs, numbers), self._now()))
         is_complete = self._database.changes() == len(jobs)
+        self._add_search_keys(jobs, last)
         memberships = [
             (job.sequence, to_group(self._lanes.number(lane_of(job)), job.limits))
             for job in jobs
@@ -157,6 +158,12 @@ class JobInserter:
             self._heads.select_heads(Memberships(memberships))
         return is_complete
 
+    def _add_search_keys(self, jobs: Sequence[NewJob], last: int) -> None:
+        """Index inserted jobs by their search keys. Of two jobs with the same id, the first was inserted."""
+        keys = {job.id: job.search for job in reversed(jobs) if job.search}
+        if keys:
+            self._database.write(sql.ADD_SEARCH_KEYS, (to_json(list(keys.items())), last))
+
     def _add_to_groups(self, groups: list[str], last: int, is_complete: bool) -> None:  # noqa: FBT001
         if is_complete and groups:
             self._groups.add_jobs(Counter(groups))
@@ -164,10 +171,12 @@ class JobInserter:
             self._groups.add_jobs_since(last, groups)
 
     def _lanes_of(self, jobs: Sequence[NewJob]) -> list[int]:
-        known: dict[tuple[str, str, int, bool], int] = {}  # jobs share few lanes, and a `Lane` is slow to create
+        known: dict[Any, int] = {}  # jobs share few lanes, and a `Lane` is slow to create
         numbers: list[int] = []
         for job in jobs:
-            kind = (job.queue, job.type, job.priority, job.sequence is None and not job.limits)
+            kind: tuple[Any, ...] = (job.queue, job.type, job.priority, job.sequence is None and not job.limits)
+            if job.search:
+                kind += (indexed_parameters(job.search),)
             if kind not in known:
                 known[kind] = self._lanes.number(lane_of(job))
             numbers.append(known[kind])
@@ -245,7 +254,7 @@ class JobInserter:
         return found
 
     def _replace(self, job_id: str, job: NewJob) -> None:
-        lane = self._lanes.lane_under(job_id, job.limits)  # queue, type and priority stay as they are
+        lane = self._lanes.lane_under(job_id, job.limits, job.search)  # queue, type and priority stay as they are
         group = to_group(lane, job.limits)
         if group is not None:
             self._groups.add_jobs({group: 0})
@@ -263,6 +272,7 @@ class JobInserter:
                 lane,
             ),
         )
+        self._database.write(sql.SET_SEARCH_KEYS, (job_id, to_json(job.search) if job.search else None))
         before = set(memberships.groups)
         memberships.add([(None, group)])
         self._heads.select_heads(memberships)
@@ -282,9 +292,9 @@ class JobInserter:
 
 
 def _replaced(job: NewJob, by: NewJob) -> NewJob:
-    """Return a job of a batch with the arguments, headers, times and limits of a later job that replaces it."""
+    """Return a job of a batch with the arguments, headers, times, limits and keys of a job that replaces it."""
     changes = {"payload": by.payload, "codec": by.codec, "due": by.due, "expires": by.expires}
-    return replace(job, **changes, headers=by.headers, limits=by.limits)
+    return replace(job, **changes, headers=by.headers, limits=by.limits, search=by.search)
 
 
 def _newest_holder(holders: dict[str, list[UniqueKeyHolder]], unique: UniqueKey, now: int) -> str | None:

@@ -101,7 +101,8 @@ def _plan_due(manager: JobManager, record: ScheduleRecord, now: int) -> Firing |
     rule = rule_of(record)
     if rule is None or record.is_paused or record.next_due is None or record.next_due > now:
         return None
-    return plan_firing(record, rule, now, lambda _now: manager.submission.new_id())
+    firing = plan_firing(record, rule, now, lambda _now: manager.submission.new_id())
+    return replace(firing, jobs=tuple(map(manager.registry.with_search_keys, firing.jobs)))
 
 
 class DeclaredSchedules:

@@ -18,9 +18,12 @@ import logging
 from collections.abc import Callable
 from threading import Lock
 
+from msgspec.structs import replace
+
 from mainspring.clock import Clock
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.io_layer import FIRE, IoLayer
+from mainspring.jobs.records import NewJob
 from mainspring.jobs.recurrence.planning import plan_firing
 from mainspring.jobs.recurrence.rules import UNREADABLE, decode_rule
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, ScheduleRecord
@@ -38,13 +41,25 @@ logger = logging.getLogger("mainspring.schedules")
 
 
 class ScheduleFirer:
-    """Fires the schedules that are due, for one worker. `new_id` makes the id of a job for an instant."""
+    """Fires the schedules that are due, for one worker.
 
-    def __init__(self, *, engine: Engine, io: IoLayer, clock: Clock, new_id: Callable[[int], str]) -> None:
+    `new_id` makes the id of a job for an instant. `add_keys` adds the search keys to a new job.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        io: IoLayer,
+        clock: Clock,
+        new_id: Callable[[int], str],
+        add_keys: Callable[[NewJob], NewJob],
+    ) -> None:
         self._engine = engine
         self._io = io
         self._clock = clock
         self._new_id = new_id
+        self._add_keys = add_keys
         self._timer = Timer(clock, name="mainspring-schedules")
         self._firing = Lock()  # held while schedules are fired; guards the next three attributes
         self._firings = 0
@@ -162,6 +177,7 @@ class ScheduleFirer:
         for record in due:
             try:
                 firing = plan_firing(record, decode_rule(record.rule), horizon, self._new_id)
+                firing = replace(firing, jobs=tuple(map(self._add_keys, firing.jobs)))
             except UNREADABLE as error:
                 self._unreadable[record.name] = record.revision
                 logger.error(

@@ -52,7 +52,11 @@ class WorkerHost:
         self._registry = registry
         self._health = HealthRecorder(layers.clock, on_health)
         self._firer = ScheduleFirer(
-            engine=layers.engine, io=layers.io, clock=layers.clock, new_id=lambda _: new_id()
+            engine=layers.engine,
+            io=layers.io,
+            clock=layers.clock,
+            new_id=lambda _: new_id(),
+            add_keys=registry.with_search_keys,
         )
         self._worker = Worker(
             WorkerInfo(f"{platform.node()}:{os.getpid()}", os.getpid(), (), settings.queues),

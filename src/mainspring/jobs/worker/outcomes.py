@@ -254,7 +254,7 @@ class FollowUpFactory:
         arguments = _bound_arguments(plan, serializer)
         if plan.argument is not None:
             arguments[plan.argument] = msgspec.Raw(result)
-        return NewJob(
+        job = NewJob(
             self._new_id(),
             plan.type,
             plan.queue,
@@ -269,6 +269,7 @@ class FollowUpFactory:
             headers=lease.headers,
             follow_up=plan.follow_up,
         )
+        return self._registry.with_search_keys(job)
 
     def _buckets(self, plan: FollowUp, result: bytes, serializer: Serializer) -> tuple[str, ...]:
         if not any(names for _, names in plan.limits):

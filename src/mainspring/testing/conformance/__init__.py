@@ -47,6 +47,7 @@ PARTS = (
     "single_attempts",
     "waiting_jobs",
     "queries",
+    "searching",
     "explain",
     "blocked_jobs",
     "workers",
@@ -72,6 +73,7 @@ from mainspring.testing.conformance.queues import QueueTests
 from mainspring.testing.conformance.rates import RateTests
 from mainspring.testing.conformance.rescue import RescueTests
 from mainspring.testing.conformance.schedules import ScheduleTests
+from mainspring.testing.conformance.searching import SearchTests
 from mainspring.testing.conformance.sequences import SequenceTests
 from mainspring.testing.conformance.single_attempts import SingleAttemptTests
 from mainspring.testing.conformance.started_events import StartedEventTests
@@ -100,6 +102,7 @@ class EngineConformance(
     SingleAttemptTests,
     WaitingJobTests,
     QueryTests,
+    SearchTests,
     ExplainTests,
     BlockedJobTests,
     WorkerTests,
