@@ -65,7 +65,7 @@ def test_it_says_what_it_is_and_takes_its_sign_of_life_along(
     assert said[3] == "  queues: orders"
     assert said[4].startswith("  schedule: nightly, next 20")
     assert said[-2:] == [
-        "stopping: no new jobs; those that run may finish (once more to hand them back at once)",
+        "stopping: no more jobs start; running jobs may finish (stop once more to hand them back at once)",
         "stopped",
     ]
     assert read_health_files(choose_folder(str(tmp_path), {})) == []
@@ -84,7 +84,7 @@ def test_schedules_that_cannot_be_listed_stop_no_worker(
 
 def test_no_handlers_are_worth_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run(Mainspring("memory://", grace=0), tmp_path)
-    assert "the application has no handlers, so no jobs will run: import the modules that have some" in caplog.text
+    assert "the application has no handlers, so no jobs will run: import the modules with handlers" in caplog.text
 
 
 def test_many_schedules_are_not_all_listed(capsys: pytest.CaptureFixture[str]) -> None:

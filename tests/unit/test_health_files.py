@@ -147,7 +147,7 @@ def test_a_folder_that_cannot_be_used_is_told_once_and_stops_no_worker(
     with HealthPublisher(HealthFile(folder, identity()), SystemdNotifier(None)) as publisher:
         publisher.publish(WELL)
         publisher.publish(STOPPING)
-    assert caplog.text.count("`mainspring healthcheck` will not find this worker") == 2  # once for each
+    assert caplog.text.count("`mainspring healthcheck` may not find this worker") == 2  # once for each
     assert "MAINSPRING_HEALTH_DIR" in caplog.text
 
 
@@ -216,7 +216,7 @@ def test_a_socket_without_a_listener_is_told_once(tmp_path: Path, caplog: pytest
     systemd = SystemdNotifier(str(tmp_path / "gone"), has_watchdog=True)
     systemd.notify(WELL)
     systemd.notify(WELL)
-    assert caplog.text.count("systemd does not listen at NOTIFY_SOCKET") == 1
+    assert caplog.text.count("systemd cannot be notified at NOTIFY_SOCKET") == 1
 
 
 # -- what a probe makes of it

@@ -1,8 +1,8 @@
 """Runs the checks of the machine, then of the store, then of jobs and schedules, if the store can be read.
 
 Invariants
-- No check creates, migrates or changes anything, except that measuring fsync creates and removes a file beside
-  the store.
+- No check changes the store. Measuring fsync creates and removes a file beside a SQLite store, and reading its
+  jobs may create the lock file and the log files beside it.
 - The report names what was left out and why: if the store cannot be opened, its jobs were not examined.
 """
 

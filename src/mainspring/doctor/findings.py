@@ -89,7 +89,7 @@ Findings: TypeAlias = Finding | Iterable[Finding]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A named check. Running it returns at least one finding."""
+    """A named check. Running it returns its findings; there may be none."""
 
     name: str
     run: Callable[[], Findings]

@@ -55,8 +55,8 @@ def _about_lost(lost: Sequence[WorkerRecord], now: int, *, has_others: bool) -> 
     if has_others:
         return info(
             what,
-            "The other workers rescue the jobs of this worker: at once if it died, after 45 s without a heartbeat "
-            "if it hangs.",
+            "The other workers rescue the jobs of this worker: within seconds if it died, after 45 s without a "
+            "heartbeat (on NATS, the lease) if it hangs.",
             "If this finding comes back, find out what kills the worker: lack of memory, a debugger, "
             "a suspended machine.",
         )
@@ -69,7 +69,7 @@ def _silence(worker: WorkerRecord, now: int) -> str:
     return (
         f"no heartbeat for {in_microseconds(max(0, now - worker.heartbeat))}"
         if worker.heartbeat
-        else "stopped without handing its jobs back"
+        else "stopped or died without handing its jobs back"
     )
 
 
@@ -274,8 +274,8 @@ def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
     if quarantined:
         yield warning(
             f"in quarantine after three crashes: {some([letter.id for letter in quarantined])}",
-            "Such a job has killed its process or its worker three times, and interrupted the other jobs there.",
-            "Find out why the job kills its process, then run it again:",
+            "The process or the worker of such a job died three times while it ran, and interrupted other jobs.",
+            "Find out whether the job kills its process, then run it again:",
             ("dlq", "show", quarantined[0].id),
             ("jobs", "retry", quarantined[0].id),
         )
@@ -286,7 +286,7 @@ def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
         yield info(
             f"{format_count(others, 'dead letter')}{more}, the newest "
             f"from {in_microseconds(max(0, snapshot.now - newest))} ago",
-            "Jobs that failed for good are kept until you replay or purge them.",
+            "Jobs that failed for good are kept until you replay or purge them, or Keep(failed=...) deletes them.",
             "Look at the dead letters; then replay or purge them:",
             ("dlq", "list"),
         )

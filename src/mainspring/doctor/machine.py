@@ -97,15 +97,15 @@ class ClockWatch:
         self._first = self._read()
 
     def check(self) -> Finding:
-        """Check whether the wall clock was set since this object was created."""
+        """Check whether the wall clock has jumped since this object was created."""
         wall, monotonic = (now - before for now, before in zip(self._read(), self._first, strict=True))
         step = wall - monotonic
         if abs(step) < STEP:
-            return ok(f"the clock was not set during {in_seconds(monotonic)}")
+            return ok(f"the clock has not jumped during {in_seconds(monotonic)}")
         return warning(
-            f"the clock was set {'forward' if step > 0 else 'back'} by {in_seconds(abs(step))} during the checks",
-            "When the clock is set in steps, schedules fire late or early, and jobs start at other times than "
-            "their due times.",
+            f"the clock jumped {'forward' if step > 0 else 'back'} by {in_seconds(abs(step))} during the checks",
+            "The clock was set, or the machine was suspended. When the clock is set in steps, schedules fire late "
+            "or early, and jobs start at other times than their due times.",
             "Let chrony or systemd-timesyncd correct the clock gradually; only one program should set it.",
         )
 

@@ -40,9 +40,9 @@ def checks_of_server(facts: NatsFacts, max_payload: int) -> list[Check]:
 
 
 def why_not_open(facts: NatsFacts) -> str | None:
-    """Return why the engine must not be opened; None if it may be."""
+    """Return why the engine must not be opened to read jobs, workers and schedules; None if it may be."""
     if facts.denied:
-        return "this user lacks the permission to read them"
+        return "the server denies requests that are needed to read them"
     if facts.stream is None or facts.events is None:
         return "there is no stream to read them from"
     return None

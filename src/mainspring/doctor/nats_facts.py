@@ -33,7 +33,7 @@ class NatsFacts:
     server: Mapping[str, Any]
     """The INFO message that the server sends to clients: version, name, cluster, max_payload."""
     account: Mapping[str, Any] | None = None
-    """The usage and the limits of JetStream; None if JetStream is not enabled."""
+    """The usage and the limits of JetStream; None if JetStream is not enabled, or this user may not read them."""
     stream: Mapping[str, Any] | None = None
     events: Mapping[str, Any] | None = None
     wanted: Mapping[str, Any] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class NatsFacts:
     denied: Sequence[str] = ()
     """The operations that the server has denied to this user."""
     monitor: Mapping[str, Any] | None = None
-    """The reply of `/varz`; None if the user has not given a monitoring address."""
+    """The reply of `/varz`; None if the user has given no monitoring address, or it does not respond."""
 
 
 def read_facts(

@@ -73,8 +73,8 @@ def check_sync(facts: NatsFacts) -> Finding:
     if facts.monitor is None:
         return info(
             "a client cannot read how often the server syncs its files",
-            "There is one copy, and by default a server syncs its files every two minutes: a power failure may "
-            "lose jobs that were confirmed in between.",
+            "There are fewer than three copies, and by default a server syncs its files every two minutes: a "
+            "power failure may lose jobs that were confirmed in between.",
             f"Pass --monitor http://HOST:8222 (http: or -m of nats-server). Safe settings: {ways}.",
         )
     leader = (facts.stream or {}).get("cluster", {}).get("leader")
@@ -90,7 +90,7 @@ def check_sync(facts: NatsFacts) -> Finding:
         return ok("the server syncs each message before it confirms it")
     severity = info if seconds <= SAFE_SYNC_SECONDS else warning
     return severity(
-        f"the server syncs its files every {in_seconds(seconds)}, and there is one copy",
+        f"the server syncs its files every {in_seconds(seconds)}, and there are fewer than three copies",
         "A power failure may lose jobs that were confirmed in between; a crash of the process does not.",
         f"Safe settings: {ways}.",
     )
@@ -145,5 +145,5 @@ def check_rights(facts: NatsFacts) -> Finding:
         f"the server denies requests that a process needs: {some(sorted(set(facts.denied)))}",
         "Workers and submitters with these permissions fail.",
         f"Grant this user what mainspring nats permissions --prefix {facts.settings.prefix} prints, and name "
-        "the role in the URL: &role=worker",
+        "the role in the URL, such as ?role=worker",
     )

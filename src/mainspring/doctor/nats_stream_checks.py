@@ -75,8 +75,8 @@ def _outdated(facts: NatsFacts, config: dict[str, Any]) -> Iterator[Finding]:
     if differing:
         yield warning(
             f"the configuration of the stream differs from that of this version of Mainspring: {some(differing)}",
-            "Another version of Mainspring or another program has changed the stream.",
-            "A worker with permission to update the stream does so when it starts"
+            "Another version of Mainspring or another program has created or changed the stream.",
+            "A process with permission to update the stream does so when it starts"
             + ("; this one has prepared=True, and does not." if facts.settings.prepared else "."),
         )
 
@@ -174,7 +174,7 @@ def check_lease(facts: NatsFacts) -> Finding:
 def check_consumers(facts: NatsFacts) -> Iterator[Finding]:
     """Check the consumers, which deliver the jobs of the lanes to workers."""
     if not facts.consumers:
-        yield info("the consumers were not checked: this user may not list them")
+        yield info("the consumers were not checked: they cannot be read, perhaps for lack of permission")
         return
     existing = {subject: info for subject, info in facts.consumers.items() if info is not None}
     found = [*_missing(facts), *_with_other_lease(facts, existing), *_limiting(existing)]

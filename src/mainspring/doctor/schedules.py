@@ -76,7 +76,7 @@ def _without_dates(snapshot: Snapshot) -> Iterator[Finding]:
     if never:
         yield warning(
             f"a schedule without any date never fires: {_names(never)}",
-            "The end of the schedule comes before its first date.",
+            "Its rule has no date, or the end of the schedule comes before its first date.",
             "Store the schedule again with another rule. To see its dates:",
             ("schedules", "preview", never[0].name),
         )
@@ -122,7 +122,7 @@ def _not_stored(snapshot: Snapshot) -> Iterator[Finding]:
         yield warning(
             "schedules are stored differently than the application declares them: "
             f"{some(snapshot.stored_otherwise)}",
-            "They fire as they are stored. The running workers have another version of the code.",
+            "They fire as they are stored. The workers may run another version of the code.",
             "Restart the workers with this code.",
         )
     if snapshot.not_stored:

@@ -57,7 +57,7 @@ class Snapshot:
 
     @property
     def waiting(self) -> list[Backlog]:
-        """The waiting jobs of queues that are not paused."""
+        """The due jobs that wait for a worker, in queues that are not paused."""
         return [backlog for backlog in self.backlog if backlog.queue not in self.paused]
 
     def overdue(self, by: int) -> list[ScheduleRecord]:

@@ -23,7 +23,7 @@ from mainspring.jobs.timestamps import MICROSECONDS, to_instant
 
 BUSY_MS = 2_000
 STEPS = 10_000  # steps of SQLite's virtual machine between two reads of the clock
-LONG_LOG = 64 << 20  # four times the size at which the log is checkpointed
+LONG_LOG = 64 << 20  # four times the size at which a writer runs a checkpoint itself
 MUCH_FREE = 256 << 20
 AHEAD = 2 * MICROSECONDS
 VERSIONS = slice(18, 20)  # the write version and the read version in the header of the file
@@ -130,15 +130,15 @@ def check_integrity(
 
 
 def check_log(path: Path) -> Finding:
-    """Check whether the write-ahead log is short, because it is copied into the file in time."""
+    """Check the size of the write-ahead log: a long one could not be copied into the file in time."""
     log = path.with_name(f"{path.name}-wal")
     size = log.stat().st_size if log.exists() else 0
     if size < LONG_LOG:
         return ok(f"its log has {in_bytes(size)}")
     return warning(
         f"its log has grown to {in_bytes(size)}; 16 MiB would be usual",
-        "A program keeps a read transaction open, so the log cannot be copied into the file. Reads become slow, "
-        "and the disk fills up.",
+        "Probably a program keeps a read transaction open, so that the log cannot be copied into the file. Reads "
+        "become slow, and the disk fills up.",
         f"Look for a long transaction or a suspended process: lsof {log}. The log shrinks when all processes have "
         "closed it.",
     )

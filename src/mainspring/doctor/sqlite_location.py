@@ -60,7 +60,7 @@ def check_file_system(folder: Path, mounts: str | None) -> Finding:
         )
     if kind in NETWORK:
         return error(
-            f"{folder} is on {kind}, which other machines share",
+            f"{folder} is on {kind}, to which other machines or the host of this one can write, too",
             "Locks and the write-ahead log need memory that all processes share. There jobs may run twice, and "
             "the file may be damaged.",
             "Put the file on a local disk; for workers on several machines use nats://.",
@@ -186,10 +186,10 @@ def check_sync(seconds: float, durability: str | None) -> Finding:
     took = in_seconds(seconds)
     if seconds < TOO_QUICK:
         return warning(
-            f"the disk confirms a write in {took}, which no disk can do",
-            "Something between here and the disk ignores fsync: a file system in memory, a virtual disk with "
-            "an unsafe cache, a library such as eatmydata. After a power failure jobs that were confirmed may "
-            "be gone.",
+            f"the disk confirms a write in {took}, which is too fast for a disk",
+            "Probably something between here and the disk ignores fsync: a file system in memory, a virtual disk "
+            "with an unsafe cache, a library such as eatmydata. After a power failure jobs that were confirmed "
+            "may be gone.",
             "Put the store on a disk that syncs.",
         )
     if seconds > TOO_SLOW and durability != "normal":

@@ -25,7 +25,7 @@ from mainspring.similar_names import did_you_mean
 from mainspring.stop_signals import StopSignals
 from mainspring.store_url import StoreChoice, UrlSource
 
-NO_HANDLERS = "import the modules that have some where the application is, or with Mainspring(include=[...])"
+NO_HANDLERS = "import the modules with handlers in the module of the application, or use Mainspring(include=[...])"
 SWITCH_SECONDS = 0.0005  # a handler that computes gives way to other threads ten times as often as by default
 
 logger = logging.getLogger("mainspring.worker")
@@ -51,7 +51,7 @@ class Application(Protocol):
         """The URL of the store and the place that named it."""
 
     def find_missing_file(self) -> Path | None:
-        """Return the relative path of the store's file if the first use creates it."""
+        """Return the path of the store's file if it is relative and the first use creates the file, else None."""
 
     def running(self) -> AbstractContextManager[Any]:
         """Run jobs for the duration of the `with` block."""
@@ -66,8 +66,9 @@ class Application(Protocol):
 class Foreground:
     """Runs an application until a signal stops it.
 
-    The health file is in `health_dir`, else in the folder that the environment names: `MAINSPRING_HEALTH_DIR` or
-    `XDG_RUNTIME_DIR`. The environment also names the socket of systemd.
+    The health file is below `health_dir`, else below the folder that the environment names in
+    `MAINSPRING_HEALTH_DIR` or `XDG_RUNTIME_DIR`, else below the folder for temporary files. The environment also
+    names the socket of systemd.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Foreground:
                 with self._published(), self._app.running():
                     self._output.show_ready(self._app.threads, self._schedules())
                     signals.wait()
-                    self._app.manager().stop_taking()  # before the message that the worker is ready
+                    self._app.manager().stop_taking()  # before the message that the worker stops
                     self._output.show_stopping()
                     signals.call_on_next(self._app.manager().hurry)
                 self._output.show_stopped()

@@ -62,7 +62,10 @@ class FolderUnsafe(OSError):
 
 
 def choose_folder(given: str | None, environment: Mapping[str, str]) -> Path:
-    """Return the folder for health files: in `given`, else as the environment says, else for temporary files."""
+    """Return the path of the folder for health files, which depends on the user.
+
+    It is below `given`, else below the folder that the environment names, else below that for temporary files.
+    """
     place = (
         given or environment.get(FOLDER_VARIABLE) or environment.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     )
@@ -156,7 +159,7 @@ class HealthFile:
 
 
 def read_health_files(folder: Path) -> list[HealthRecord]:
-    """Return the content of all health files; an empty list if there is no folder."""
+    """Return the content of all health files, those of dead workers too; an empty list if there is no folder."""
     try:
         with opened_folder(folder) as descriptor:
             return [record for _, record in _read_all(descriptor)]
@@ -165,7 +168,7 @@ def read_health_files(folder: Path) -> list[HealthRecord]:
 
 
 def remove_stale_files(folder: Path) -> None:
-    """Remove the health files of killed workers. A worker calls it when it starts."""
+    """Remove the health files of workers whose process has ended. A worker calls it when it starts."""
     with suppress(FileNotFoundError), opened_folder(folder) as descriptor:
         for name, record in _read_all(descriptor):
             if record.is_stale:

@@ -4,8 +4,8 @@ The health comes from the control layer, which must not wait for a disk. So a se
 thread writes only the health that it is given: if the control layer hangs, the published health grows old.
 
 A service of `Type=notify` sends datagrams to the socket that systemd names: `READY=1` when the worker fetches
-jobs, `STOPPING=1` at the first signal, `STATUS=` for people, and `WATCHDOG=1` as long as the control layer runs,
-if the unit has `WatchdogSec=`.
+jobs, `STOPPING=1` when it stops, `STATUS=` for people, and `WATCHDOG=1` as long as the control layer runs, if the
+systemd unit has `WatchdogSec=`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SystemdNotifier:
         except OSError as error:
             if not self._has_warned:
                 self._has_warned = True
-                logger.warning("systemd does not listen at NOTIFY_SOCKET %r: %s", self._address, error)
+                logger.warning("systemd cannot be notified at NOTIFY_SOCKET %r: %s", self._address, error)
 
 
 def _status(health: WorkerHealth) -> str:
@@ -142,7 +142,7 @@ class HealthPublisher:
         if not self._has_failed:
             self._has_failed = True
             logger.warning(
-                "`mainspring healthcheck` will not find this worker: %s; name a folder to write to with "
+                "`mainspring healthcheck` may not find this worker: %s; name a folder to write to with "
                 "--health-dir or %s",
                 error,
                 FOLDER_VARIABLE,

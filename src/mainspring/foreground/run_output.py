@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 MAX_SCHEDULES = 20  # how many schedules are listed; the others are only counted
-STOPPING = "stopping: no new jobs; those that run may finish (once more to hand them back at once)"
+STOPPING = "stopping: no more jobs start; running jobs may finish (stop once more to hand them back at once)"
 
 
 class RunOutput(Protocol):

@@ -75,7 +75,7 @@ def test_no_worker_and_nothing_to_do_is_worth_a_note() -> None:
     [
         (worker(7, silent=STALE + 15 * MICROSECONDS), "7 (host, process 77), no heartbeat for 60 s"),
         (worker(7, silent=5 * MICROSECONDS, is_gone=True), "no heartbeat for 5 s"),
-        (worker(7, silent=NOW, is_gone=True), "stopped without handing its jobs back"),
+        (worker(7, silent=NOW, is_gone=True), "stopped or died without handing its jobs back"),
     ],
 )
 def test_a_lost_worker_is_a_warning_unless_others_are_there(lost: WorkerRecord, word: str) -> None:

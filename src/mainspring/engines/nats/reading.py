@@ -1,9 +1,9 @@
 """Reads jobs: single ones from their records, lists and counts from the projection, waiting ones from the lanes.
 
 The jobs that could start are found by lane: messages that its consumer has not delivered, or that were returned. A
-check of a lane costs up to three requests, so each sweep checks only a few lanes: those in which jobs wait, and
-some of the others in turn. For the other lanes it returns the last result, with its age. For types without a
-handler in this process, it finds only whether there are jobs.
+check of a lane costs some requests, so each sweep checks only a few lanes: those in which jobs wait, and some of
+the others in turn. For the other lanes it returns the last result, with its age. For types without a handler in
+this process, it finds only whether there are messages of jobs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mainspring.jobs.engine import Situation
 from mainspring.jobs.records import JobRecord, Page, Query
 from mainspring.jobs.status import JobStatus
 
-BACKLOG_PAGE = 100  # of how many messages of a lane the jobs are read; the others are assumed to wait
+BACKLOG_PAGE = 100  # how many messages of a lane are read, with their jobs; all others are assumed to be due jobs
 
 
 class BacklogReader:
@@ -51,7 +51,7 @@ class BacklogReader:
         return found
 
     def read(self) -> list[Backlog]:
-        """Count the jobs that wait for a worker, by queue and job type."""
+        """Count the due jobs that wait for a worker, by queue and job type."""
         found: dict[tuple[str, str], Backlog] = {}
         for lane, subject in self.lanes().items():
             waiting = self._read_lane(lane, subject)
@@ -103,7 +103,11 @@ class WaitingJobFinder:
         self._checked: dict[NatsLane, int] = {}  # the time of the last result
 
     def find(self, types: frozenset[str]) -> tuple[WaitingJobs, ...]:
-        """Return a sample of the due jobs that could start. Types with a handler in this process come first."""
+        """Return the due jobs that could start, by job type and queue, as this and earlier calls have found them.
+
+        `types` are the job types with a handler in this process. Of other types, it finds only whether there are
+        jobs.
+        """
         lanes = [lane for lane in self._lanes.all if lane.queue not in self._settings_cache.paused]
         self._found = {lane: found for lane, found in self._found.items() if lane in lanes}
         known = [lane for lane in lanes if lane.type in types]
@@ -138,7 +142,7 @@ class WaitingJobFinder:
     def _check(self, lanes: Sequence[NatsLane]) -> dict[NatsLane, WaitingJobs]:
         """Return the waiting jobs of each lane that has some.
 
-        All lanes together take at most three requests after one another.
+        The requests for all lanes are sent together, in at most three rounds.
         """
         infos = self._streams.known_consumer_infos(self._lanes.all[lane] for lane in lanes)
         known = {lane: infos[subject] for lane in lanes if (subject := self._lanes.all[lane]) in infos}
@@ -150,7 +154,10 @@ class WaitingJobFinder:
         }
 
     def _read(self, infos: Mapping[NatsLane, dict[str, Any]]) -> dict[NatsLane, list[StoredJob]]:
-        """Return the jobs that could start, among the first undelivered messages of each lane, or all messages."""
+        """Return, for each lane, the jobs of some messages that could start.
+
+        These are the first messages that the consumer has not delivered; if it has delivered all, the first ones.
+        """
         places = [(self._lanes.all[lane], _delivered(info)) for lane, info in infos.items()]
         pages = self._transactions.jetstream.scan_each(places, most=MAX_MESSAGES)
         ids = [[from_token(subject.rpartition(".")[2]) for subject, _ in page] for page in pages]

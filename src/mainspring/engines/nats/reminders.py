@@ -81,7 +81,10 @@ class ReminderHandler:
         self._schedule_wakeup(now)
 
     def _handle_all(self, deliveries: list[Delivery]) -> None:
-        """Handle reminders, many in one transaction. A reminder that fails does not block the claiming of jobs."""
+        """Handle reminders, many in one transaction, and acknowledge them.
+
+        A reminder that fails is logged and delivered again later, so it does not block the claiming of jobs.
+        """
         reply = ACK
         try:
             self._transactions.run_many(deliveries, self._handle, prefetch=self._prefetch, batch_size=BATCH_SIZE)
@@ -145,13 +148,14 @@ class ReminderHandler:
 
     def _enter(self, transaction: Transaction, job: StoredJob) -> None:
         if job.status is JobStatus.PENDING and job.owner is None and not is_ready(job):
-            # The job is due; or it was rescheduled while the server published, which may delete the new schedule.
+            # The job is due; or it was rescheduled while the server published this reminder, and the server may
+            # have deleted the new scheduled message.
             self._job_queue.enqueue(transaction, job)
 
     def _expire(self, transaction: Transaction, job: StoredJob, expires: int) -> None:
         if expires <= transaction.now:
             self.expire(transaction, job)
-        elif job.status is JobStatus.PENDING:  # the job was rescheduled while the server published
+        elif job.status is JobStatus.PENDING:  # the job got a later expiry while the server published the reminder
             names = transaction.names
             transaction.batch.schedule(
                 names.scheduled("expire", job.id), names.reminder("expire", job.id), expires

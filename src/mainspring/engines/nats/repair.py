@@ -6,7 +6,7 @@ regularly checks whether overdue jobs have messages.
 
 Server 2.15.1 was seen to skip messages after a purge: a consumer reported that it had nothing to deliver, although
 its lane had a message. Mainspring no longer purges the subjects of lanes. In addition, each sweep checks one lane
-for skipped messages; the check costs one request.
+for skipped messages; this costs one request, and a few more if the consumer of the lane has nothing to deliver.
 """
 
 from __future__ import annotations
@@ -150,7 +150,11 @@ class NatsJobRescuer:
             left_behind = self._in_flight.of(number)
             if self._workers.declare_dead(number, revision, left_behind):
                 jobs = format_count(len(left_behind), "job")
-                logger.warning("worker %d has died, and left %s, which this worker rescues", number, jobs)
+                logger.warning(
+                    "worker %d has lost its connection and counts as dead; it left %s, which this worker rescues",
+                    number,
+                    jobs,
+                )
                 self._rescue_all(number, left_behind)
 
     def _rescue_all(self, number: int, left_behind: Sequence[str]) -> None:
@@ -196,7 +200,9 @@ class DeliveryRepair:
         results = self._transactions.run_many(ids, self._queue_again, prefetch=_prefetch)
         again = [job_id for job_id, is_done in zip(ids, results, strict=True) if is_done]
         for job_id in again:
-            logger.warning("the consumer of job %s has skipped its message; the job was queued again", job_id)
+            logger.warning(
+                "job %s is overdue, and its consumer has skipped its message; the job was queued again", job_id
+            )
         return again
 
     def _queue_again(self, transaction: Transaction, job_id: str) -> bool:

@@ -151,7 +151,10 @@ class ReplyInbox:
         return inbox, future
 
     async def wait(self, inbox: str, future: asyncio.Future[Msg], seconds: float) -> Msg | None:
-        """Wait for a reply and return it; return None if no reply comes in time, or the connection is lost."""
+        """Wait for a reply and return it; return None if no reply comes in time, or the connection is lost.
+
+        Raise `EngineUnavailable` if the server denies the subject.
+        """
         try:
             return await asyncio.wait_for(future, max(0.001, seconds))
         except TimeoutError:

@@ -1,7 +1,7 @@
 """The records of schedules as they are stored on the server.
 
-The record of a schedule names its jobs that are not known to have ended. A firing reads them, and a reopened job
-is added again. The record of a removed schedule keeps the names, for a later schedule of the same name.
+The record of a schedule has the ids of its jobs that are not known to have ended. A firing reads these jobs, and a
+reopened job is added again. The record of a removed schedule keeps the ids, for a later schedule of the same name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mainspring.engines.nats.transaction import Transaction
 from mainspring.jobs.recurrence.schedule_records import Occurrence, ScheduleRecord
 
 KEPT_JOBS = 100
-"""The largest number of jobs that the record names: the newest ones, as many as one transaction can cancel."""
+"""How many job ids the record has at most: those of the newest jobs, as many as one transaction can cancel."""
 KEPT_OCCURRENCES = 100
 REMOVED_KEPT_SECONDS = 604_800
 """How many seconds the record of a removed schedule is kept, so that other processes see the removal."""

@@ -67,7 +67,7 @@ class ScheduleCache:
         self._position = 0
         self._refreshed = 0
         self.must_refresh = True
-        """Whether another process announced a change."""
+        """Whether schedules may have changed, because a process announced a change or the connection was lost."""
 
     def clear(self) -> None:
         """Clear the local copy, because the stream may have been created again."""
@@ -124,7 +124,7 @@ class ScheduleCache:
             self._refreshed = now
 
     def _scan(self, after: int) -> dict[str, StoredMessage]:
-        """Read the schedules that were stored after a revision."""
+        """Read the schedules that were stored after a revision into the copy; return their messages by name."""
         prefix = self._transactions.names.schedules
         found: dict[str, StoredMessage] = {}
         while page := self._transactions.jetstream.scan(f"{prefix}>", after=after):
@@ -225,7 +225,10 @@ class FiringWriter:
         self._event_log = event_log
 
     def fire_all(self, firings: Sequence[Firing]) -> list[Fired]:
-        """Fire schedules in order: small firings together in one transaction, large ones in parts."""
+        """Fire schedules in order: many small firings in one transaction, large ones in parts.
+
+        Return an answer for each firing.
+        """
         results: list[Fired] = []
         for is_large, group in groupby(firings, lambda firing: len(firing.jobs) > MAX_JOBS):
             if is_large:
@@ -377,7 +380,7 @@ class NatsSchedules:
 
     @property
     def must_refresh(self) -> bool:
-        """Whether another process announced a change."""
+        """Whether schedules may have changed, because a process announced a change or the connection was lost."""
         return self.schedule_cache.must_refresh
 
     @must_refresh.setter
@@ -391,7 +394,7 @@ class NatsSchedules:
     # -- changes
 
     def put(self, command: PutSchedule) -> bool:
-        """Store a schedule, if the stored one still has the revision that the caller has read."""
+        """Store a schedule if the stored one has the expected revision; return whether it was stored."""
 
         def put(stored: ScheduleRecord | None, now: int) -> ScheduleRecord | None:
             if command.expected != (None if stored is None else stored.revision):
@@ -409,7 +412,7 @@ class NatsSchedules:
         return self._change(command.record.name, put)
 
     def pause(self, command: PauseSchedule) -> bool:
-        """Pause or resume a schedule."""
+        """Pause or resume a schedule; return whether it changed."""
 
         def pause(stored: ScheduleRecord | None, _now: int) -> ScheduleRecord | None:
             if stored is None or stored.is_paused is command.is_paused:
@@ -437,7 +440,7 @@ class NatsSchedules:
         return self._transactions.run(work)
 
     def remove(self, name: str) -> bool:
-        """Delete a schedule and its record of skipped occurrences. Its jobs stay."""
+        """Delete a schedule and its record of skipped occurrences; return whether it existed. Its jobs stay."""
         nonce = token_hex(8)
 
         def work(transaction: Transaction) -> bool:

@@ -28,7 +28,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 
 def inbox_of(prefix: str, role: Role) -> str:
-    """Return the prefix of the subjects that receive replies to a role. No other role may subscribe to them."""
+    """Return the prefix of the subjects on which processes of a role get replies, and no other role may."""
     return f"{DEFAULT_INBOX}_{prefix}_{role}"
 
 
@@ -69,7 +69,7 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
     file in the user's cache directory, created for the first list.
     """
     prepared: bool = False
-    """Whether an operator has created the streams and consumers, so that this process need not create them."""
+    """Whether the streams and consumers exist already, so that this process creates none."""
 
     def __post_init__(self) -> None:
         """Raise an error for an unknown role."""
@@ -120,7 +120,7 @@ def parse_url(url: str, settings: NatsSettings) -> tuple[list[str], NatsSettings
     if not servers or not all(map(_is_address, servers)):
         raise EngineUnavailable(
             engine=f"url {without_password(url)!r}",
-            reason="it names no server",
+            reason="it names no server, or an invalid one",
             remedy="write nats://host:4222, several servers with commas: nats://a:4222,b:4222",
         )
     return servers, replace(settings, **_read_query(query, url))

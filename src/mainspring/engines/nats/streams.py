@@ -27,7 +27,7 @@ EVENTS_KEPT = 3_600
 MARKERS_KEPT = 7 * 24 * 3_600
 """How many seconds the server keeps delete markers, so that a projection that was offline sees the deletions."""
 NANOSECONDS = 1_000_000_000
-MISSING_RETRY = 10 * MICROSECONDS  # a missing consumer is looked up again after this many seconds
+MISSING_RETRY = 10 * MICROSECONDS  # a missing consumer is looked up again after this time
 CLOCK_KEPT = 60 * MICROSECONDS
 CLOCK_SLACK = MICROSECONDS // 10
 CLOCK_TRIES = 4
@@ -61,7 +61,7 @@ class Streams:
         """The creation time of the stream, which tells it from a later stream of the same name."""
 
     def prepare(self) -> None:
-        """Check the server, and create the streams or update them."""
+        """Check the server and its streams; create or update the streams, if this process may."""
         self._require_version()
         self._require_jetstream()
         info = self._ensure(self.stream_config())
@@ -100,7 +100,7 @@ class Streams:
         except ServerError as error:
             raise EngineUnavailable(
                 engine=f"NATS at {self._jetstream.address}",
-                reason=f"JetStream is not enabled for this account: {error}",
+                reason=f"JetStream is not enabled for this account, or cannot be used: {error}",
                 remedy="start nats-server with -js, or enable jetstream in the account",
             ) from error
 
@@ -187,7 +187,8 @@ class Streams:
         return kind(
             engine=f"NATS at {self._jetstream.address}",
             reason=f"{what} does not exist, and this process only uses what an operator has prepared",
-            remedy="let an operator create it: `mainspring queues list`, with role=operator in the URL"
+            remedy="an operator creates the streams: `mainspring queues list`, with role=operator in the URL; a "
+            "worker without prepared=True creates the consumers"
             if self._settings.role
             else "run a worker once with permission to create it, or without prepared=True",
         )
@@ -242,7 +243,7 @@ class Streams:
         return self._find(f"CONSUMER.INFO.{self._names.stream}.{digest(subject)}")
 
     def known_consumer_infos(self, subjects: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return the server's descriptions of those consumers of subjects that this process uses."""
+        """Return the server's descriptions of those consumers that this process uses, by subject."""
         return self.consumer_infos(subject for subject in subjects if digest(subject) in self._consumers)
 
     def consumer_infos(self, subjects: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -256,12 +257,15 @@ class Streams:
         return {subject: info for subject, info in zip(wanted, infos, strict=True) if info is not None}
 
     def is_idle(self, subject: str) -> bool:
-        """Return whether the consumer of a subject has nothing to deliver, and nothing unacknowledged."""
+        """Return whether the consumer of a subject has nothing to deliver, and nothing unacknowledged.
+
+        Return False if this process does not use the consumer.
+        """
         info = self.known_consumer_infos([subject]).get(subject)
         return info is not None and not info["num_pending"] and not info["num_ack_pending"]
 
     def forget_consumers(self) -> None:
-        """Check each consumer again at its next use, because the connection was lost."""
+        """Check each consumer again at its next use, because the connection or a consumer was lost."""
         self._consumers.clear()
 
     def measure_time(self) -> None:
@@ -301,7 +305,7 @@ class Streams:
             self._jetstream.set_time(to_instant(datetime.fromisoformat(text), "the server's time"), instant)
 
     def measure_time_if_old(self) -> None:
-        """Measure the server's time again if the last one is old, the connection was lost, or a clock jumped."""
+        """Measure the server's time if the last measurement is old, the connection was lost, or a clock jumped."""
         # The gap between the clocks changes if the wall clock is set, or if the machine sleeps.
         gap = self._jetstream.local_time() - self._jetstream.monotonic()
         is_old = self._jetstream.monotonic() - self._measured > CLOCK_KEPT or abs(gap - self._gap) > CLOCK_JUMP

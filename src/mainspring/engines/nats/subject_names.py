@@ -138,7 +138,10 @@ class SubjectNames:
         return f"{self.prefix}.line.{digest(limiter)}.{digest(group)}.*"
 
     def limiter_of_line(self, subject: str) -> str | None:
-        """Return the last token of the limiter of a waiting job's subject; None for any other subject."""
+        """Return the last token of the subject of a limiter, given the subject of a job that waits for it.
+
+        Return None if `subject` is not that of a waiting job.
+        """
         prefix = f"{self.prefix}.line."
         return subject.removeprefix(prefix).partition(".")[0] if subject.startswith(prefix) else None
 

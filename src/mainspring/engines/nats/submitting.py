@@ -1,4 +1,4 @@
-"""Submits jobs: plain ones by the hundred in one transaction, others with the records that their policies change.
+"""Submits jobs: a few plain ones one by one, many in one transaction, others with the records of their policies.
 
 If a submit is sent again because its reply was lost, it recognizes its own jobs by their nonce.
 """
@@ -94,7 +94,7 @@ class JobSubmitter:
         """Store jobs one by one: first the message of a job, then its record.
 
         Workers ignore a message without a record. A batch costs the server some milliseconds, whatever its size.
-        Returns False if the caller must read the records.
+        Return False if jobs may be missing: the caller must read the records.
         """
         transaction = self._transactions.begin()
         if self._event_log.has_listener(transaction):

@@ -2,7 +2,8 @@
 
 A `Transaction` remembers the revision of each record that it reads. If each written record still has this revision
 at the commit, the commit stores all writes. Otherwise the commit stores nothing, and the `TransactionManager` runs
-the work again with current data. So the code of a transaction reads, decides and writes without locks.
+the work again with current data. It also does so if the reply to the commit is lost: then the work must find out
+whether its writes were stored. So the code of a transaction reads, decides and writes without locks.
 
 Rule: if a decision depends on a record, the same transaction must write this record, or every transaction that
 could make the decision wrong must write a record that this transaction writes, too. The commit does not check
@@ -308,16 +309,17 @@ class TransactionManager:
             time.sleep(PAUSE_SECONDS * random.random() * min(attempt, 20))  # noqa: TID251 - back-off
         raise EngineUnavailable(
             engine=f"NATS at {self.jetstream.address}",
-            reason=f"other processes changed the same records {MAX_TRIES} times in a row",
+            reason=f"{MAX_TRIES} commits in a row failed, because other processes changed the same records or "
+            "replies were lost",
             remedy="try again; if the error persists, let fewer jobs share one sequence, limit or unique key",
         )
 
     def commit_each(self, transaction: Transaction) -> set[str]:
-        """Store the writes of a transaction; return the subjects that were not stored.
+        """Store the writes of a transaction; return the subjects that may not have been stored.
 
-        A write is not stored if another process has changed the record meanwhile. Records that do not depend on
-        each other are stored one by one, because a batch costs the server some milliseconds more, and twice the
-        work for each record.
+        A write is not stored if another process has changed the record meanwhile. It may be stored or not if its
+        reply was lost. Records that do not depend on each other are stored one by one, because a batch costs the
+        server some milliseconds more, and twice the work for each record.
         """
         writes = transaction.independent_writes()
         if writes is None:
@@ -378,7 +380,8 @@ class TransactionManager:
     def commit(self, transaction: Transaction) -> bool:
         """Store all writes of a transaction, and return True.
 
-        If another process has changed one of the written records meanwhile, store nothing and return False.
+        If another process has changed one of the written records meanwhile, store nothing and return False. Also
+        return False if the reply was lost; then the writes are stored all or none.
         """
         first = self.jetstream.commit(transaction.build_batch())
         if first is None:

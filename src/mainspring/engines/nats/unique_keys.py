@@ -1,8 +1,8 @@
 """Unique keys: the jobs that hold a key, and the job of each occurrence of a schedule.
 
-The record of a key names the jobs that were submitted with it, the newest first. Each submit with the key writes
-the record, so of two concurrent submits one sees the other. A job that ends does not change the record of its key:
-readers find the end in the record of the job.
+The record of a key has the ids of the last jobs that were submitted with it, the newest first. A submit that
+stores a job with the key writes the record, so of two concurrent submits one sees the other. A job that ends does
+not change this list: readers find the end in the record of the job.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _jobs_of(transaction: Transaction, subject: str) -> list[StoredJob]:
 
 
 def claim(transaction: Transaction, job: StoredJob) -> None:
-    """Record a new job as the holder of its unique key and of its occurrence."""
+    """Record a new or reopened job as the holder of its unique key and of its occurrence, if it has them."""
     if job.unique_key is not None:
         _add(transaction, transaction.names.key(job.unique_key), job.id)
     if job.schedule is not None and job.occurrence is not None:

@@ -67,7 +67,7 @@ class HeartbeatThread:
             try:
                 self._beat()
             except EngineUnavailable as error:
-                logger.warning("a heartbeat was not sent: %s", error)
+                logger.warning("a heartbeat was not stored, or not confirmed: %s", error)
             except Exception:  # the thread must go on, to send the next heartbeats
                 logger.exception("a heartbeat failed")
 

@@ -1,4 +1,4 @@
-"""The writes of one transaction: messages that the server stores all or none, as an atomic batch.
+"""A batch of writes: messages that the server stores all or none.
 
 A message may require that its subject still has the revision that the transaction has read. So the record of a
 job, its place in a waiting line and its message in the queue never contradict each other.
@@ -53,7 +53,7 @@ class WriteBatch:
         self.purges: list[str] = []
         """The subjects to purge after the commit. A lost purge does no harm."""
         self.sends: list[tuple[str, bytes]] = []
-        """Messages to send after the commit, without an answer: acknowledgements, notifications and events."""
+        """Messages to send after the commit, without waiting for a reply: acknowledgements and notifications."""
         self.events: list[tuple[str, str, bytes]] = []
         """Events to send after the commit: the subject of the job's record, and the message."""
 
