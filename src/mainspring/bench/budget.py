@@ -1,8 +1,8 @@
 """The time budget of a measurement: it decides how many rounds are run, and how long each is.
 
 A round is made longer until it takes long enough to be measured. Then rounds are repeated until the time is over,
-and the best one counts, because other programs can only slow a round down. A request to stop takes effect between
-two rounds.
+and the best one counts, because other programs can only slow a round down. A request to stop takes effect when a
+measurement reports its progress, at the latest after the current round.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from mainspring.bench.figures import RateFigure
 from mainspring.clock import NANOSECONDS, Clock, SystemClock
 
-ROUND_SHARE = 0.1  # a round is long enough if it takes this share of the time of a measurement,
-ROUND_SECONDS = 0.25  # or this long
+ROUND_SHARE = 0.1  # a round is long enough if it takes this share of the time of a measurement, or ROUND_SECONDS
+ROUND_SECONDS = 0.25  # a round that takes this long is always long enough
 GROWTH = 4
 
 

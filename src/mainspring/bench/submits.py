@@ -77,7 +77,7 @@ def in_bulk(store: BenchStore, budget: MeasurementBudget) -> RateFigure:
 
 
 def size_of_a_job(store: BenchStore, budget: MeasurementBudget) -> Size | None:
-    """Measure the size of a job: compare the size of the store before and after some thousand jobs.
+    """Measure the size of a job: compare the size of the store before and after up to 5,000 submits.
 
     Returns None if the size of the store is not known.
     """

@@ -110,7 +110,7 @@ class OrderAudit:
         return len(self._orders[event])
 
     def in_flight(self) -> list[str]:
-        """Return the ids of jobs that have started and not ended."""
+        """Return the ids of the time-outs (jobs that cancel an order) that have started and not ended."""
         return [job for job, events in self._jobs.items() if _unended_starts(events) > 0]
 
     @property

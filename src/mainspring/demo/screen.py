@@ -104,7 +104,7 @@ def _rows(figures: ClosingFigures) -> list[tuple[str, str, str]]:
         ("dead", f"{figures.dead:,}", "given up after four attempts: dead letters"),
         ("replayed", f"{figures.replayed:,}", "dead letters, when the service was back"),
         ("lost", _judged(figures.lost), "neither paid nor canceled"),
-        ("run twice", f"{figures.run_twice:,}", "in flight at the kill -9: how far is unknown"),
+        ("run twice", f"{figures.run_twice:,}", "in flight at the kill -9, so they ran again"),
         (
             "parcels",
             f"{figures.parcels:,}",

@@ -45,7 +45,7 @@ def assert_submitted(
 
     Pass arguments as to `submit`. Arguments that are left out have their defaults; `...` and `unittest.mock.ANY`
     match anything. Without any arguments, every job of the handler matches. `due` is an instant, or the time from
-    submit to due; it matches `within` a second. Options can also be passed as to a submit:
+    submit to due; `within` is the tolerance, by default a second. Options can also be passed as to a submit:
     `assert_submitted(cancel_order.after(1800), 42)`. `times` is the exact number of matches.
     """
     __tracebackhide__ = True

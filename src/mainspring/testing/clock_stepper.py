@@ -52,8 +52,8 @@ class ClockStepper:
             if step == self._most_steps:
                 raise RuntimeError(
                     f"jobs have not ended after {step:,} steps of the clock: {self._describe_rest()}; if they "
-                    "end at some time, give inline() a larger steps=; if they never end, use time_travel(), which "
-                    "moves the clock only as far as the test says"
+                    "end at some time, inline(steps=...) can allow more; if they never end, use time_travel(), "
+                    "which moves the clock only as far as the test says"
                 )
             self._clock.advance(timedelta(microseconds=instant - self._manager.engine.now()))
 

@@ -39,9 +39,10 @@ PARENTS_PER_STEP = 3
 def inline(app: Mainspring, *, raises: bool = False, steps: int = MAX_STEPS) -> Iterator[TimeTravel]:
     """Make each submit of `app` return only after its job, and all jobs that result from it, have run.
 
-    With `raises=True`, the submit of a job that has failed raises the exception of its first attempt. A job that
-    succeeds in a retry has not failed. If the jobs do not end within this number of `steps` of the clock, a
-    `RuntimeError` names them.
+    With `raises=True`, the submit of a job that has failed raises the exception of its first attempt, or
+    `JobFailed` if no attempt has raised one here, for example in a child process. A job that succeeds in a retry
+    has not failed. If the jobs do not end within this number of `steps` of the clock, a `RuntimeError` names
+    them.
     """
     require_positive(steps, "steps", "steps of the clock")
     clock, failures = make_clock(), _FailureRecorder(app.middlewares)
@@ -74,7 +75,7 @@ class _InlineRunner(SubmitWatcher):
         self._raises = raises
         self._lock = Lock()  # held by the submitter that runs jobs
         self._instant = 0
-        self._parents: set[str] = set()  # how many jobs have submitted jobs at this instant
+        self._parents: set[str] = set()  # the ids of the jobs that have submitted jobs at this instant
         self._endless: str | None = None
         manager.submission.after_submit = self._run_all
         watch_submits(manager.submission, self)

@@ -112,7 +112,7 @@ def make_engine(app: Mainspring, clock: ManualClock, folder: str | None) -> Engi
     """
     engine = app.make_engine(clock)
     if Capability.VIRTUAL_TIME not in engine.capabilities:
-        logger.info("%s cannot use a manual clock: time travel uses a store in memory", engine.description)
+        logger.info("%s cannot use a manual clock: this test uses a store in memory", engine.description)
         return MemoryEngine(clock=clock)
     if not isinstance(engine, SqliteEngine) or isinstance(engine, MemoryEngine):
         return engine
