@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import RLock
@@ -30,6 +32,7 @@ from mainspring.jobs.handlers import Handler
 from mainspring.jobs.info import JobInfo, JobPage
 from mainspring.jobs.manager import DEFAULT_COROUTINES, DEFAULT_GRACE, DEFAULT_STALL, JobManager
 from mainspring.jobs.middleware import Middleware, Middlewares
+from mainspring.jobs.off_loop import OffLoop, async_twin
 from mainspring.jobs.policies import Concurrency, Keep, ProcessSettings, Rate
 from mainspring.jobs.processes.application import ChildSetup, identify, worker_url
 from mainspring.jobs.projection import Projection
@@ -89,6 +92,7 @@ class Runtime:
             worker_hooks=app.worker_hooks,
             max_payload=app.max_payload,
             virtual_time=virtual_time,
+            off_loop=app.off_loop,
         )
 
     def close(self, grace: Duration) -> None:
@@ -168,9 +172,10 @@ class Mainspring(Decorators):
         self.nats = None if nats is None else _require_nats_settings(nats)
         self._include = tuple(include)
         self._clock = clock or SystemClock()
+        self._off_loop = OffLoop()
         self._lock = RLock()  # guards the following attributes
         self._runtime: Runtime | None = None
-        self._abandoned: list[Runtime] = []
+        self._abandoned: list[Runtime | OffLoop] = []
         self._has_warned = False
         _forget_after_fork(self)
 
@@ -208,17 +213,23 @@ class Mainspring(Decorators):
         """List, by name, the queues that jobs, handlers or schedules use, and all paused queues."""
         return [Queue(name, self) for name in queue_names(self.manager())]
 
+    all_queues_async = async_twin(all_queues)
+
     # -- jobs
 
     def get(self, job_id: str) -> JobInfo:
         """Return a snapshot of a job; raise `JobNotFound` if there is none with this id."""
         return self.manager().get(job_id)
 
+    get_async = async_twin(get)
+
     def handle(self, job_id: str) -> JobHandle[Any]:
         """Return the handle of a job by its id: to wait for the job, to read its result, to cancel it."""
         record = self.manager().record(job_id)
         handler = self.registry.get(record.type) if record.type in self.registry else None
         return JobHandle(record.id, handler, self)
+
+    handle_async = async_twin(handle)
 
     def jobs(
         self,
@@ -255,9 +266,13 @@ class Mainspring(Decorators):
             newest_first=newest_first,
         )
 
+    jobs_async = async_twin(jobs)
+
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
         """Count jobs by status. FAILED counts the dead letters: jobs that failed and were not replayed."""
         return self.manager().counts(queue=queue, type=type)
+
+    counts_async = async_twin(counts)
 
     def cancel(self, job_id: str, *, timeout: Duration | None = None) -> bool:
         """Cancel a job. Return True if it will not run any more, and False if it is RUNNING or has ended.
@@ -268,17 +283,25 @@ class Mainspring(Decorators):
         """
         return self.manager().cancel(job_id, timeout=timeout)
 
-    async def cancel_async(self, job_id: str) -> bool:
+    async def cancel_async(self, job_id: str, *, timeout: Duration | None = None) -> bool:
         """Cancel a job as `cancel` does, without blocking the event loop."""
-        return await (await open_manager(self)).cancel_async(job_id)
+        return await (await open_manager(self)).cancel_async(job_id, timeout=timeout)
 
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
         """Change the due time of a job that is PENDING; return False if it is RUNNING or has ended."""
         return self.manager().reschedule(job_id, delay=delay, at=at)
 
+    async def reschedule_async(
+        self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None
+    ) -> bool:
+        """Change the due time of a job as `reschedule` does, without blocking the event loop."""
+        return await (await open_manager(self)).reschedule_async(job_id, delay=delay, at=at)
+
     def explain(self, job_id: str) -> Explanation:
         """Explain in plain words why a job has its status, and what would change it."""
         return self.manager().explain(job_id)
+
+    explain_async = async_twin(explain)
 
     def workers(self) -> list[WorkerStatus]:
         """List the workers of the store, in all processes and on all machines, by number.
@@ -287,9 +310,13 @@ class Mainspring(Decorators):
         """
         return self.manager().workers()
 
+    workers_async = async_twin(workers)
+
     def events(self, *, timeout: Duration | None = None) -> EventStream:
         """Return a stream of job events of all processes, from now on: iterate with `for` or `async for`."""
         return self.manager().events(timeout)
+
+    events_async = async_twin(events, writes=True)
 
     def prune(self) -> int:
         """Delete ended jobs that are older than `keep` allows, and return their number.
@@ -298,9 +325,15 @@ class Mainspring(Decorators):
         """
         return self.manager().prune()
 
+    prune_async = async_twin(prune, writes=True)
+
     def retry(self, job_id: str) -> None:
         """Run a dead letter again at once, as the same job; raise `InvalidTransition` for any other job."""
         self.manager().retry(job_id)
+
+    async def retry_async(self, job_id: str) -> None:
+        """Run a dead letter again as `retry` does, without blocking the event loop."""
+        await (await open_manager(self)).retry_async(job_id)
 
     def backup(self, path: str) -> None:
         """Write a consistent copy of the store to a new file. Workers and callers continue meanwhile.
@@ -308,6 +341,8 @@ class Mainspring(Decorators):
         Raises `FileExistsError` if the file exists, and `EngineUnavailable` if the engine makes no backups (NATS).
         """
         self.manager().engine.backup(path)
+
+    backup_async = async_twin(backup, writes=True)
 
     # -- running
 
@@ -323,6 +358,26 @@ class Mainspring(Decorators):
         finally:
             if os.getpid() == process:  # in a forked child, the worker belongs to the parent
                 manager.shutdown(self.grace)
+
+    @asynccontextmanager
+    async def running_async(self) -> AsyncIterator[Mainspring]:
+        """Run jobs in this process until the end of the `async with` block, without blocking the event loop."""
+        worker = self.running()
+        start = self._off_loop.submit(worker.__enter__, writes=True)
+        try:
+            await self._off_loop.result(start)
+        except BaseException:
+            start.add_done_callback(partial(self._stop_unwanted, worker))
+            raise
+        try:
+            yield self
+        finally:
+            await self._off_loop.write(worker.__exit__, None, None, None)
+
+    def _stop_unwanted(self, worker: AbstractContextManager[Mainspring], start: Future[Mainspring]) -> None:
+        """Stop a worker whose start was canceled too late to prevent it."""
+        if not start.cancelled() and start.exception() is None:
+            self._off_loop.submit(partial(worker.__exit__, None, None, None), writes=True)
 
     def find_missing_file(self) -> Path | None:
         """Return the path of the store's file if the path is relative and there is no such file yet; else None.
@@ -342,6 +397,11 @@ class Mainspring(Decorators):
         """Import the modules that `include` names, so that their handlers are registered."""
         for module in self._include:
             import_module(module)
+
+    @property
+    def off_loop(self) -> OffLoop:
+        """The threads on which asynchronous calls wait for the store."""
+        return self._off_loop
 
     @property
     def is_open(self) -> bool:
@@ -414,8 +474,13 @@ class Mainspring(Decorators):
         """
         with self._lock:
             runtime, self._runtime = self._runtime, None
-        if runtime is not None:
-            runtime.close(self.grace)
+        try:
+            if runtime is not None:
+                runtime.close(self.grace)
+        finally:
+            self._off_loop.close()
+
+    close_async = async_twin(close, writes=True)
 
     def exchange_runtime(self, runtime: Runtime | None) -> Runtime | None:
         """Replace the open runtime (engine, pools, manager) and return the previous one.
@@ -434,6 +499,14 @@ class Mainspring(Decorators):
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> Mainspring:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close_async()
+
     def __repr__(self) -> str:
         return f"Mainspring({provider_for(self.url).public_url(self.url)!r})"
 
@@ -443,6 +516,8 @@ class Mainspring(Decorators):
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             self._abandoned.append(runtime)  # kept, because collecting it would end threads that do not exist here
+        self._abandoned.append(self._off_loop)
+        self._off_loop = OffLoop()
 
 
 def _make_projection(name: str) -> Projection:

@@ -1,5 +1,6 @@
 """What a type checker must accept, and infer, of durable jobs."""
 
+import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import assert_type
@@ -138,6 +139,42 @@ async def submit_async() -> None:
     assert_type((await fetch.after(5).submit_async("here")).result(), bytes)
     assert_type(store.submit(b"x").result(), int)
     assert_type(store.options(queue="slow").submit(b"x").result(), int)
+
+
+async def call_from_a_loop(handle: JobHandle[bool], queue: Queue) -> None:
+    assert_type(await handle, bool)
+    assert_type(await handle.result_async(timeout=5), bool)
+    assert_type(await handle.wait_async(timedelta(seconds=5)), JobStatus)
+    assert_type(await handle.status_async(), JobStatus)
+    assert_type(await handle.info_async(), JobInfo)
+    assert_type(await handle.cancel_async(timeout=5), bool)
+    assert_type(await handle.reschedule_async(delay=60), bool)
+    assert_type(await handle.explain_async(), Explanation)
+    assert_type(await asyncio.gather(handle, handle), tuple[bool, bool])
+    assert_type(await cancel_order.submit_many_async([{"order_id": 1}, (2, "late")], atomic=True), list[str])
+    assert_type(await app.get_async("order-42"), JobInfo)
+    assert_type(await app.jobs_async(status="FAILED", queue="orders", type="cancel_order", limit=50), JobPage)
+    assert_type(await app.counts_async(queue="orders"), dict[str, int])
+    assert_type(await app.cancel_async("order-42", timeout=5), bool)
+    assert_type(await app.reschedule_async("order-42", delay=60), bool)
+    assert_type(await app.explain_async("order-42"), Explanation)
+    await app.retry_async("order-42")
+    assert_type(await app.dead_letters.list_async(queue="orders"), JobPage)
+    assert_type(await app.dead_letters.replay_async("order-42", rate=10), tuple[str, ...])
+    async for pairs in app.dead_letters.replaying_async(type="cancel_order"):
+        assert_type(pairs, tuple[tuple[str, str], ...])
+    assert_type(await app.dead_letters.purge_async("order-42"), int)
+    assert_type(await app.schedules.put_async("often", ping, Every(60), overlap="queue"), ScheduleInfo)
+    assert_type(await app.schedules.list_async(), list[ScheduleInfo])
+    assert_type(await app.schedules.pause_async("often"), bool)
+    assert_type(await queue.pause_async(), bool)
+    assert_type(await queue.is_paused_async(), bool)
+    assert_type(await queue.statistics_async(), QueueStatistics)
+    await queue.drain_async(timeout=timedelta(seconds=5))
+    async with app, app.running_async() as same:
+        assert_type(same, Mainspring)
+    async for event in await app.events_async(timeout=5):
+        assert_type(event.kind, EventKind)
 
 
 def submit_with_policies() -> None:

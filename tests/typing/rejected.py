@@ -55,6 +55,7 @@ cancel_order.submit(42, "late", 7)  # error: call-arg
 cancel_order.submit(42, delay=5)  # error: call-arg
 cancel_order.submit(42, reason=7)  # error: arg-type
 cancel_order.after(5).submit("forty-two")  # error: arg-type
+cancel_order.submit_async("forty-two")  # error: arg-type, unused-coroutine
 cancel_order.at(5)  # error: arg-type
 cancel_order.after("soon")  # error: arg-type
 cancel_order.options(id="order-42").submit()  # error: call-arg

@@ -15,6 +15,7 @@ from mainspring.errors import InvalidTransition
 from mainspring.jobs.commands import Delete, Edit, Replay
 from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.info import JobInfo, JobPage, decode_any
+from mainspring.jobs.off_loop import OffLoop, async_iterator_twin, async_twin
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 
@@ -34,6 +35,10 @@ class DeadLetters:
 
     def __init__(self, source: ManagerProvider) -> None:
         self._source = source
+
+    @property
+    def _off_loop(self) -> OffLoop:
+        return self._source.off_loop
 
     def list(
         self,
@@ -59,9 +64,13 @@ class DeadLetters:
             is_replayed=replayed,
         )
 
+    list_async = async_twin(list)  # noqa: A003 - the method above
+
     def count(self, *, queue: str | None = None, type: str | None = None) -> int:
         """Count the dead letters (jobs that failed and were not replayed), like `app.counts()["FAILED"]`."""
         return self._source.manager().counts(queue=queue, type=type)[JobStatus.FAILED]
+
+    count_async = async_twin(count)
 
     def get(self, job_id: str) -> JobInfo:
         """Return a snapshot of a job that FAILED, replayed or not.
@@ -75,6 +84,8 @@ class DeadLetters:
             )
         return info
 
+    get_async = async_twin(get)
+
     def edit(self, job_id: str, changes: Mapping[str, Any], *, without: Collection[str] = ()) -> None:
         """Change arguments of a dead letter, and remove those in `without`.
 
@@ -82,6 +93,8 @@ class DeadLetters:
         """
         edited = self._encode(self._source.manager().record(job_id), changes, without)
         self._source.manager().change(Edit(job_id, *edited), action="edit", needs="FAILED")
+
+    edit_async = async_twin(edit, writes=True)
 
     def replay(
         self,
@@ -104,6 +117,25 @@ class DeadLetters:
             *ids, queue=queue, type=type, limit=limit, rate=rate, changes=changes, without=without
         )
         return tuple(new_id for pairs in steps for _, new_id in pairs)
+
+    async def replay_async(
+        self,
+        *ids: str,
+        queue: str | None = None,
+        type: str | None = None,
+        limit: int | None = None,
+        rate: float | None = None,
+        changes: Mapping[str, Any] | None = None,
+        without: Collection[str] = (),
+    ) -> tuple[str, ...]:
+        """Submit dead letters again as `replay` does, without blocking the event loop.
+
+        If the awaiting task is canceled, the replay stops within a hundred dead letters.
+        """
+        steps = self.replaying_async(
+            *ids, queue=queue, type=type, limit=limit, rate=rate, changes=changes, without=without
+        )
+        return tuple([new_id async for pairs in steps for _, new_id in pairs])
 
     def replaying(
         self,
@@ -149,6 +181,8 @@ class DeadLetters:
             # If a command is not done, another caller has replayed, retried or deleted this dead letter meanwhile.
             yield tuple((command.id, command.new_id) for command, changed in answers if changed.is_done)
 
+    replaying_async = async_iterator_twin(replaying)
+
     def _encode(
         self, letter: JobRecord, changes: Mapping[str, Any], without: Collection[str]
     ) -> tuple[bytes, str, tuple[str, ...]]:
@@ -183,3 +217,5 @@ class DeadLetters:
             for command, changed in zip(chunk, manager.change_all(chunk), strict=True):
                 manager.require_done(command, changed, action="purge", needs="FAILED")
         return len(ids)
+
+    purge_async = async_twin(purge, writes=True)

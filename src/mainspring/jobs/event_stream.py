@@ -14,6 +14,7 @@ from threading import Condition
 from mainspring.clock import NANOSECONDS, Clock, Duration, deadline_after
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.events import Event, EventKind
+from mainspring.jobs.off_loop import OffLoop
 from mainspring.jobs.timestamps import MICROSECONDS, to_datetime
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.worker import blocking_for
@@ -51,9 +52,11 @@ class EventStream:
         *,
         timeout: Duration | None = None,
         layers: tuple[TaskRunner, ...] = (),
+        off_loop: OffLoop | None = None,
     ) -> None:
         self._engine = engine
         self._layers = layers  # runners that must keep working while a thread waits for events
+        self._off_loop = off_loop or OffLoop()  # reads the store for `async for`
         self._clock = clock
         self._deadline = deadline_after(clock, timeout)
         self._condition = Condition()
@@ -80,7 +83,7 @@ class EventStream:
         import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
 
         # Only the read happens in a thread: a canceled iteration must not leave a waiting thread behind.
-        while (event := await asyncio.to_thread(self._next_known)) is None:
+        while (event := await self._off_loop.read(self._next_known)) is None:
             until = self._until()
             if until is None:
                 raise StopAsyncIteration

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from mainspring.clock import Duration
 from mainspring.errors import JobFailed
@@ -12,6 +13,7 @@ from mainspring.jobs.handlers import Handler
 from mainspring.jobs.info import JobInfo, decode_any
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.manager import JobManager
+from mainspring.jobs.off_loop import OffLoop, async_twin
 from mainspring.jobs.status import JobStatus
 
 R = TypeVar("R")
@@ -28,21 +30,24 @@ class ManagerProvider(Protocol):
     def is_open(self) -> bool:
         """Whether the manager of this process is open."""
 
+    @property
+    def off_loop(self) -> OffLoop:
+        """The threads on which asynchronous calls wait for the store."""
+
     def manager(self) -> JobManager:
         """Return the manager of this process; open it if necessary."""
 
 
 async def open_manager(source: ManagerProvider) -> JobManager:
     """Return the manager of this process. A thread opens the store, because files and servers may be slow."""
-    if source.is_open:
-        return source.manager()
-    import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
-
-    return await asyncio.to_thread(source.manager)
+    return source.manager() if source.is_open else await source.off_loop.read(source.manager)
 
 
 class JobHandle(Generic[R]):
-    """A submitted job. Dropping the handle does not affect the job."""
+    """A submitted job. Dropping the handle does not affect the job.
+
+    In a coroutine, `await handle` waits until the job has ended and returns its result, as `result_async` does.
+    """
 
     __slots__ = ("_handler", "_source", "id")
 
@@ -51,26 +56,47 @@ class JobHandle(Generic[R]):
         self._handler = handler
         self._source = source
 
+    @property
+    def _off_loop(self) -> OffLoop:
+        return self._source.off_loop
+
     def info(self) -> JobInfo:
         """Return a snapshot of the job, with all stored data."""
         return self._source.manager().get(self.id)
+
+    info_async = async_twin(info)
 
     def status(self) -> JobStatus:
         """Return the status of the job."""
         return self._source.manager().record(self.id).status
 
+    status_async = async_twin(status)
+
     def wait(self, timeout: Duration | None = None) -> JobStatus:
         """Wait until the job has ended, and return its status. Raises `TimeoutError` after `timeout`."""
         return self._source.manager().wait(self.id, timeout)
+
+    async def wait_async(self, timeout: Duration | None = None) -> JobStatus:
+        """Wait until the job has ended as `wait` does, without blocking the event loop."""
+        return await (await open_manager(self._source)).wait_async(self.id, timeout)
 
     def result(self, timeout: Duration | None = None) -> R:
         """Wait until the job has ended, and return the result of its handler.
 
         Raises `JobFailed` if the job failed or was canceled, and `TimeoutError` after `timeout`.
         """
-        manager = self._source.manager()
-        status = manager.wait(self.id, timeout)
-        record = manager.record(self.id)
+        return self._read_result(self.wait(timeout))
+
+    async def result_async(self, timeout: Duration | None = None) -> R:
+        """Wait for the result as `result` does, without blocking the event loop."""
+        return await self._off_loop.read(self._read_result, await self.wait_async(timeout))
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self.result_async().__await__()
+
+    def _read_result(self, status: JobStatus) -> R:
+        """Return the result of a job that has ended; raise `JobFailed` unless its status is COMPLETED."""
+        record = self._source.manager().record(self.id)
         if status is not JobStatus.COMPLETED:
             reason = (record.error or "no reason is recorded").partition("\n")[0]
             raise JobFailed(job_id=self.id, status=str(status), reason=reason)
@@ -84,9 +110,15 @@ class JobHandle(Generic[R]):
         """Change the due time of the job if it is PENDING. Return False if it is RUNNING or has ended."""
         return self._source.manager().reschedule(self.id, delay=delay, at=at)
 
+    async def reschedule_async(self, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
+        """Change the due time of the job as `reschedule` does, without blocking the event loop."""
+        return await (await open_manager(self._source)).reschedule_async(self.id, delay=delay, at=at)
+
     def explain(self) -> Explanation:
         """Explain the status of the job, for example why it has not started."""
         return self._source.manager().explain(self.id)
+
+    explain_async = async_twin(explain)
 
     def cancel(self, *, timeout: Duration | None = None) -> bool:
         """Cancel the job. Return True if it will not run any more, and False if it is running or has ended.
@@ -97,9 +129,9 @@ class JobHandle(Generic[R]):
         """
         return self._source.manager().cancel(self.id, timeout=timeout)
 
-    async def cancel_async(self) -> bool:
+    async def cancel_async(self, *, timeout: Duration | None = None) -> bool:
         """Cancel the job as `cancel` does, without blocking the event loop."""
-        return await (await open_manager(self._source)).cancel_async(self.id)
+        return await (await open_manager(self._source)).cancel_async(self.id, timeout=timeout)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JobHandle) and other.id == self.id

@@ -228,14 +228,22 @@ class IoLayer:
         return BlockingReply(self._runner)
 
     async def call_async(
-        self, call: BatchCall[Item, Result], items: Sequence[Item], *, size: int = 0
+        self,
+        call: BatchCall[Item, Result],
+        items: Sequence[Item],
+        *,
+        size: int = 0,
+        seconds: float | None = None,
     ) -> list[Result]:
-        """Queue a batch and await its results."""
+        """Queue a batch and await its results. Raises `TimeoutError` after `seconds`, as `call` does."""
         import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
 
         answer: AsyncReply[list[Result]] = AsyncReply(asyncio.get_running_loop())
         self.dispatch(Operation(call, items, answer, size=size))
-        return await answer.future
+        if seconds is None:
+            return await answer.future
+        async with asyncio.timeout(min(seconds, TIMEOUT_MAX)):
+            return await answer.future
 
     def _handle(self, operations: list[AnyOperation]) -> None:
         with self._turn.held_by_io_thread():

@@ -8,9 +8,10 @@ from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from mainspring.clock import Duration
-from mainspring.jobs.handle import JobHandle, ManagerProvider
+from mainspring.jobs.handle import JobHandle, ManagerProvider, open_manager
 from mainspring.jobs.handler_options import FollowingJob
 from mainspring.jobs.handlers import Handler
+from mainspring.jobs.off_loop import OffLoop, async_twin
 from mainspring.jobs.policies import Unique, names_of
 from mainspring.jobs.records import FollowUp
 from mainspring.jobs.submission import SubmitOptions, describe_follow_up
@@ -57,6 +58,10 @@ class JobFunction(Generic[P, R]):
         return self._source
 
     @property
+    def _off_loop(self) -> OffLoop:
+        return self._source.off_loop
+
+    @property
     def chosen(self) -> SubmitOptions:
         """The submit options with which this variant of the job function submits jobs."""
         return self._options
@@ -71,8 +76,12 @@ class JobFunction(Generic[P, R]):
         return JobHandle(job_id, self._handler, self._source)
 
     async def submit_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Store a job and return its handle, without blocking the event loop."""
-        submission = self._source.manager().submission
+        """Store a job and return its handle, without blocking the event loop.
+
+        If the wait is canceled, by `asyncio.timeout()` for example, the job may still be stored. With
+        `options(id=...)` or `unique=`, a second submit cannot store it twice.
+        """
+        submission = (await open_manager(self._source)).submission
         job_id = await submission.submit_async(self._handler, self._options, args, kwargs)
         return JobHandle(job_id, self._handler, self._source)
 
@@ -88,6 +97,8 @@ class JobFunction(Generic[P, R]):
         """
         submission = self._source.manager().submission
         return submission.submit_many(self._handler, self._options, arguments, atomic=atomic)
+
+    submit_many_async = async_twin(submit_many, writes=True)
 
     def after(self, delay: Duration) -> Self:
         """Return a variant of this job function whose jobs are due `delay` after their submit."""

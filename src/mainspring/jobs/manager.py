@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import RLock
@@ -31,6 +32,7 @@ from mainspring.jobs.job_waiter import JobWaiter
 from mainspring.jobs.layers import ControlLayer, Layers
 from mainspring.jobs.limit_registry import LimitRegistry, store_limits
 from mainspring.jobs.middleware import Middlewares
+from mainspring.jobs.off_loop import OffLoop
 from mainspring.jobs.policies import Keep, ProcessSettings, WorkerSettings
 from mainspring.jobs.processes.application import ChildSetup
 from mainspring.jobs.records import JobRecord, Query, require_cursor
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
 DEFAULT_COROUTINES = 100
 DEFAULT_GRACE = 10.0
 DEFAULT_STALL = 60.0
+
+_UNREPLAYED = "FAILED and was not replayed"  # the state of a job that `retry` needs
 
 
 _importing_worker = RLock()
@@ -94,6 +98,7 @@ class JobManager:
         stall_after: Duration = DEFAULT_STALL,
         before_start: Callable[[JobManager], None] | None = None,
         worker_hooks: WorkerHooks | None = None,
+        off_loop: OffLoop | None = None,
     ) -> None:
         require_positive(coroutines, "coroutines", "coroutines at once")
         require_positive(max_payload, "max_payload", "bytes")
@@ -119,6 +124,8 @@ class JobManager:
         self._hooks = worker_hooks or WorkerHooks()
         self._max_payload = max_payload
         self._runners = (control, io, execution)
+        self._off_loop = off_loop or OffLoop()
+        self._owns_off_loop = off_loop is None
         self._waiter = JobWaiter(self.clock, virtual_time=virtual_time, layers=self._runners)
         self.submission = Submission(
             engine, self._io, limits=self._limits, middlewares=self._middlewares, max_payload=max_payload
@@ -242,49 +249,65 @@ class JobManager:
         means that the store has not answered within `timeout`, in real time. The request stays queued and may
         still take effect.
         """
-        command = CancelJob(require_id(job_id))
-        seconds = None if timeout is None else to_nanoseconds(timeout, "timeout") / NANOSECONDS
-        try:
-            changed = self._io.call(CHANGE, (command,), seconds=seconds)[0]
-        except TimeoutError:
-            raise TimeoutError(
-                f"the store has not confirmed within {seconds} s that job {job_id!r} is canceled; the request is "
-                f"queued and may still take effect: get({job_id!r}) shows whether it has"
-            ) from None
+        changed = self.change(CancelJob(require_id(job_id)), timeout=timeout)
         self._waiter.announce([job_id])
-        self.require_done(command, changed)
         return changed.is_done
 
-    async def cancel_async(self, job_id: str) -> bool:
+    async def cancel_async(self, job_id: str, *, timeout: Duration | None = None) -> bool:
         """Cancel a job as `cancel` does, without blocking the event loop.
 
         If the wait is canceled, by `asyncio.timeout()` for example, the request stays queued and may still take
         effect.
         """
-        command = CancelJob(require_id(job_id))
-        changed = (await self._io.call_async(CHANGE, (command,)))[0]
+        changed = await self.change_async(CancelJob(require_id(job_id)), timeout=timeout)
         self._waiter.announce([job_id])
-        self.require_done(command, changed)
         return changed.is_done
 
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
         """Change the due time of a job that is PENDING. Return False if it is RUNNING or has ended."""
+        return self.change(self._reschedule(job_id, delay, at)).is_done
+
+    async def reschedule_async(
+        self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None
+    ) -> bool:
+        """Change the due time of a job as `reschedule` does, without blocking the event loop."""
+        return (await self.change_async(self._reschedule(job_id, delay, at))).is_done
+
+    def _reschedule(self, job_id: str, delay: Duration | None, at: datetime | None) -> Reschedule:
         due = SubmitOptions().changed(delay=delay, at=at).due(self.engine.now())
-        return self.change(Reschedule(require_id(job_id), due)).is_done
+        return Reschedule(require_id(job_id), due)
 
     def retry(self, job_id: str) -> None:
         """Run a dead letter again at once as the same job, with its counters of failed attempts set to zero."""
-        self.change(
-            Reopen(require_id(job_id), self.engine.now()), action="retry", needs="FAILED and was not replayed"
-        )
+        self.change(Reopen(require_id(job_id), self.engine.now()), action="retry", needs=_UNREPLAYED)
 
-    def change(self, command: Any, *, action: str | None = None, needs: str = "") -> Changed:
+    async def retry_async(self, job_id: str) -> None:
+        """Run a dead letter again as `retry` does, without blocking the event loop."""
+        command = Reopen(require_id(job_id), self.engine.now())
+        await self.change_async(command, action="retry", needs=_UNREPLAYED)
+
+    def change(
+        self, command: Any, *, action: str | None = None, needs: str = "", timeout: Duration | None = None
+    ) -> Changed:
         """Carry out a command on a job, and return the answer of the engine.
 
         Raises `JobNotFound` if there is no such job, and `InvalidTransition`, with the verb `action`, if that is
-        given and the engine refuses the command.
+        given and the engine refuses the command. Raises `TimeoutError` if the store does not answer within
+        `timeout`, in real time; the command stays queued.
         """
-        changed = self._io.call(CHANGE, (command,))[0]
+        seconds = _seconds(timeout)
+        with _explained_timeout(command, seconds):
+            (changed,) = self._io.call(CHANGE, (command,), seconds=seconds)
+        self.require_done(command, changed, action=action, needs=needs)
+        return changed
+
+    async def change_async(
+        self, command: Any, *, action: str | None = None, needs: str = "", timeout: Duration | None = None
+    ) -> Changed:
+        """Carry out a command as `change` does, without blocking the event loop."""
+        seconds = _seconds(timeout)
+        with _explained_timeout(command, seconds):
+            (changed,) = await self._io.call_async(CHANGE, (command,), seconds=seconds)
         self.require_done(command, changed, action=action, needs=needs)
         return changed
 
@@ -325,17 +348,31 @@ class JobManager:
 
     def events(self, timeout: Duration | None = None) -> EventStream:
         """Return a stream of all events from now on."""
-        return EventStream(self._open_engine(), self.clock, timeout=timeout, layers=self._runners)
+        return EventStream(
+            self._open_engine(), self.clock, timeout=timeout, layers=self._runners, off_loop=self._off_loop
+        )
 
     def wait_until(self, is_so: Callable[[], bool], timeout: Duration | None, problem: str) -> None:
         """Poll until `is_so` returns True. Raises `TimeoutError` with the text `problem` after `timeout`."""
         self._open_engine()
         self._waiter.wait_until(is_so, deadline_after(self.clock, timeout), problem)
 
+    async def wait_until_async(self, is_so: Callable[[], bool], timeout: Duration | None, problem: str) -> None:
+        """Poll as `wait_until` does, without blocking the event loop: a thread calls `is_so`."""
+        self._open_engine()
+        deadline = deadline_after(self.clock, timeout)
+        await self._waiter.wait_until_async(is_so, deadline, problem, self._off_loop)
+
     def wait(self, job_id: str, timeout: Duration | None) -> JobStatus:
         """Wait until a job has ended, and return its status. Raises `TimeoutError` after `timeout`."""
         deadline = deadline_after(self.clock, timeout)
         return self._waiter.wait(job_id, lambda: self._state(job_id), deadline)
+
+    async def wait_async(self, job_id: str, timeout: Duration | None) -> JobStatus:
+        """Wait as `wait` does, without blocking the event loop."""
+        self._open_engine()
+        deadline = deadline_after(self.clock, timeout)
+        return await self._waiter.wait_async(job_id, lambda: self._state(job_id), deadline, self._off_loop)
 
     def _state(self, job_id: str) -> tuple[JobStatus, int]:
         """Return the status of a job, and the nanoseconds until it is due; 0 if it is not PENDING."""
@@ -432,6 +469,8 @@ class JobManager:
             self._is_closed = True
             self._io.close(stop_report.PATIENCE_FOR_ANSWERS)
             self.engine.close()
+            if self._owns_off_loop:
+                self._off_loop.close()
 
     def hurry(self) -> None:
         """Make a `shutdown` in progress interrupt the running handlers now instead of waiting for them."""
@@ -468,3 +507,22 @@ class JobManager:
         except IndexError:  # another thread runs them, or has run them
             return
         self._hooks.run_stop()
+
+
+def _seconds(timeout: Duration | None) -> float | None:
+    return None if timeout is None else to_nanoseconds(timeout, "timeout") / NANOSECONDS
+
+
+@contextmanager
+def _explained_timeout(command: Any, seconds: float | None) -> Iterator[None]:
+    """Say which command the store has not confirmed in time, if the `with` block raises `TimeoutError`."""
+    try:
+        yield
+    except TimeoutError:
+        if seconds is None:
+            raise
+        change = "canceled" if isinstance(command, CancelJob) else f"changed by {type(command).__name__}"
+        raise TimeoutError(
+            f"the store has not confirmed within {seconds} s that job {command.id!r} is {change}; the request is "
+            f"queued and may still take effect: get({command.id!r}) shows whether it has"
+        ) from None

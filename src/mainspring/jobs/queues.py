@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from mainspring.clock import Duration
 from mainspring.jobs.commands import PauseQueue
-from mainspring.jobs.handle import ManagerProvider
+from mainspring.jobs.handle import ManagerProvider, open_manager
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.manager import JobManager
+from mainspring.jobs.off_loop import OffLoop, async_twin
 from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
 
@@ -35,6 +36,10 @@ class Queue:
         self.name = require_id(name, "queue")
         self._source = source
 
+    @property
+    def _off_loop(self) -> OffLoop:
+        return self._source.off_loop
+
     def pause(self) -> bool:
         """Pause the queue: no worker claims its jobs until `resume`. Return False if it was paused already.
 
@@ -42,13 +47,24 @@ class Queue:
         """
         return self._source.manager().arrange([PauseQueue(self.name, True)])[0]
 
+    pause_async = async_twin(pause, writes=True)
+
     def resume(self) -> bool:
         """Resume the queue, so that its jobs start again. Return False if it was not paused."""
         return self._source.manager().arrange([PauseQueue(self.name, False)])[0]
 
+    resume_async = async_twin(resume, writes=True)
+
     @property
     def is_paused(self) -> bool:
         """Whether the queue is paused."""
+        return self._is_paused()
+
+    async def is_paused_async(self) -> bool:
+        """Return whether the queue is paused, as `is_paused` does, without blocking the event loop."""
+        return await self._off_loop.read(self._is_paused)
+
+    def _is_paused(self) -> bool:
         return self.name in self._source.manager().engine.paused_queues()
 
     def drain(self, timeout: Duration | None = None) -> None:
@@ -56,9 +72,17 @@ class Queue:
 
         Raises `TimeoutError` after `timeout`.
         """
-        paused = f" (it is paused: app.queue({self.name!r}).resume())" if self.is_paused else ""
-        problem = f"queue {self.name!r} is not drained{paused}"
-        self._source.manager().wait_until(self._is_drained, timeout, problem)
+        self._source.manager().wait_until(self._is_drained, timeout, self._undrained())
+
+    async def drain_async(self, timeout: Duration | None = None) -> None:
+        """Wait as `drain` does, without blocking the event loop."""
+        problem = await self._off_loop.read(self._undrained)
+        await (await open_manager(self._source)).wait_until_async(self._is_drained, timeout, problem)
+
+    def _undrained(self) -> str:
+        """Describe the queue for the error of a `drain` whose time is over."""
+        paused = f" (it is paused: app.queue({self.name!r}).resume())" if self._is_paused() else ""
+        return f"queue {self.name!r} is not drained{paused}"
 
     def _is_drained(self) -> bool:
         engine = self._source.manager().engine
@@ -75,6 +99,8 @@ class Queue:
         """Count the jobs of the queue by state."""
         (statistics,) = count_queues(self._source.manager(), [self.name])
         return statistics
+
+    statistics_async = async_twin(statistics)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"

@@ -18,6 +18,7 @@ from mainspring.jobs.handle import JobHandle, ManagerProvider
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, to_info
 from mainspring.jobs.job_function import JobFunction
+from mainspring.jobs.off_loop import OffLoop, async_twin
 from mainspring.jobs.records import Query
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.declared_schedules import store_schedules
@@ -47,6 +48,10 @@ class Schedules:
 
     def __init__(self, source: ManagerProvider) -> None:
         self._source = source
+
+    @property
+    def _off_loop(self) -> OffLoop:
+        return self._source.off_loop
 
     def put(
         self,
@@ -82,13 +87,19 @@ class Schedules:
         store_schedules(manager, [definition], manager.engine.schedules(names=[name]), self._source.limits)
         return self.get(name)
 
+    put_async = async_twin(put, writes=True)
+
     def get(self, name: str) -> ScheduleInfo:
         """Return a snapshot of a schedule. Raises `ScheduleNotFound` if there is no such schedule."""
         return to_schedule_info(self._record(name))
 
+    get_async = async_twin(get)
+
     def list(self) -> list[ScheduleInfo]:
         """List all schedules, sorted by name."""
         return [to_schedule_info(record) for record in self._source.manager().engine.schedules()]
+
+    list_async = async_twin(list)  # noqa: A003 - the method above
 
     def remove(self, name: str) -> None:
         """Delete a schedule and its history. The jobs that it has submitted stay."""
@@ -96,9 +107,13 @@ class Schedules:
         if not is_done:
             raise self._not_found(name)
 
+    remove_async = async_twin(remove, writes=True)
+
     def pause(self, name: str) -> bool:
         """Pause a schedule. Return False if it was paused already. Jobs that it has submitted are not affected."""
         return self._pause(PauseSchedule(require_id(name, "name"), is_paused=True, next_due=None))
+
+    pause_async = async_twin(pause, writes=True)
 
     def resume(self, name: str) -> bool:
         """Resume a paused schedule; the first occurrence from now on is next.
@@ -111,6 +126,8 @@ class Schedules:
             if self._pause(PauseSchedule(name, is_paused=False, next_due=next_due, expected=record.revision)):
                 return True
         return False
+
+    resume_async = async_twin(resume, writes=True)
 
     def trigger(self, name: str) -> JobHandle[Any]:
         """Run the job of a schedule once, now, beside its occurrences. Return the handle of the job.
@@ -131,6 +148,8 @@ class Schedules:
                 handler = manager.registry.get(record.type) if record.type in manager.registry else None
                 return JobHandle(fired.submitted[0], handler, self._source)
 
+    trigger_async = async_twin(trigger, writes=True)
+
     def history(self, name: str, limit: int = 50) -> Occurrences:
         """Return only those occurrences of a schedule for which no job was made, the latest first.
 
@@ -139,6 +158,8 @@ class Schedules:
         require_positive(limit, "limit", "occurrences")
         self._record(name)
         return [to_occurrence_info(found) for found in self._source.manager().engine.occurrences(name, limit)]
+
+    history_async = async_twin(history)
 
     def jobs(self, name: str, limit: int = 50) -> Jobs:
         """Return the latest jobs of a schedule, the newest first.
@@ -156,6 +177,8 @@ class Schedules:
                 break
             query = replace(query, after=page.end)
         return found[:limit]
+
+    jobs_async = async_twin(jobs)
 
     def _pause(self, arrangement: PauseSchedule) -> bool:
         (is_done,) = self._source.manager().arrange([arrangement])

@@ -1,0 +1,155 @@
+"""Threads for calls that wait for the store, so that a coroutine can await such a call without blocking its loop.
+
+`async_twin` makes the asynchronous twin of a method: the twin runs the method itself on one of these threads. So
+the method and its twin have one implementation, one signature and one set of errors.
+
+Invariants
+- No call uses the default executor of an event loop. Its threads belong to the user's code, which may fill them
+  with calls that wait for jobs.
+- Calls that write never occupy all threads. While another process holds the write lock, calls that only read go
+  on.
+- Threads start with the first call, and end with `close`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import partial, wraps
+from threading import Lock
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from mainspring.errors import EngineUnavailable, RunnerClosed
+from mainspring.runners.future import TaskFuture
+from mainspring.runners.runner import TaskRunner
+from mainspring.runners.task import ShutdownBehavior, TaskTraits
+from mainspring.runners.thread_pool import ThreadPool
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+THREADS = 8
+WRITERS = 4  # threads that calls which write may occupy
+
+# At the exit of the interpreter, a read is abandoned, and a write is waited for.
+_READS = TaskTraits(shutdown=ShutdownBehavior.CONTINUE)
+_WRITES = TaskTraits(shutdown=ShutdownBehavior.SKIP)
+_END: Any = object()
+
+
+class OffLoop:
+    """Runs calls on threads of its own, for coroutines of any number of event loops."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # guards the following attributes
+        self._pool: ThreadPool | None = None
+        self._writers: TaskRunner | None = None
+
+    async def read(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Await a call that only reads the store.
+
+        If the awaiting task is canceled, a call that has not begun is dropped; otherwise its result is.
+        """
+        return await self.result(self.submit(partial(function, *args, **kwargs), writes=False))
+
+    async def write(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Await a call that may write to the store.
+
+        If the awaiting task is canceled, a call that has not begun is dropped. A call that has begun goes on.
+        """
+        return await self.result(self.submit(partial(function, *args, **kwargs), writes=True))
+
+    def submit(self, call: Callable[[], R], *, writes: bool) -> TaskFuture[R]:
+        """Start a call on one of the threads, and return its future."""
+        while True:
+            pool, writers = self._runners()
+            try:
+                return writers.submit(call, traits=_WRITES) if writes else pool.submit(call, traits=_READS)
+            except RunnerClosed:  # by `close` on another thread, or at the exit of the interpreter
+                self._forget(pool)
+
+    async def result(self, future: TaskFuture[R]) -> R:
+        """Await a call that `submit` has started."""
+        import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
+
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():  # `close` has dropped the call
+                raise EngineUnavailable(
+                    engine="the store of this application",
+                    reason="the application was closed before this call began",
+                    remedy="await the call before close()",
+                ) from None
+            raise
+
+    def close(self) -> None:
+        """End the threads without waiting for the calls in progress. Calls that have not begun fail."""
+        with self._lock:
+            pool, self._pool, self._writers = self._pool, None, None
+        if pool is not None:
+            pool.shutdown(timeout=0)
+
+    def _runners(self) -> tuple[ThreadPool, TaskRunner]:
+        with self._lock:
+            if self._pool is None or self._writers is None:
+                self._pool = ThreadPool(THREADS, name="mainspring-async")
+                self._writers = self._pool.parallel(limit=WRITERS, name="mainspring-async-writes")
+            return self._pool, self._writers
+
+    def _forget(self, pool: ThreadPool) -> None:
+        with self._lock:
+            if self._pool is pool:
+                self._pool = self._writers = None
+
+
+class CallsStore(Protocol):
+    """An object whose methods wait for the store."""
+
+    @property
+    def _off_loop(self) -> OffLoop:
+        """The threads on which the asynchronous twins of its methods run."""
+
+
+S = TypeVar("S", bound=CallsStore)
+
+
+def async_twin(
+    method: Callable[Concatenate[S, P], R], *, writes: bool = False
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """Make the asynchronous twin of a method: `get_async = async_twin(get)`.
+
+    The twin runs the method on a thread that is not the event loop's. Pass `writes=True` if the method may write.
+    """
+
+    @wraps(method)
+    async def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        off_loop = self._off_loop
+        run = off_loop.write if writes else off_loop.read
+        return await run(method, self, *args, **kwargs)
+
+    _name_twin(twin, method)
+    return twin
+
+
+def async_iterator_twin(
+    method: Callable[Concatenate[S, P], Iterator[R]],
+) -> Callable[Concatenate[S, P], AsyncIterator[R]]:
+    """Make the asynchronous twin of a generator that may write. It runs each step of the generator on a thread."""
+
+    @wraps(method)
+    async def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
+        steps = method(self, *args, **kwargs)
+        while (step := await self._off_loop.write(next, steps, _END)) is not _END:
+            yield step
+
+    _name_twin(twin, method)
+    return twin
+
+
+def _name_twin(twin: Callable[..., Any], method: Callable[..., Any]) -> None:
+    twin.__name__ = f"{method.__name__}_async"
+    twin.__qualname__ = f"{method.__qualname__}_async"
+    twin.__doc__ = (
+        f"Asynchronous twin of `{method.__name__}`, which does not block the event loop.\n\n{method.__doc__}"
+    )
