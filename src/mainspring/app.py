@@ -297,6 +297,16 @@ class Mainspring(Decorators):
         """Change the due time of a job as `reschedule` does, without blocking the event loop."""
         return await (await open_manager(self)).reschedule_async(job_id, delay=delay, at=at)
 
+    def run_now(self, job_id: str) -> bool:
+        """Make a pending job due now, also one that waits for a retry; return False if it has started or ended.
+
+        A job that is due starts when a worker has a free slot, unless its queue is paused, or a limit or its
+        sequence holds it back: see `explain`.
+        """
+        return self.manager().run_now(job_id)
+
+    run_now_async = async_twin(run_now, writes=True)
+
     def explain(self, job_id: str) -> Explanation:
         """Explain in plain words why a job has its status, and what would change it."""
         return self.manager().explain(job_id)

@@ -20,12 +20,12 @@ FAILURE, USAGE = 1, 2
 # As it is printed, but for line breaks within paragraphs. <THEN> is in an hour, <AGO> was just now.
 WITH_A_WORKER = """
 Job later (shop.work) is due at <THEN>. It starts automatically. To start it now:
-  mainspring jobs reschedule later --delay 0 <WHERE>
+  mainspring jobs run-now later <WHERE>
 
 Job retrying (shop.work) is tried again at <THEN>, after attempt 1: ValueError: no such order. It is retried
 automatically. To see the whole error, or to retry it now:
   mainspring jobs show retrying <WHERE>
-  mainspring jobs reschedule retrying --delay 0 <WHERE>
+  mainspring jobs run-now retrying <WHERE>
 
 Job paused (shop.work) waits because queue 'held' is paused. To resume the queue:
   mainspring queues resume held <WHERE>
@@ -175,7 +175,7 @@ def test_a_terminal_wraps_words_and_no_commands(shop: ShopProgram) -> None:
     assert code == 0
     shown = re.sub(r"\x1b\[[\d;]*m", "", shown)
     assert max(len(line) for line in shown.splitlines() if not line.startswith("  ")) <= 60
-    assert f"\n  mainspring jobs reschedule later --delay 0 --url {shop.url}\n" in shown
+    assert f"\n  mainspring jobs run-now later --url {shop.url}\n" in shown
 
 
 def test_ids_that_are_not_there_do_not_keep_others_from_being_explained(shop: ShopProgram) -> None:

@@ -1,4 +1,4 @@
-"""`mainspring jobs`: lists, shows, cancels, retries and reschedules jobs."""
+"""`mainspring jobs`: lists, shows, cancels, retries and reschedules jobs, and makes them due now."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import click
 
 from mainspring.app import Mainspring
 from mainspring.cli.app_selection import open_app
-from mainspring.cli.commands import CommandGroup
+from mainspring.cli.bulk_cancel import cancel_by_filters
+from mainspring.cli.commands import Argument, CommandGroup
 from mainspring.cli.exit_codes import ExitCode, error_message
 from mainspring.cli.job_filters import JobFilters, filter_options
 from mainspring.cli.job_views import JOB_TABLE, job_detail, print_page
@@ -81,18 +82,45 @@ def show_job(*, job_id: str, as_json: bool, app: str | None, url: str | None) ->
 
 
 @jobs.command("cancel")
-@ids_argument
+@click.argument("ids", cls=Argument, nargs=-1, metavar="ID", help="The ids of jobs.")
+@filter_options
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation before jobs are canceled by filters.")
+@click.option("--dry-run", is_flag=True, help="Only print which jobs would be canceled.")
 @json_option
 @app_options
-def cancel_jobs(*, ids: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
+def cancel_jobs(
+    *,
+    ids: tuple[str, ...],
+    filters: JobFilters,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    app: str | None,
+    url: str | None,
+) -> None:
     """Cancel pending jobs, and ask running jobs to stop.
 
-    Exit code 0 means that all of them are canceled. If a job still runs or has ended, the exit code is 1.
+    Name the jobs by their ids, or choose them by filters. Filters choose only pending and running jobs, and the
+    command asks before it cancels them. Exit code 0 means that none of the jobs runs. If a job was running, or an
+    id is that of a job that has ended, the exit code is 1.
 
     Example: mainspring jobs cancel order-42 order-43
+
+    Example: mainspring jobs cancel --type cancel_order --argument order_id=42 --since 2h --dry-run
     """
+    if ids and not filters.is_empty:
+        raise click.BadParameter("give ids or filters such as --type, not both")
+    if not ids and filters.is_empty:
+        raise click.BadParameter(
+            "which jobs? give ids, or filters such as --queue, --type and --argument; --status pending chooses "
+            "all pending jobs"
+        )
     with open_app(app, url) as application:
-        outcomes = _each(application, ids, _cancel)
+        if ids and not dry_run:
+            outcomes = _each(application, ids, _cancel)
+        else:
+            cancel_by_filters(application, ids, filters, yes=yes, dry_run=dry_run, as_json=as_json)
+            return
     _report(outcomes, done="canceled", as_json=as_json)
 
 
@@ -101,6 +129,24 @@ def _cancel(application: Mainspring, job_id: str) -> str:
         return "canceled"
     status = application.get(job_id).status
     return "asked to stop" if status is JobStatus.RUNNING else _too_late(job_id, status)
+
+
+@jobs.command("run-now")
+@ids_argument
+@json_option
+@app_options
+def run_jobs_now(*, ids: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
+    """Make pending jobs due now, also those that wait for a retry.
+
+    Example: mainspring jobs run-now order-42
+    """
+    with open_app(app, url) as application:
+        outcomes = _each(application, ids, _run_now)
+    _report(outcomes, done="due now", as_json=as_json)
+
+
+def _run_now(application: Mainspring, job_id: str) -> str:
+    return "due now" if application.run_now(job_id) else _too_late(job_id, application.get(job_id).status)
 
 
 @jobs.command("retry")
@@ -137,9 +183,9 @@ def reschedule_jobs(
     app: str | None,
     url: str | None,
 ) -> None:
-    """Change the due time of pending jobs; --delay 0 is now.
+    """Change the due time of pending jobs.
 
-    Example: mainspring jobs reschedule order-42 --delay 0
+    Example: mainspring jobs reschedule order-42 --delay 30m
     """
     if (delay is None) == (at is None):
         raise click.BadParameter(

@@ -56,7 +56,7 @@ def suggest(explanation: Explanation, job: JobInfo, writer: CommandWriter) -> Su
 
 
 def _earlier(explanation: Explanation, job: JobInfo, writer: CommandWriter) -> Suggestion:
-    now = writer.command("jobs", "reschedule", job.id, "--delay", "0")
+    now = writer.command("jobs", "run-now", job.id)
     if explanation.reason is Reason.NOT_DUE:
         return Suggestion("It starts automatically. To start it now:", (now,))
     return Suggestion(

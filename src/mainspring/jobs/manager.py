@@ -263,6 +263,20 @@ class JobManager:
         self._waiter.announce([job_id])
         return changed.is_done
 
+    def cancel_many(self, job_ids: Sequence[str]) -> builtins.list[Changed]:
+        """Cancel jobs in one transaction where the engine can; return the answer for each, in order."""
+        changed = self._io.call(CHANGE, [CancelJob(require_id(job_id)) for job_id in job_ids])
+        self._waiter.announce(builtins.list(job_ids))
+        return changed
+
+    def run_now(self, job_id: str) -> bool:
+        """Make a PENDING job due now. Return False if it has started or ended."""
+        record = self.record(job_id)
+        now = self.engine.now()
+        if record.status is JobStatus.PENDING and record.due <= now:
+            return True  # it keeps its place among the due jobs
+        return self.change(Reschedule(record.id, now)).is_done
+
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
         """Change the due time of a job that is PENDING. Return False if it is RUNNING or has ended."""
         return self.change(self._reschedule(job_id, delay, at)).is_done
