@@ -8,7 +8,7 @@ from mainspring.doctor.findings import Check
 from mainspring.doctor.nats_facts import NatsFacts
 
 FEW_MESSAGES = 20_000
-"""The largest number of messages in a stream whose jobs can be copied and counted within a second or two."""
+"""The largest number of messages in a stream whose jobs can be copied to a projection and counted quickly."""
 
 
 def checks_of_server(facts: NatsFacts, max_payload: int) -> list[Check]:

@@ -39,12 +39,12 @@ class NatsFacts:
     wanted: Mapping[str, Any] = field(default_factory=dict)
     """The configuration with which this version of Mainspring would create the stream."""
     consumers: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
-    """The consumer of each lane, by the lane's subject; None for a lane without a consumer."""
+    """The consumers of the reminders and of the lanes, by subject; None for a subject without a consumer."""
     round_trip: float = 0.0
     ahead: float = 0.0
     """How many seconds the server's clock is ahead of the local clock."""
     denied: Sequence[str] = ()
-    """The operations that the server has denied to this user."""
+    """The permission errors that the server has sent to this user."""
     monitor: Mapping[str, Any] | None = None
     """The reply of `/varz`; None if the user has given no monitoring address, or it does not respond."""
 

@@ -138,7 +138,7 @@ def check_payload(facts: NatsFacts, max_payload: int) -> Finding:
 
 
 def check_rights(facts: NatsFacts) -> Finding:
-    """Report the operations that the server has denied."""
+    """Report the permission errors of the server."""
     if not facts.denied:
         return ok("the server has denied nothing")
     return error(

@@ -23,7 +23,11 @@ ELECTION_SECONDS = 7.0
 
 
 def check_stream(facts: NatsFacts) -> Iterator[Finding]:
-    """Check the settings of the stream: limits that delete jobs, locks, copies, and differences."""
+    """Check that the stream exists and has suitable settings.
+
+    Unsuitable are limits that delete jobs, locks that forbid changes, copies from other streams, and settings of
+    another version of Mainspring.
+    """
     stream = facts.stream
     if stream is None:
         yield error(

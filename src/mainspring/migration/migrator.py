@@ -162,7 +162,7 @@ class Migrator:
 
 
 def pages(source: SqliteExport, after: int, until: int) -> Iterator[list[MigratedJob]]:
-    """Yield pages of the jobs to move, in the order of their submission, from after one place until another."""
+    """Yield pages of the jobs to move whose places are above `after` and at most `until`, in that order."""
     while page := [job for job in source.jobs(after, PAGE) if job.place <= until]:
         yield page
         after = page[-1].place

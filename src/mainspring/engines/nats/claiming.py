@@ -72,9 +72,9 @@ class FreeSlots:
         ]
 
     def free(self) -> tuple[int, int, int, int]:
-        """Return how many more jobs may start and may be held, and how many of them may be suspects.
+        """Return four numbers: how many more jobs may start, may be held, may be suspects and may be at-most-once.
 
-        The last number is how many jobs may start that must not start a second time.
+        The last one is for the job types in `Demand.at_most_once`, whose jobs must not start a second time.
         """
         return self.starts, self.ahead, self.suspects, self.at_most_once_starts
 
@@ -83,16 +83,16 @@ class FreeSlots:
         self.starts, self.ahead, self.suspects, self.at_most_once_starts = free
 
     def is_at_most_once(self, type_: str) -> bool:
-        """Return whether jobs of this type must not start a second time."""
+        """Return whether jobs of this type must not start a second time: see `Demand.at_most_once`."""
         return type_ in self.demand.at_most_once
 
     @property
     def has_closed_lanes(self) -> bool:
-        """Whether no more jobs may start that must not start a second time, although there are such types."""
+        """Whether the lanes of types in `Demand.at_most_once` are closed, because no more such jobs may start."""
         return bool(self.demand.at_most_once) and not self.at_most_once_starts
 
     def open_lanes(self) -> list[NatsLane]:
-        """Return the lanes whose jobs may start now."""
+        """Return the lanes that are not closed: see `has_closed_lanes`."""
         if not self.has_closed_lanes:
             return self.lanes
         return [lane for lane in self.lanes if not self.is_at_most_once(lane.type)]

@@ -36,7 +36,7 @@ class BatchingClient(Client):
         self._receivers: dict[int, Callable[[Msg], None]] = {}  # by the number of their subscription
 
     async def subscribe_directly(self, subject: str, receive: Callable[[Msg], None]) -> None:
-        """Subscribe to a subject. The parser itself calls `receive` for each message, so that must not block."""
+        """Subscribe to a subject. The parser itself calls `receive` for each message; `receive` must not block."""
         subscription = await self.subscribe(subject, cb=_never_called)
         self._receivers[subscription._id] = receive
 

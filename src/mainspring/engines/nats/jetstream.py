@@ -295,7 +295,7 @@ class JetStream(Connection):
         return f"$JS.API.STREAM.PURGE.{self._stream}", json.dumps(body).encode()
 
     def store(self, subject: str, data: bytes) -> int:
-        """Store one message, whatever the subject contains; return its revision."""
+        """Store one message, which replaces any message of its subject; return its revision."""
         batch = WriteBatch()
         batch.put(subject, data)
         while True:

@@ -1,8 +1,8 @@
 """Permissions on the server: the subjects that each role needs, and no others.
 
-    submitter   submits, reads, waits, cancels, follows, and changes schedules, limits and pauses
-    worker      all that; claims and settles jobs, empties subjects, and creates the consumers of new lanes
-    operator    all that a submitter does; creates and updates the streams, empties subjects, and moves jobs in
+    submitter   submits, reads and cancels jobs, follows events, and changes schedules, limits and pauses
+    worker      all that; claims and settles jobs, purges subjects, and creates the consumers of new lanes
+    operator    all that a submitter does; creates and updates the streams, purges subjects, and imports jobs
 
 No role may delete or restore a stream: only the administrator of the servers can. The subjects are those that this
 package publishes to: `tests/nats/test_permissions.py` runs each role with its permissions and reads the server's

@@ -6,9 +6,10 @@ workers read new ones.
 
 A PENDING job without an owner has one message: in its lane if it is due soon, else a scheduled message that the
 server publishes there shortly before the job is due. A job in a sequence or under limits is put into its lane when
-`admission` admits it. The message is stored in one transaction with the record; for a few plain jobs it is stored
-before the record, and workers ignore it without a record. A lane may also have outdated messages of jobs that were
-canceled or rescheduled: the worker that gets one reads the record.
+`admission` admits it. The message is stored in one transaction with the record. A submit of a few plain jobs uses
+no transaction: it stores the message of each job before its record, and workers ignore a message without a record.
+A lane may also have outdated messages of jobs that were canceled or rescheduled: the worker that gets one reads
+the record.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ class JobQueue:
         return [Write(names.scheduled("job", job.id), b"", 0, schedule_headers(ready, job.due - LEAD)), record]
 
     def dequeue(self, transaction: Transaction, job: StoredJob) -> StoredJob:
-        """Remove a waiting job from its limiters, and delete its scheduled messages.
+        """Remove a waiting job from its limiters, and delete its scheduled messages; return the job.
 
         A message in the lane stays: the worker that gets it reads the record and ignores it. It is not purged:
         after a purge of a subject that a consumer delivers, the server (2.15.1) may skip the next message there.

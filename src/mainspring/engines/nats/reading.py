@@ -154,9 +154,9 @@ class WaitingJobFinder:
         }
 
     def _read(self, infos: Mapping[NatsLane, dict[str, Any]]) -> dict[NatsLane, list[StoredJob]]:
-        """Return, for each lane, the jobs of some messages that could start.
+        """Return, for each lane, which jobs of its first messages could start.
 
-        These are the first messages that the consumer has not delivered; if it has delivered all, the first ones.
+        Messages that the consumer has delivered are left out, unless it has delivered all of them.
         """
         places = [(self._lanes.all[lane], _delivered(info)) for lane, info in infos.items()]
         pages = self._transactions.jetstream.scan_each(places, most=MAX_MESSAGES)
@@ -171,7 +171,7 @@ class WaitingJobFinder:
 
 
 def _delivered(info: dict[str, Any]) -> int:
-    """Return the revision of the last message that the consumer delivered; 0 if none is left to deliver."""
+    """Return the revision after which to read a lane: of the last delivered message; 0 if all were delivered."""
     return int(info["delivered"]["stream_seq"]) if info["num_pending"] else 0
 
 

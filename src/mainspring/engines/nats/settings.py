@@ -28,7 +28,10 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 
 def inbox_of(prefix: str, role: Role) -> str:
-    """Return the prefix of the subjects on which processes of a role get replies, and no other role may."""
+    """Return the prefix of the subjects on which processes of a role get replies.
+
+    Processes of other roles may not subscribe to these subjects.
+    """
     return f"{DEFAULT_INBOX}_{prefix}_{role}"
 
 

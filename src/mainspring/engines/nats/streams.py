@@ -41,7 +41,7 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class MissingConsumer(EngineUnavailable):
-    """Raised if a consumer does not exist that an operator should have created."""
+    """Raised if a consumer does not exist and this process may not create it."""
 
 
 class Streams:
@@ -194,9 +194,9 @@ class Streams:
         )
 
     def consumers_of(self, subjects: Iterable[str]) -> dict[str, str]:
-        """Return the consumer of each subject.
+        """Return the consumer of each subject; create the consumers that do not exist.
 
-        Subjects whose consumer an operator has not created yet are left out.
+        A subject whose consumer does not exist, and may not be created by this process, is logged and left out.
         """
         found: dict[str, str] = {}
         for subject in subjects:
@@ -210,7 +210,10 @@ class Streams:
         return found
 
     def consumer_of(self, subject: str) -> str:
-        """Return the consumer of a subject with a wildcard; create the consumer if it does not exist."""
+        """Return the consumer of a subject with a wildcard; create the consumer if it does not exist.
+
+        Raise `MissingConsumer` if this process may not create it.
+        """
         name = digest(subject)
         if name not in self._consumers:
             self._ensure_consumer(name, subject)

@@ -146,11 +146,11 @@ class SubjectNames:
         return subject.removeprefix(prefix).partition(".")[0] if subject.startswith(prefix) else None
 
     def key(self, unique_key: str) -> str:
-        """Return the subject of the holders of a unique key."""
+        """Return the subject of the record that has the ids of the jobs with a unique key."""
         return f"{self.prefix}.key.{digest(unique_key)}"
 
     def occurrence(self, schedule: str, number: int) -> str:
-        """Return the subject of the job of one occurrence of a schedule."""
+        """Return the subject of the record that has the id of the job of one occurrence of a schedule."""
         return f"{self.prefix}.occurrence.{to_token(schedule)}.{number}"
 
     def schedule(self, name: str) -> str:
@@ -158,7 +158,7 @@ class SubjectNames:
         return self.schedules + to_token(name)
 
     def skipped(self, schedule: str) -> str:
-        """Return the subject of the occurrences of a schedule for which no job was made."""
+        """Return the subject of the record of those occurrences of a schedule for which no job was made."""
         return f"{self.prefix}.skipped.{to_token(schedule)}"
 
     def worker(self, number: int) -> str:

@@ -154,7 +154,7 @@ class JobSubmitter:
 
 
 def _is_plain(job: NewJob) -> bool:
-    """Return whether a job needs no records beside its own, which has its search keys."""
+    """Return whether a job is plain, apart from its search keys, which are a part of its record."""
     return (replace(job, search=()) if job.search else job).is_plain
 
 

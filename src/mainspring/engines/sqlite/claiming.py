@@ -59,7 +59,7 @@ class LimitedJobClaimer:
         until: int,
         mark_started: Callable[[list[LeaseRow]], None],
     ) -> tuple[list[LeaseRow], bool]:
-        """Start the admitted jobs and park the refused groups; return these jobs, and whether groups were parked.
+        """Start the admitted jobs and return them; park the refused groups and return whether there were any.
 
         `rows` are heads of groups, and jobs without limits. At most `starts` jobs start; all are due by `until`.
         """
@@ -347,7 +347,10 @@ class JobClaimer:
     def _claim_limited(
         self, worker: int, demand: Demand, rows: list[LeaseRow], room: int, *, now: int, until: int
     ) -> list[Lease]:
-        """Claim jobs under limits. Jobs that run at most once are claimed apart, as fewer of them may start."""
+        """Claim jobs when some of them are under limits, and return their leases.
+
+        Jobs that must not start a second time are claimed separately, because fewer of them may start.
+        """
         single: list[LeaseRow] = []
         others = rows
         if demand.at_most_once:
@@ -369,12 +372,12 @@ class JobClaimer:
         return self._lanes.describe(row.lane).type in demand.at_most_once
 
     def _lanes_of_others(self, demand: Demand) -> str:
-        """Return the lanes of a demand without those of jobs that run at most once."""
+        """Return the lanes of a demand, without those of job types in `Demand.at_most_once`."""
         types = tuple(name for name in demand.types if name not in demand.at_most_once)
         return self._lanes.matching(types, demand.queues)[0]
 
     def _within_room(self, rows: list[LeaseRow], demand: Demand, taken: Sequence[Lease]) -> list[LeaseRow]:
-        """Return rows without the surplus of jobs that run at most once: these are not prefetched."""
+        """Return the rows without those jobs that exceed `Demand.at_most_once_starts`."""
         room = demand.at_most_once_starts - sum(lease.at_most_once for lease in taken)
         kept: list[LeaseRow] = []
         for row in rows:

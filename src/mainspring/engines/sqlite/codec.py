@@ -91,7 +91,7 @@ RECORD_COLUMNS = """j.id, l.type, l.queue, l.priority, j.status, j.due, j.create
 
 
 class Extras(msgspec.Struct, array_like=True, gc=False):
-    """The columns that only some jobs use, of one job."""
+    """The values of one job in the columns that only some jobs use."""
 
     ready: int
     sequence: str | None
@@ -101,7 +101,7 @@ class Extras(msgspec.Struct, array_like=True, gc=False):
 
 
 class LeaseRow(msgspec.Struct, array_like=True, gc=False):
-    """A claimed job, as a database row."""
+    """A job that a claim has picked, as a database row."""
 
     seq: int
     id: str

@@ -38,7 +38,7 @@ class Commands:
         self._now = store.now
 
     def execute(self, commands: Sequence[Command]) -> list[Changed]:
-        """Execute commands in order; adjacent cancels are executed as one batch."""
+        """Execute commands in order, and return an answer for each. Adjacent cancels are executed as one batch."""
         ids = [command.id for command in commands]
         memberships = self._heads.memberships_of_jobs(ids)
         found = pairs(self._database.write(sql.STATUSES_OF, (to_json(ids),)))

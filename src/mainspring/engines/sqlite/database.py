@@ -292,11 +292,11 @@ class Database:
         return self._writer.changes()
 
     def require_sync(self) -> None:
-        """Make the current unit durable when it ends, even if it was begun as not durable."""
+        """Make the current unit durable with its commit, even if it was begun with `durable=False`."""
         self._must_sync = True
 
     def _sync_log(self) -> None:
-        """Write SQLite's log to the disk. This makes the commit durable that has just ended, and earlier ones."""
+        """Write SQLite's log to the disk, which makes the last commit durable, and all earlier ones."""
         try:
             descriptor = os.open(f"{self.path}-wal", os.O_RDWR)
             try:

@@ -255,7 +255,7 @@ class SqliteExport:
         return found
 
     def count_jobs_until(self, place: int) -> int:
-        """Count the jobs to move up to the row `place`, which is also their place in the order of submission."""
+        """Count the jobs to move whose place in the order of submission is at most `place`."""
         with self._database.reader() as connection:
             return int(connection.execute(COUNT_JOBS_UNTIL, (place,)).get)
 

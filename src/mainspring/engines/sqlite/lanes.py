@@ -86,7 +86,10 @@ class LaneCache:
         return self.number(Lane(queue, kind, priority, int(sequence is not None or bool(limits)), parameters))
 
     def limited(self, queue: str, kind: str, priority: int) -> list[int]:
-        """Return the numbers of the lanes of jobs that may have limits: one for each set of indexed parameters."""
+        """Return the row numbers of the lanes of a queue, type and priority whose jobs have a sequence or limits.
+
+        These lanes differ in the parameters by which their jobs are in the search index.
+        """
         self.number(Lane(queue, kind, priority, 1))
         return [number for lane, number in self._numbers.items() if lane[:4] == (queue, kind, priority, 1)]
 

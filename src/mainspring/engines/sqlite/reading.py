@@ -35,7 +35,7 @@ def find(connection: apsw.Connection, query: Query) -> Page:
 def _seqs_between(
     connection: apsw.Connection, since: int | None, until: int | None
 ) -> tuple[int | None, int | None]:
-    """Return the first and the last seq of the jobs that were submitted in a time; None for no bound."""
+    """Return the first and the last seq of jobs that were submitted between two instants; None for no bound."""
     first = None if since is None else _first_submitted(connection, since)
     return first, None if until is None else _first_submitted(connection, until) - 1
 

@@ -171,7 +171,8 @@ class ScheduleWriter:
     def _valid(self, firings: Sequence[Firing]) -> dict[int, Firing]:
         """Return, by index, the first firing of each schedule that has not changed since the caller read it.
 
-        Triggers come last: an occurrence must not be refused because of a trigger in the same batch.
+        Firings without an expected occurrence (`trigger`) come last, so that none of them makes the firing of an
+        occurrence in the same batch invalid.
         """
         asked = [(firing.schedule, firing.revision, firing.expected) for firing in firings]
         still_due = set(_seen(self._database.write(STILL_DUE, (to_json(asked),))))

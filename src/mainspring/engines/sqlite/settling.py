@@ -145,7 +145,7 @@ def _start_row(lease: Lease) -> tuple[object, ...]:
 
 
 def _without(refused: Iterable[Outcome], outcomes: Sequence[Outcome]) -> list[bool]:
-    """Return for each outcome whether it was accepted. If the same one occurs twice, only the first can be."""
+    """Return for each outcome whether it was accepted: True only for the first of two identical ones."""
     left = Counter(map(id, refused))
     answers = [True] * len(outcomes)
     for place in reversed(range(len(outcomes))):
