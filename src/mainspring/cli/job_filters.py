@@ -56,7 +56,7 @@ class JobFilters:
         return {name: getattr(self, name) for name in self.__slots__} | {"arguments": self.arguments or None}
 
     def report_unknown_names(self, application: Mainspring) -> None:
-        """Print a message for a queue, job type or argument that no job found has, with names spelt alike."""
+        """Print a message for each unknown queue, job type or argument in the filters, with similar names."""
         if self.queue is not None:
             report_unknown_queues([self.queue], [queue.name for queue in application.all_queues()])
         if self.type is not None:

@@ -106,8 +106,8 @@ def print_page(page: JobPage, now: int, layout: JobTable, *, as_json: bool, none
         print_message(none if page.is_complete else f"{none} found so far")
     if not page.is_complete:
         print_message(
-            f"the search stopped after {page.scanned:,} jobs, at one submitted at {format_time(page.reached)} UTC "
-            f"and continues with --after {page.next}"
+            f"the search stopped after {page.scanned:,} jobs, at one submitted at {format_time(page.reached)} "
+            f"UTC; continue with --after {page.next}"
         )
     elif page.next is not None:
         print_message(f"there are more: --after {page.next}")

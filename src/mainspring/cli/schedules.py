@@ -63,13 +63,13 @@ def zone_options(function: Decorated) -> Decorated:
     dst_gap = click.option(
         "--dst-gap",
         default="auto",
-        help="Shift or skip a time that does not exist because clocks are set forward.",
+        help="Shift or skip a time that does not exist because clocks are set forward; auto: as Debian's cron.",
         metavar="auto|shift|skip",
     )
     dst_fold = click.option(
         "--dst-fold",
         default="auto",
-        help="Which one to use when a time occurs twice because clocks are set back.",
+        help="Which one to use when a time occurs twice because clocks are set back; auto: as Debian's cron.",
         metavar="auto|first|second|both",
     )
     return tz(dst_gap(dst_fold(function)))

@@ -104,7 +104,7 @@ class NewJob(Struct, frozen=True, gc=False):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the job has only arguments and a due time, like nearly all jobs of a bulk submit."""
+        """Whether the job has only the fields that every job has, like nearly all jobs of a bulk submit."""
         return (
             self.origin,
             self.sequence,

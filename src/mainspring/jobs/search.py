@@ -1,8 +1,8 @@
 """Finds jobs by their arguments and by text, in a scan that ends after `MAX_SCANNED` jobs.
 
 The engine lists jobs by status, queue, job type and time, with its indexes, and leaves out jobs that `search=`
-has indexed under other values. This module reads that list, a few
-hundred jobs at a time, and keeps the jobs whose arguments and texts match. If it stops before its page is full,
+has indexed under other values. This module reads that list, a few hundred jobs at a time, and keeps the jobs
+whose arguments and texts match. If it stops before its page is full,
 the page is not complete, and tells how far the scan went.
 
 An argument matches by the text of its stored value. An argument that a submit left to its default is not stored,

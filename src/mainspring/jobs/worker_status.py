@@ -16,7 +16,10 @@ class Liveness(StrEnum):
 
     ALIVE = "alive"
     SILENT = "silent"
-    """The worker has sent no heartbeat for 45 seconds: its process is suspended, or its machine unreachable."""
+    """The worker has sent no heartbeat for 45 seconds.
+
+    Its process may be suspended, or its machine unreachable.
+    """
     DEAD = "dead"
     """The process of the worker has ended, and another worker has not rescued its jobs yet."""
 
@@ -26,7 +29,7 @@ class WorkerStatus:
     """A snapshot of a worker."""
 
     number: int
-    """The number of the worker. `JobInfo.worker` is the number of the worker that holds the job."""
+    """The number of the worker. `JobInfo.worker` is the number of the worker that has leased the job."""
     name: str
     """The host and the process id of the worker: `host:4711`."""
     process: int

@@ -70,7 +70,10 @@ def plan_firing(record: ScheduleRecord, rule: Rule, now: int, new_id: Callable[[
 
 
 def plan_trigger(record: ScheduleRecord, now: int, job_id: str) -> Firing:
-    """Make one job of a schedule that is due now, beside its occurrences: it has no occurrence and no jitter."""
+    """Return the firing that makes one job of a schedule now, beside its occurrences.
+
+    The job has no occurrence and no jitter.
+    """
     sequence = _sequence_of(record) if record.overlap in (Overlap.QUEUE, Overlap.REPLACE) else None
     return Firing(
         schedule=record.name,

@@ -92,7 +92,7 @@ def log_end(outcome: Outcome, attempt: int, ended: int) -> None:
 
 
 def log_result_warning(outcome: Outcome, attempt: int, *, level: int) -> None:
-    """Log that the result of a job does not match the return annotation of its handler."""
+    """Log that the result of a job does not match the return annotation, or changes in the store."""
     lease = outcome.lease
     logger.log(
         level,

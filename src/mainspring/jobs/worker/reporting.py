@@ -286,7 +286,7 @@ class OutcomeWriter:
             log_end(outcome, attempt, job.began(self._clock.monotonic_ns()))
 
     def _warning_level(self, type_: str) -> int:
-        """Return the log level of a warning about a result: WARNING for the first one of each job type."""
+        """Return the log level of a warning about a result: WARNING for the first of each job type, then DEBUG."""
         if type_ in self._warned:
             return logging.DEBUG
         self._warned.add(type_)
@@ -339,7 +339,7 @@ class OutcomeWriter:
                 self._store_alone(worker, outcome)
         elif self.gives_up:
             what = format_count(len(outcomes), "outcome")
-            logger.error("%s could not be stored; those jobs will run again: %s", what, error)
+            logger.error("%s could not be stored; other workers will rescue those jobs: %s", what, error)
         else:
             what = format_count(len(outcomes), "outcome")
             logger.error("%s could not be stored, trying again in a second: %s", what, error)

@@ -18,7 +18,10 @@ class StopReport:
     """The result of `JobManager.shutdown`."""
 
     interrupted: int = 0
-    """How many jobs were still running when the grace was over. They will run again, and no attempt is used up."""
+    """How many jobs were still running when the grace was over.
+
+    They will run again, and no attempt is used up; those that run at most once become dead letters instead.
+    """
     left: tuple[str, ...] = ()
     """The ids of jobs that the store did not confirm as settled in time. Other workers will rescue them."""
     has_left: bool = True
