@@ -116,6 +116,24 @@ class Mainspring(Decorators):
     `"nats://host:4222"`, with commas between several servers, keeps jobs on NATS JetStream for any number of
     machines; `nats=` sets the credentials. Without a URL, the environment variable `MAINSPRING_URL` names the
     store, else `url` in `[tool.mainspring]` of `pyproject.toml`; else it is `mainspring.db` in the working folder.
+
+    - `url`: the URL of the store
+    - `include`: names of modules with handlers, which are imported before a worker starts
+    - `serializer`: the encoding of arguments and results, `"json"` or `"msgpack"`
+    - `threads`: how many handlers a worker of this application runs at once on threads
+    - `coroutines`: how many `async def` handlers a worker runs at once
+    - `processes`: how many child processes a worker has for `execution="process"`, or a `ProcessSettings`; None
+      for one for each processor
+    - `queues`: the queues that workers of this application serve; None for all
+    - `durability`: `"full"` syncs each commit to the disk, so that a submitted job survives a power failure;
+      `"normal"` is faster, and a power failure may lose the last jobs (SQLite)
+    - `grace`: how long a stopping worker waits for running handlers
+    - `stall_after`: after this time without a claim of a due job, a worker logs an error and is unhealthy; 0 turns
+      this off
+    - `keep`: how long ended jobs are kept; None for the defaults of `Keep`
+    - `max_payload`: the largest size of encoded arguments or of a result, in bytes
+    - `nats`: the settings of the NATS engine; None for their defaults
+    - `clock`: the clock of the application, such as a `ManualClock` in tests; None for the system's clock
     """
 
     def __init__(

@@ -170,6 +170,22 @@ class Decorators(ABC):
         """Run a handler on a cron schedule: `@app.cron("0 2 * * *", tz="Asia/Taipei")`.
 
         Put it above `@app.job(...)` to give options to the handler. The schedule is stored when a worker starts.
+
+        - `expression`: minute, hour, day of month, month and day of week, with seconds in front if there are six
+          fields, or an alias such as `@daily`
+        - `tz`: the time zone of the wall times, an IANA name or a `ZoneInfo`
+        - `misfire`: what happens to occurrences that are found late: `"skip"` drops them, `"once"` runs the
+          latest, `CatchUp(24)` runs the latest 24
+        - `overlap`: what happens to an occurrence while a job of an earlier one has not ended: `"skip"` drops it,
+          `"queue"` lets it wait, `"replace"` cancels the earlier job, `"allow"` runs both
+        - `dst_gap`: what happens to a wall time that does not exist: `"shift"` moves it by the length of the gap,
+          `"skip"` drops it, `"auto"` chooses as Debian's cron does
+        - `dst_fold`: which of two equal wall times counts: `"first"`, `"second"` or `"both"`; `"auto"` chooses as
+          Debian's cron does
+        - `jitter`: each job is delayed by up to this long; all workers compute the same delay
+        - `start`: the first instant at which an occurrence may be; None for no bound
+        - `end`: the last instant at which an occurrence may be; None for no bound
+        - `name`: the name of the schedule; None for the name of the handler
         """
         rule = Cron(expression, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold)
         return self._recur(rule, name, misfire=misfire, overlap=overlap, jitter=jitter, start=start, end=end)
@@ -188,6 +204,16 @@ class Decorators(ABC):
         """Run a handler at a fixed interval: `@app.every(timedelta(minutes=5))`.
 
         The schedule is stored when a worker starts.
+
+        - `interval`: the time between two occurrences
+        - `misfire`: what happens to occurrences that are found late: `"skip"` drops them, `"once"` runs the
+          latest, `CatchUp(24)` runs the latest 24
+        - `overlap`: what happens to an occurrence while a job of an earlier one has not ended: `"skip"` drops it,
+          `"queue"` lets it wait, `"replace"` cancels the earlier job, `"allow"` runs both
+        - `jitter`: each job is delayed by up to this long; all workers compute the same delay
+        - `start`: the first instant at which an occurrence may be; None for no bound
+        - `end`: the last instant at which an occurrence may be; None for no bound
+        - `name`: the name of the schedule; None for the name of the handler
         """
         rule = Every(interval)
         return self._recur(rule, name, misfire=misfire, overlap=overlap, jitter=jitter, start=start, end=end)

@@ -130,10 +130,17 @@ class JobFunction(Generic[P, R]):
     ) -> Self:
         """Return a variant of this job function with other submit options. Omitted options stay as they are.
 
-        `unique` is a key or a `Unique`. Jobs with the same `sequence` run one after another, ordered by due time,
-        then by submission. `expires` is how long after its due time a job may still start. `headers` are stored
-        with the job, and `current_job().headers` returns them. `then` is the job that is submitted in the same
-        transaction that completes this one.
+        - `delay`: how long after the submit the job is due
+        - `at`: the instant at which the job is due
+        - `id`: the id of the job; a submit with the id of an existing job raises `DuplicateJob`
+        - `queue`: the queue of the job, instead of that of the handler
+        - `priority`: the priority of the job, instead of that of the handler
+        - `unique`: a key, or a `Unique`: at most one job with the same key
+        - `sequence`: a key; jobs with the same key run one after another, ordered by due time, then by submission
+        - `steps_aside`: whether later jobs of the sequence run while this job waits for a retry
+        - `expires`: how long after its due time the job may still start
+        - `headers`: texts that are stored with the job; `current_job().headers` returns them
+        - `then`: the follow-up job, which is stored in the transaction that completes this job
         """
         changed = self._options.changed(
             delay=delay,

@@ -38,10 +38,15 @@ class Unique:
     """
 
     key: str | None = None
+    """The key, or the first part of it."""
     window: Duration | None = None
+    """How long after its submit a job conflicts with a new one; None for as long as it has one of the states."""
     states: tuple[JobStatus, ...] | None = None
+    """The statuses in which a job conflicts with a new one; None for the default above."""
     on_conflict: OnConflict = "return"
+    """What a conflicting submit does: return the existing job, replace it, or raise `DuplicateJob`."""
     by: str | tuple[str, ...] | None = None
+    """The names of parameters whose values are part of the key."""
 
     def __post_init__(self) -> None:
         if self.key is not None:
@@ -76,7 +81,9 @@ class Concurrency:
     """Run at most `n` jobs at once over all workers; with `by`, for each value of these parameters."""
 
     n: int
+    """The largest number of jobs that run at once."""
     by: str | tuple[str, ...] | None = None
+    """The names of parameters; each combination of their values has a limit of its own."""
 
     def __post_init__(self) -> None:
         require_positive(self.n, "n", "jobs at once")
@@ -96,8 +103,11 @@ class Rate:
     """
 
     n: int
+    """The largest number of starts within `per`."""
     per: Duration = 1
+    """The time in which `n` jobs may start."""
     by: str | tuple[str, ...] | None = None
+    """The names of parameters; each combination of their values has a rate of its own."""
 
     def __post_init__(self) -> None:
         require_positive(self.n, "n", "starts per time")
@@ -135,6 +145,7 @@ class ProcessSettings:
     """Settings of a worker's child processes. A process starts when a job needs one and none is idle."""
 
     count: int = field(default_factory=lambda: os.cpu_count() or 1)
+    """The number of child processes; by default the number of processors."""
     max_jobs: int | None = None
     """The worker replaces a child process after this many jobs."""
     max_memory: int | None = None
@@ -157,8 +168,11 @@ class Keep:
     """How long jobs are kept after their end; None means for ever, as for dead letters by default."""
 
     completed: Duration | None = timedelta(days=7)
+    """How long COMPLETED jobs are kept."""
     canceled: Duration | None = timedelta(days=7)
+    """How long CANCELED jobs are kept."""
     failed: Duration | None = None
+    """How long dead letters are kept."""
     most: int | None = 1_000_000
     """The largest number of COMPLETED and CANCELED jobs to keep; the oldest are deleted first."""
 

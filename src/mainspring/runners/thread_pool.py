@@ -44,6 +44,23 @@ class ThreadPool(GroupRunner):
 
     It starts its threads when the `with` block is entered or with the first task, and shuts down at the end of the
     block.
+
+    - `workers`: the number of threads; None for the number of processors plus four, at most 32
+    - `name`: the name of the pool in logs, statistics and the names of its threads
+    - `queue`: `"priority"` runs urgent tasks first, with ageing; `"fifo"` runs tasks in the order of their posts
+    - `max_workers`: the number of threads while tasks block (`TaskTraits(may_block=True)`, `blocking()`); None for
+      `workers` plus 64
+    - `capacity`: the largest number of waiting tasks, delayed ones included; beyond it `post` raises `QueueFull`;
+      None for no limit
+    - `idle_timeout`: after this time without a task, a thread beyond `workers` ends
+    - `on_error`: a function that gets a `TaskFailure` for each posted task that raises an exception; None logs it
+    - `observer`: a `TaskObserver` whose methods are called when tasks start, finish, fail or are rejected
+    - `long_task`: a task that runs for longer than this is logged as a warning, with the stack of its thread; None
+      for never
+    - `trace_posts`: whether a `TaskFailure` names the line that posted the task, and not only the function
+    - `clock`: the clock for delays and time-outs, such as a `ManualClock` in tests; None for the system's clock
+    - `traits`: the `TaskTraits` of tasks that are posted without traits; None for the default traits
+    - `metadata`: any values that the application wants to keep with the pool, as `pool.metadata`
     """
 
     def __init__(

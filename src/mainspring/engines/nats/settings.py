@@ -50,8 +50,11 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
     timeout: float | None = DEFAULT_TIMEOUT
     """Seconds that a call waits for the server before it raises `EngineUnavailable`; None for no limit."""
     user: str | None = None
+    """The name of the user, for servers with passwords."""
     password: str | None = None
+    """The password of the user."""
     token: str | None = None
+    """The token, for servers with one token for all clients."""
     credentials: str | None = None
     """The path of a file with a JWT and its key (`.creds`)."""
     nkeys_seed: str | None = None
