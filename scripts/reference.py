@@ -99,6 +99,8 @@ def shown_default(default: Any) -> str:
         return "required"
     if isinstance(default, enum.Enum):
         return f"`{type(default).__name__}.{default.name}`"
+    if default == Retry():
+        return "`Retry()`"
     if isinstance(default, timedelta):
         return f"`timedelta(days={default.days})`" if default.days else f"`{default.total_seconds():g}`"
     text = repr(default)

@@ -219,8 +219,11 @@ class Mainspring(Decorators):
     def queue(self, name: str, *, concurrency: Concurrency | None = None, rate: Rate | None = None) -> Queue:
         """Return a queue, to pause, drain or count it.
 
-        `concurrency` and `rate` declare limits of the queue, over all workers. A worker stores them when it
-        starts.
+        Limits are declared for all workers. A worker stores them when it starts.
+
+        - `name`: the name of the queue
+        - `concurrency`: how many jobs of the queue may run at once, over all workers
+        - `rate`: how many jobs of the queue may start within a time, over all workers
         """
         queue = Queue(name, self)
         if concurrency is not None or rate is not None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from dataclasses import fields
 from datetime import datetime
+from inspect import Parameter, Signature, signature
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 from zoneinfo import ZoneInfo
 
@@ -35,6 +36,17 @@ from mainspring.runners.task import Priority
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[[], Any])
+
+
+def _with_options(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a method with `**options` the signature that lists the options of a handler, for `help()`."""
+    *given, _options = signature(method).parameters.values()
+    options = (
+        Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
+        for each in fields(HandlerOptions)
+    )
+    method.__signature__ = Signature([*given, *options], return_annotation="JobDecorator")  # type: ignore[attr-defined]
+    return method
 
 
 class Decorators(ABC):
@@ -105,14 +117,39 @@ class Decorators(ABC):
         aliases: tuple[str, ...] = (),
     ) -> JobDecorator: ...
 
+    @_with_options
     def job(
         self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any
     ) -> Any:
         """Register a handler: `@app.job`, or `@app.job(queue="orders", retry=Retry(max_attempts=3))`.
 
-        `name` is the job type; by default it is made of the module and the qualified name of the function.
-        `aliases` are earlier names of the handler, so that jobs submitted before a rename still run.
-        `HandlerOptions` describes the other options.
+        - `name`: the job type; None makes it of the module and the qualified name of the function
+        - `queue`: the queue of the jobs; workers can be limited to some queues
+        - `priority`: the priority of the jobs within their queue; jobs that wait for long go before more urgent
+          ones
+        - `retry`: which exceptions retry a job, how often, and after which delays
+        - `timeout`: how long an attempt may take; then the worker cancels a coroutine, kills a child process, or
+          asks a function on a thread to stop, which cannot be killed
+        - `soft_timeout`: after this time `current_job().cancelled` is True, so that the handler can clean up
+          before its timeout
+        - `execution`: `"process"` runs the handler in a child process, which can be killed; otherwise a function
+          runs on a thread, and an `async def` function on the event loop
+        - `keep_result`: whether the result is stored; a duration says how long after the end of the job it is
+          kept, at most as long as the job itself
+        - `unique`: a key, or a `Unique`: at most one job for each key
+        - `rate`: how many jobs may start within a time, over all workers
+        - `concurrency`: how many jobs may run at once, over all workers
+        - `expires`: how long after its due time a job may still start; then it becomes a dead letter
+        - `then`: the follow-up job, which is stored in the transaction that completes this job, with its result
+        - `batch`: the largest number of jobs in one call of a batch handler, whose only parameter is a list
+        - `sequence_by`: the parameters whose values make the sequence key; jobs with the same key run one after
+          another, including jobs of other handlers with the same parameters and values
+        - `at_most_once`: whether a job that has started is never started again, whatever happens to its worker; it
+          becomes a dead letter instead, without retries
+        - `steps_aside`: whether later jobs of its sequence go first while a job waits for a retry or after a
+          snooze
+        - `search`: the parameters by whose values jobs are indexed, for `app.jobs(arguments=...)`
+        - `aliases`: earlier names of the handler; jobs that were submitted under them still run
         """
         if function is None:
             return lambda decorated: self._register(decorated, name, options)

@@ -29,51 +29,26 @@ class FollowingJob(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerOptions:
-    """The options of a handler, as given to `@app.job(...)`."""
+    """The options of a handler, as given to `@app.job(...)`. The docstring of `Decorators.job` explains them."""
 
     queue: str = DEFAULT_QUEUE
     priority: Priority = Priority.USER_VISIBLE
     retry: Retry = DEFAULT_RETRY
     timeout: Duration | None = None
-    """How long an attempt may take.
-
-    When this time is over, the worker cancels a coroutine, kills a child process, or asks a function on a thread
-    to stop.
-    """
     soft_timeout: Duration | None = None
-    """After this time `current_job().cancelled` is set, so that the handler can clean up before its timeout."""
     execution: Execution | None = None
-    """`"process"` runs the handler in a child process, which can be killed. Otherwise a function runs on a thread,
-    and an `async def` function on the event loop."""
     keep_result: bool | Duration = True
-    """Whether the engine stores the result. A duration says how long after the end of the job it is kept, at most
-    as long as the job itself."""
     unique: str | Unique | None = None
     rate: Rate | None = None
     concurrency: Concurrency | None = None
     expires: Duration | None = None
-    """How long after its due time a job may still start. After that it becomes a dead letter."""
     then: FollowingJob | None = None
-    """The follow-up job. The engine stores it in the transaction that completes this job, with the result."""
     batch: int | None = None
-    """The largest number of jobs in one call of a batch handler. The handler's only parameter is a list."""
     sequence_by: str | tuple[str, ...] | None = None
-    """The parameters whose values make the sequence key. Jobs with the same key run one after another, including
-    jobs of other handlers with the same parameters and values."""
     at_most_once: bool = False
-    """Whether a job that has started is never started again, whatever happens to its worker.
-
-    It becomes a dead letter instead. There are no retries, and the start is on disk before the handler begins.
-    """
     steps_aside: bool = False
-    """Whether later jobs of its sequence go first while a job waits for a retry or after a snooze.
-
-    By default they wait.
-    """
     search: str | tuple[str, ...] = ()
-    """The parameters by whose values jobs are indexed, for `app.jobs(arguments=...)`."""
     aliases: tuple[str, ...] = ()
-    """Earlier names of the handler. Jobs that were submitted under them still run."""
 
     def __post_init__(self) -> None:
         require_id(self.queue, "queue")
