@@ -28,6 +28,8 @@ class StopSignals:
         self._before: dict[signal.Signals, Any] = {}
         self._fd_before = -1
         self._follower: Thread | None = None
+        self.is_received = False
+        """Whether `wait`, or the thread of `call_on_next`, has received a signal."""
 
     def __enter__(self) -> Self:
         self._fd_before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
@@ -47,13 +49,19 @@ class StopSignals:
         self._writer.close()
 
     def wait(self) -> bool:
-        """Wait for a signal and return True; return False when the `with` block has ended."""
+        """Wait for a signal and return True; return False after `interrupt` and after the `with` block."""
         while True:
             byte = self._reader.recv(1)
             if byte in (END, b""):
                 return False
             if byte[0] in ENDING:
+                self.is_received = True
                 return True
+
+    def interrupt(self) -> None:
+        """Make `wait` return False, unless a signal has come already. Any thread may call it, once."""
+        if not self.is_received:
+            self._writer.send(END)
 
     def call_on_next(self, act: Callable[[], None]) -> None:
         """Call `act` on a new thread when the next signal arrives."""

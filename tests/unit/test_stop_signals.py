@@ -42,6 +42,19 @@ def test_the_second_signal_calls_back() -> None:
         assert hurried.wait(PATIENCE)
 
 
+def test_a_thread_can_end_the_wait_unless_a_signal_has_come() -> None:
+    with StopSignals() as signals:
+        signals.interrupt()
+        assert not signals.wait()
+        assert not signals.is_received
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.wait()
+        assert signals.is_received
+        signals.interrupt()  # has no effect any more
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.wait()
+
+
 def test_without_a_second_signal_nothing_is_called_and_no_thread_waits() -> None:
     hurried = Event()
     with StopSignals() as signals:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC
 from typing import Any
@@ -17,10 +17,11 @@ import click
 from mainspring.app import Mainspring
 from mainspring.cli.app_selection import load_application, require_selection
 from mainspring.cli.commands import Argument, Command, Option
-from mainspring.cli.exit_codes import exit_code_for
+from mainspring.cli.exit_codes import AppImportFailed, exit_code_for
 from mainspring.cli.logs import LogFormat, LogLevel, start_logging
 from mainspring.cli.options import HEALTH, NumberRange, app_options, health_dir_option, parse_duration
 from mainspring.cli.output import is_terminal
+from mainspring.cli.reload import Reloader, SourceWatcher, imported_files
 from mainspring.errors import MainspringError
 from mainspring.foreground.foreground import Foreground
 from mainspring.foreground.run_output import (
@@ -109,6 +110,11 @@ def _date(schedule: NextFiring) -> str | None:
     metavar="DURATION",
 )
 @click.option(
+    "--reload",
+    is_flag=True,
+    help="For development: restart the worker when a source file of the application changes.",
+)
+@click.option(
     "--stall-after",
     cls=Option,
     section=HEALTH,
@@ -143,6 +149,7 @@ def run(
     coroutines: int | None,
     processes: int | None,
     grace: str | None,
+    reload: bool,
     stall_after: str | None,
     health_dir: str | None,
     log_format: str,
@@ -159,7 +166,9 @@ def run(
     """
     chosen_format = LogFormat(log_format)
     start_logging(chosen_format, LogLevel(log_level))
-    try:
+    reloader = Reloader() if reload else None
+
+    def work() -> bool:
         application = _find(reference, app, url)
         if queues is not None:
             application.queues = _names(queues)
@@ -173,13 +182,39 @@ def run(
             application.grace = parse_duration(grace)
         if stall_after is not None:
             application.stall_after = parse_duration(stall_after)
-        output = choose_output(chosen_format)
-        Foreground(application, environment=os.environ, health_dir=health_dir, output=output).run()
+        foreground = Foreground(
+            application,
+            environment=os.environ,
+            health_dir=health_dir,
+            output=choose_output(chosen_format),
+            watch=None if reloader is None else lambda stop: SourceWatcher(imported_files, stop),
+        )
+        return foreground.run()
+
+    try:
+        _run_until_signal(work, reloader)
     except MainspringError as error:
         if chosen_format is not LogFormat.JSON:
             raise
         logging.getLogger("mainspring.cli").critical("%s", error)
         raise click.exceptions.Exit(exit_code_for(error)) from error
+
+
+def _run_until_signal(work: Callable[[], bool], reloader: Reloader | None) -> None:
+    """Run the worker. With a reloader, restart the process after a change; errors of the code wait for one."""
+    if reloader is None:
+        work()
+        return
+    try:
+        is_changed = work()
+    except (AppImportFailed, MainspringError, click.ClickException) as error:
+        if not isinstance(error, AppImportFailed) and not reloader.is_restarted:
+            raise
+        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        logger.error("the worker cannot start: %s", text)
+        is_changed = reloader.wait_for_change()
+    if is_changed:
+        reloader.restart()
 
 
 def _find(reference: str | None, app: str | None, url: str | None) -> Mainspring:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.registry import provider_for
@@ -29,6 +29,10 @@ NO_HANDLERS = "import the modules with handlers in the module of the application
 SWITCH_SECONDS = 0.0005  # a handler that computes gives way to other threads ten times as often as by default
 
 logger = logging.getLogger("mainspring.worker")
+
+
+Watch: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[Any]]
+"""A function that watches something during a `with` block, and calls its argument when the worker must stop."""
 
 
 class Application(Protocol):
@@ -79,15 +83,20 @@ class Foreground:
         health_dir: str | None = None,
         output: RunOutput | None = None,
         clock: Clock | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._app = app
+        self._watch = watch or _watch_nothing
         self._environment = environment
         self._folder = choose_folder(health_dir, environment)
         self._output = output or PlainRunOutput()
         self._clock = clock or SystemClock()
 
-    def run(self) -> None:
-        """Run jobs until SIGTERM or SIGINT. A second signal stops at once and hands running jobs back."""
+    def run(self) -> bool:
+        """Run jobs until SIGTERM or SIGINT. A second signal stops at once and hands running jobs back.
+
+        Return True if `watch` has ended it and no signal has come.
+        """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
                 "app.run() listens for signals, which only the main thread can; "
@@ -105,13 +114,14 @@ class Foreground:
                 if not self._app.registry.all():
                     logger.warning("the application has no handlers, so no jobs will run: %s", NO_HANDLERS)
                 self._warn_of_unused_queues()
-                with self._published(), self._app.running():
+                with self._watch(signals.interrupt), self._published(), self._app.running():
                     self._output.show_ready(self._app.threads, self._schedules())
                     signals.wait()
                     self._app.manager().stop_taking()  # before the message that the worker stops
                     self._output.show_stopping()
                     signals.call_on_next(self._app.manager().hurry)
                 self._output.show_stopped()
+                return not signals.is_received
         finally:
             sys.setswitchinterval(interval)
             self._app.close()
@@ -145,6 +155,10 @@ class Foreground:
             logger.warning("schedules cannot be listed: %s", error)
             return []
         return [NextFiring(each.name, None if each.is_paused else each.next_due) for each in found]
+
+
+def _watch_nothing(_stop: Callable[[], None]) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 def _warn_of_new_file(path: Path, source: UrlSource) -> None:

@@ -1,0 +1,154 @@
+"""`mainspring run --reload`: restarts the worker when a source file of the application changes.
+
+A thread compares the files of all imported modules, twice a second. After a change the worker stops as it does
+after SIGTERM, so running handlers get the grace, and the process replaces itself by a new one with the same
+arguments and the same process id. If the application cannot be imported, the process waits for the next change.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self
+
+from mainspring.stop_signals import StopSignals
+
+POLL_SECONDS = 0.5
+QUIET_SECONDS = 0.2  # files that do not change for this time are complete: an editor may write several times
+MAX_FILES = 10_000  # of a folder that is searched because the application cannot be imported
+RESTARTED = "MAINSPRING_RELOADED"
+"""The environment variable that tells a process that it is not the first one of its command."""
+
+logger = logging.getLogger("mainspring.worker")
+
+_Signatures = dict[str, tuple[int, int, int] | None]
+
+
+def imported_files() -> set[str]:
+    """Return the source files of imported modules, without the standard library and installed packages."""
+    installed = tuple(
+        os.path.join(os.path.realpath(sysconfig.get_path(name)), "")  # noqa: PTH118 - compared with many strings
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    )
+    modules = list(sys.modules.values())  # a copy, because other threads may import modules meanwhile
+    files = (getattr(module, "__file__", None) for module in modules)
+    real = {os.path.realpath(file) for file in files if isinstance(file, str) and file.endswith(".py")}
+    return {file for file in real if not file.startswith(installed)}
+
+
+def files_below(folder: Path) -> set[str]:
+    """Return the source files in a folder and below, without hidden folders and virtual environments."""
+    return {str(path) for path, _ in zip(_walk(folder), range(MAX_FILES), strict=False)}
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if _is_searched(Path(parent, name)))
+        yield from (Path(parent, name).resolve() for name in files if name.endswith(".py"))
+
+
+def _is_searched(folder: Path) -> bool:
+    is_special = folder.name.startswith(".") or folder.name in ("__pycache__", "node_modules")
+    return not is_special and not (folder / "pyvenv.cfg").exists()
+
+
+class SourceWatcher:
+    """A thread that calls a function once when one of the files has changed. Use it as a context manager.
+
+    `find_files` is called again for each comparison. Files that it returns later are watched from then on. With
+    `counts_new`, a file that is new counts as a change, too.
+    """
+
+    def __init__(
+        self, find_files: Callable[[], set[str]], on_change: Callable[[], None], *, counts_new: bool = False
+    ) -> None:
+        self._find_files = find_files
+        self._on_change = on_change
+        self._counts_new = counts_new
+        self._seen = _read(find_files())
+        self._is_over = Event()
+        self._thread = Thread(target=self._watch, name="mainspring-reload", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(POLL_SECONDS):
+            changed = self._find_change()
+            if changed is not None:
+                self._wait_until_quiet()
+                logger.info("%s has changed: the worker restarts", changed)
+                self._on_change()
+                return
+
+    def _find_change(self) -> str | None:
+        found = _read(self._find_files() | self._seen.keys())
+        changed = [
+            file
+            for file, signature in found.items()
+            if (self._seen[file] != signature if file in self._seen else self._counts_new)
+        ]
+        self._seen = found
+        return min(changed, default=None)
+
+    def _wait_until_quiet(self) -> None:
+        while not self._is_over.wait(QUIET_SECONDS) and self._find_change() is not None:
+            pass
+
+
+def _read(files: set[str]) -> _Signatures:
+    return {file: _signature(file) for file in files}
+
+
+def _signature(file: str) -> tuple[int, int, int] | None:
+    """Return a value that changes when a file is written or replaced; None if there is no such file."""
+    try:
+        found = Path(file).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class Reloader:
+    """Restarts this process. Create it before the application is imported."""
+
+    def __init__(self) -> None:
+        self._folder = Path.cwd()
+        self.is_restarted = os.environ.pop(RESTARTED, None) is not None
+        """Whether this process replaces an earlier one, so that an error is an error of editing, not of usage."""
+        # Python compares the time of a source file with its bytecode by the second. A file that is edited twice
+        # within a second would not be read again.
+        sys.dont_write_bytecode = True
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+    def wait_for_change(self) -> bool:
+        """Wait for a change after a failed import. Return False if SIGTERM or SIGINT came instead."""
+        imported = imported_files()
+
+        def find_files() -> set[str]:
+            return imported | files_below(self._folder)  # the module with the error was not imported
+
+        with StopSignals() as signals, SourceWatcher(find_files, signals.interrupt, counts_new=True):
+            logger.info("waiting for a change of a source file in %s", self._folder)
+            return not signals.wait()
+
+    def restart(self) -> None:
+        """Replace this process by a new one with the same arguments. This method does not return."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.chdir(self._folder)
+        os.environ[RESTARTED] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
