@@ -107,7 +107,7 @@ def test_the_mark_is_made_once_and_taken_back_once(source: SqliteExport) -> None
 def test_a_living_worker_is_in_the_way(bench: Bench, source: SqliteExport) -> None:
     worker = bench.enroll()
     assert source.live_workers() == ["tester"]
-    with pytest.raises(EngineUnavailable, match="worker tester works on it; stop it, then move"):
+    with pytest.raises(EngineUnavailable, match="worker tester works on it; stop it, then migrate"):
         source.begin("move", TARGET)
     bench.engine.leave(worker)
     source.begin("move", TARGET)

@@ -73,7 +73,7 @@ class Connection:
         self.on_connection: Callable[[bool], None] = lambda _is_connected: None
         self.pulls = PullRequests(self._publish_soon)
         self._last_error: str | None = None  # the last error that the client reported
-        self._refusal: str | None = None  # the reason that a server gave for closing the connection
+        self._refusal: str | None = None  # why a server closed the connection: its reason, or only that it did
         self.denied: str | None = None
         """The last permission error of the server."""
         self.optional_subjects: tuple[str, ...] = ()

@@ -61,7 +61,8 @@ class WaitingLines:
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
         self._names = transaction.names
-        self._appended: dict[tuple[str, str], dict[str, Waiter]] = {}  # added here: by limiter and group, by id
+        # the jobs that this transaction has added: by limiter and group, then by job id
+        self._appended: dict[tuple[str, str], dict[str, Waiter]] = {}
 
     def append(self, limiter: Limiter, group: LimiterGroup, job: StoredJob) -> None:
         """Add a job to a line. The caller writes the records of the job and the limiter."""

@@ -249,7 +249,7 @@ class JobClaimer:
         self._wake = store.wake
         self._fresh = FreshShare()
         self._has_parked = False  # whether this claim parked a group, which may change the next time to fetch
-        self._is_any_parked = 0  # whether groups are parked
+        self._is_any_parked = 0  # whether groups were parked when this claim began
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         """Claim jobs for a worker and return their leases."""

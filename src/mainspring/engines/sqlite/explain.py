@@ -75,7 +75,8 @@ def _refusal(read: Any, record: JobRecord, now: int) -> Refusal | None:
 MOST_HEADS = 2_000  # how many heads are read at most in all lanes together, unless there are over a thousand lanes
 FEWEST_HEADS = 2  # how many heads are read in each lane at least, if it has as many
 
-# index and condition; ?1 now, ?2 the most to count, ?3 whether suspects are left out
+# The due jobs of the lane `l` in one index, with the condition of that index; ?1 now. In the statements below, ?2
+# is the largest number of jobs of each lane to read, ?3 whether suspects are left out.
 _DUE = """SELECT seq FROM jobs INDEXED BY {index}
     WHERE lane = l.id AND status = 0 AND owner IS NULL AND wait = 0 AND {condition} AND ready <= ?1"""
 _ALIVE = "AND (expires IS NULL OR expires > ?1)"
@@ -92,7 +93,7 @@ def _both(statement: str, columns: str, order: str = "") -> str:
     return f"SELECT json_group_array(json_array({columns})) FROM ({parts} {order})"
 
 
-# ?1 now: [whether a suspect waits while another one runs, the number of lanes with heads]
+# ?1 now: [whether a suspect waits while another one runs, the number of lanes with due heads]
 CIRCUMSTANCES = f"""
 SELECT json_array(
     EXISTS (SELECT 1 FROM jobs INDEXED BY suspects

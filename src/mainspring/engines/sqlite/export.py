@@ -34,7 +34,7 @@ from mainspring.jobs.timestamps import to_instant
 
 BUSY_TIMEOUT_SECONDS = 30.0
 MAX_OCCURRENCES = 100  # how many occurrences without a job are exported of each schedule, the latest ones
-MAX_PAGE_BYTES = 16_000_000  # a page of jobs ends with the job whose payload exceeds this sum
+MAX_PAGE_BYTES = 16_000_000  # a page of jobs ends when the sum of its payloads exceeds this number
 NO_WORKER = 0  # no worker has this number, so `OTHERS` lists all workers
 
 CREATE_MOVE_TABLE = """
@@ -174,7 +174,7 @@ class SqliteExport:
             raise EngineUnavailable(
                 engine=self.description,
                 reason=f"worker {', '.join(self._names(live))} works on it",
-                remedy="stop it, then move; nothing was changed",
+                remedy="stop it, then migrate again; nothing was changed",
             )
         return dead
 

@@ -36,8 +36,8 @@ class LimitCache:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._content: int | None = None  # `Database.version` at the last check,
-        self._version: int | None = None  # and the version of the limits at that time
+        self._content: int | None = None  # `Database.version` when the limits were last checked
+        self._version: int | None = None  # the version of the stored limits and pauses at that time
         self._limits: dict[str, Limit] = {}
 
     def all(self) -> dict[str, Limit]:

@@ -24,7 +24,7 @@ UPDATE jobs SET ready = due WHERE seq IN (
     ON j.lane = lanes.id AND j.status = 0 AND j.owner IS NULL AND j.crashes < 2 AND j.wait = 0
         AND j.ready = {NOT_READY})
 """
-# ?1 now, after the clock was set back
+# ?1 now, after the clock was set back: heads of groups that would only count as ready later than now
 CAP_READY = """
 UPDATE jobs INDEXED BY group_heads SET ready = due
 WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0 AND ready > ?1 AND ready > due
