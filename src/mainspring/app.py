@@ -89,6 +89,7 @@ class Runtime:
             keep=app.keep,
             stall_after=app.stall_after,
             before_start=app.declared.store,
+            declared_schedules=app.declared,
             worker_hooks=app.worker_hooks,
             max_payload=app.max_payload,
             virtual_time=virtual_time,
@@ -184,7 +185,7 @@ class Mainspring(Decorators):
         self.keep = require_instance(keep or Keep(), Keep, "keep", "Keep(completed=timedelta(days=1))")
         self.middlewares = Middlewares()
         self.dead_letters = DeadLetters(self)
-        self.schedules = Schedules(self)
+        self.schedules = Schedules(self, self.declared)
         self.grace = grace
         self.stall_after = stall_after
         self.nats = None if nats is None else _require_nats_settings(nats)

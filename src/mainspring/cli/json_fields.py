@@ -52,6 +52,7 @@ def schedule_fields(schedule: ScheduleInfo) -> dict[str, Any]:
         "catch_up": misfire.limit if isinstance(misfire, CatchUp) else None,
         "jitter": schedule.jitter.total_seconds(),
         "paused": schedule.is_paused,
+        "declared": schedule.is_declared,
     }
 
 

@@ -55,6 +55,8 @@ def _describe(schedule: ScheduleInfo, now: int) -> Iterator[tuple[str, Cell]]:
         instant = getattr(schedule, name)
         if instant is not None:
             yield name, f"{format_time(instant)} UTC"
+    if schedule.is_declared is not None:
+        yield "origin", "declared in code" if schedule.is_declared else "stored at run time"
     yield "created", f"{format_time(schedule.created)} UTC ({format_distance(schedule.created, now)})"
     if schedule.last_due is not None:
         yield "last", f"{format_time(schedule.last_due)} UTC ({format_distance(schedule.last_due, now)})"

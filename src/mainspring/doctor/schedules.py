@@ -21,6 +21,7 @@ def check_schedules(snapshot: Snapshot) -> Iterator[Finding]:
         *_unreadable(snapshot),
         *_without_dates(snapshot),
         *_unknown(snapshot),
+        *_undeclared(snapshot),
         *_not_stored(snapshot),
         *_paused(snapshot),
     ]
@@ -114,6 +115,17 @@ def _unknown(snapshot: Snapshot) -> Iterator[Finding]:
             "A schedule stays in the store when its declaration is removed, and submits jobs that no worker runs.",
             "Remove the schedule, unless another application has the handler:",
             _removal(foreign),
+        )
+
+
+def _undeclared(snapshot: Snapshot) -> Iterator[Finding]:
+    undeclared = [schedule for schedule in snapshot.undeclared if schedule.next_due is not None]
+    if undeclared:
+        yield warning(
+            f"schedules fire although this application declares them no longer: {_names(undeclared)}",
+            "A schedule stays in the store when its declaration is removed.",
+            "Remove the schedule, unless another version of the code needs it:",
+            _removal(undeclared),
         )
 
 

@@ -10,6 +10,7 @@ from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.blocked_jobs import BlockedGroup, find_blocked
 from mainspring.jobs.engine import STALE, Engine
 from mainspring.jobs.records import JobRecord, Query, WorkerRecord
+from mainspring.jobs.recurrence.orphaned_schedules import was_declared
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.status import JobStatus
 
@@ -43,6 +44,8 @@ class Snapshot:
     """The names of schedules that the application declares and that are not stored."""
     stored_otherwise: Sequence[str] = ()
     """The names of schedules whose stored definition differs from the declared one."""
+    undeclared: Sequence[ScheduleRecord] = ()
+    """The schedules whose handler the application has, and whose declaration it has no longer."""
 
     @property
     def alive(self) -> list[WorkerRecord]:
@@ -94,4 +97,9 @@ def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool, patie
         handler_queues=frozenset(handler.options.queue for handler in handlers),
         not_stored=not_stored,
         stored_otherwise=stored_otherwise,
+        undeclared=[] if app is None else [schedule for schedule in schedules if _is_undeclared(schedule, app)],
     )
+
+
+def _is_undeclared(schedule: ScheduleRecord, app: Mainspring) -> bool:
+    return was_declared(schedule) and schedule.name not in app.declared and schedule.type in app.registry

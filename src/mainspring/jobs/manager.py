@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -97,6 +97,7 @@ class JobManager:
         virtual_time: bool = False,
         stall_after: Duration = DEFAULT_STALL,
         before_start: Callable[[JobManager], None] | None = None,
+        declared_schedules: Container[str] = (),
         worker_hooks: WorkerHooks | None = None,
         off_loop: OffLoop | None = None,
     ) -> None:
@@ -121,6 +122,7 @@ class JobManager:
         self._limits = limits or LimitRegistry()
         self._middlewares = middlewares or Middlewares()
         self._before_start = before_start
+        self._declared_schedules = declared_schedules
         self._hooks = worker_hooks or WorkerHooks()
         self._max_payload = max_payload
         self._runners = (control, io, execution)
@@ -443,6 +445,7 @@ class JobManager:
             self.registry,
             invoker,
             new_id=self.submission.new_id,
+            declared_schedules=self._declared_schedules,
             on_settled=self._waiter.announce,
             on_health=self.on_turn,
         )

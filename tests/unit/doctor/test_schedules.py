@@ -67,9 +67,10 @@ def test_a_rule_of_a_newer_version_or_an_unknown_zone_is_an_error() -> None:
 
 def test_a_schedule_without_a_date_never_fires_or_has_ended() -> None:
     assert_finding(check_schedules(snapshot(schedule(next_due=None))), Severity.WARNING, "never fires: nightly")
-    assert_finding(
+    ended = assert_finding(
         check_schedules(snapshot(schedule(next_due=None, last_due=NOW))), Severity.INFO, "end", "nightly"
     )
+    assert ended.commands == (("schedules", "remove", "nightly"),)
 
 
 def test_a_paused_schedule_is_a_note() -> None:
@@ -85,6 +86,13 @@ def test_jobs_of_a_schedule_need_a_handler() -> None:
     )
     found = check_schedules(snapshot(foreign, workers=[], handlers=frozenset({"report"})))
     assert_finding(found, Severity.WARNING, "this application has no handler", "nightly: theirs")
+
+
+def test_a_schedule_whose_declaration_is_gone_can_be_removed() -> None:
+    gone = [schedule("hourly"), schedule("ended", next_due=None, last_due=NOW)]
+    found = check_schedules(snapshot(gone[0], undeclared=gone))
+    finding = assert_finding(found, Severity.WARNING, "declares them no longer: hourly")
+    assert finding.commands == (("schedules", "remove", "hourly"),)
 
 
 def test_what_is_declared_and_not_stored_does_not_fire() -> None:

@@ -249,6 +249,16 @@ def test_a_trigger_is_refused_while_a_job_of_a_schedule_that_skips_has_not_ended
     assert app.schedules.trigger("noon").id != first.id
 
 
+def test_a_triggered_job_is_found_by_its_arguments(app: Mainspring, travel: TimeTravel) -> None:
+    @app.job(search=("customer",))
+    def digest(customer: str) -> None: ...
+
+    app.schedules.put("ann", digest, "0 12 * * *", arguments=("ann",))
+    by_hand = app.schedules.trigger("ann")
+    assert [job.id for job in app.jobs(arguments={"customer": "ann"})] == [by_hand.id]
+    assert list(app.jobs(arguments={"customer": "bob"})) == []
+
+
 def test_the_jobs_of_a_schedule_are_listed_with_the_newest_first(
     app: Mainspring, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -526,11 +526,16 @@ def test_declared_schedules_are_stored(
 
 
 def test_a_declaration_that_names_no_policies_replaces_those_that_an_earlier_version_stored(
-    schedules: Schedules, declared: DeclaredSchedules, source: FakeApp, report: JobFunction[..., None]
+    schedules: Schedules,
+    schedule_store: ScheduleEngine,
+    declared: DeclaredSchedules,
+    source: FakeApp,
+    report: JobFunction[..., None],
 ) -> None:
     old = {"dst_gap": "shift", "dst_fold": "first"}  # the defaults of version 0.1
     for name, expression in (("poll", "*/15 * * * *"), ("nightly", "30 2 * * *")):
-        schedules.put(name, report, Cron(expression, tz="Europe/Berlin", **cast(Any, old)))
+        rule = Cron(expression, tz="Europe/Berlin", **cast(Any, old))
+        schedule_store.put(name, rule, queue="reports", priority=0, overlap=Overlap.SKIP)
         declared.add(name, report, Cron(expression, tz="Europe/Berlin"))
     declared.store(source.manager())
     changed = {shown.name: (shown.rule, shown.record.revision) for shown in schedules.list()}

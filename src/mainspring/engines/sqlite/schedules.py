@@ -33,7 +33,7 @@ from mainspring.jobs.recurrence.schedule_records import (
 )
 
 COLUMNS = """name, type, queue, priority, payload, codec, rule, misfire, catch_up, overlap, jitter, begins, ends,
-    expires, limits, next_due, last_due, is_paused, revision, created, aside, follow_up"""
+    expires, limits, next_due, last_due, is_paused, revision, created, aside, follow_up, declared"""
 
 KEPT_OCCURRENCES = 100
 
@@ -47,12 +47,12 @@ PLACE = "SELECT type, queue FROM schedules WHERE name = ?1"
 REVISION = "SELECT revision FROM schedules WHERE name = ?1"
 PUT = f"""
 INSERT INTO schedules ({COLUMNS})
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)
 """
 REPLACE = """
 UPDATE schedules SET type = ?2, queue = ?3, priority = ?4, payload = ?5, codec = ?6, rule = ?7, misfire = ?8,
     catch_up = ?9, overlap = ?10, jitter = ?11, begins = ?12, ends = ?13, expires = ?14, limits = ?15,
-    next_due = ?16, aside = ?17, follow_up = ?18, revision = revision + 1
+    next_due = ?16, aside = ?17, follow_up = ?18, declared = ?19, revision = revision + 1
 WHERE name = ?1
 """
 PAUSE = "UPDATE schedules SET is_paused = 1 WHERE name = ?1 AND is_paused = 0"
@@ -123,7 +123,7 @@ class ScheduleWriter:
         if self._database.write(REVISION, (record.name,)) != command.expected:
             return False
         columns = _columns(record)
-        follows = (int(record.steps_aside), to_optional_json(record.follow_up))
+        follows = (int(record.steps_aside), to_optional_json(record.follow_up), record.is_declared)
         if command.expected is None:
             place = (record.next_due, record.last_due, int(record.is_paused), 1, self._now())
             self._database.write(PUT, (*columns, *place, *follows))
@@ -277,6 +277,7 @@ def _record_of(row: Sequence[Any]) -> ScheduleRecord:
         created=row[19],
         steps_aside=bool(row[20]),
         follow_up=None if row[21] is None else to_follow_up(row[21]),
+        is_declared=None if row[22] is None else bool(row[22]),
     )
 
 

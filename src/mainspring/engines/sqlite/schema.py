@@ -266,6 +266,9 @@ MIGRATIONS = (
         DELETE FROM search WHERE seq = old.seq AND key IN (SELECT value FROM json_each(old.search));
     END;
     """,
+    """
+    ALTER TABLE schedules ADD COLUMN declared INTEGER;  -- 1: by a decorator in the code, 0: at run time
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -1,7 +1,8 @@
 """Schedules that are declared in code: decorators collect them, and a worker stores them when it starts.
 
 Storing them takes one read, and no write if nothing has changed. A schedule whose declaration was removed stays in
-the store, because another version of the code may still declare it; `app.schedules.remove` deletes it.
+the store, because another version of the code may still declare it; `app.schedules.remove` deletes it. A worker
+that fires it says so once (`orphaned_schedules.py`).
 
 A change neither loses nor doubles an occurrence: occurrences until now are fired by the stored rule, and the new
 rule applies from then on. Every write is conditional. If another process has changed the schedule first, the write
@@ -62,10 +63,18 @@ def _changed(
     for definition in definitions:
         before = found.get(definition.name)
         record = definition.record(before, limits, now)
-        if before is None or not record.has_definition_of(before):
+        if before is None or not record.has_definition_of(before) or _changes_origin(record, before):
             manager.submission.check_size(record.type, record.payload)
             changed.append((definition, record, before))
     return changed
+
+
+def _changes_origin(record: ScheduleRecord, before: ScheduleRecord) -> bool:
+    """Return whether `put` takes over a declared schedule, or a declaration takes over one of `put`.
+
+    An equal schedule of version 0.1 is not stored again, so its origin stays unknown.
+    """
+    return before.is_declared not in (None, record.is_declared)
 
 
 def _store(manager: JobManager, changes: list[_Change]) -> list[ScheduleDefinition]:
@@ -124,7 +133,7 @@ class DeclaredSchedules:
                 f"{job.name} cannot recur by a decorator: no caller would pass {', '.join(required)}; give its "
                 "parameters defaults, or use app.schedules.put(name, job, rule, arguments=...)"
             )
-        definition = define_schedule(name, job, rule, **policies)
+        definition = define_schedule(name, job, rule, is_declared=True, **policies)
         with self._lock:
             other = self._definitions.get(name)
             if other is not None and (other.job.name != job.name or other.job.handler is job.handler):

@@ -44,6 +44,8 @@ class ScheduleDefinition:
     jitter: int
     start: int | None
     end: int | None
+    is_declared: bool = False
+    """Whether a decorator in the code declares the schedule."""
 
     def record(self, stored: ScheduleRecord | None, limits: LimitRegistry, now: int) -> ScheduleRecord:
         """Make the record for the store, without a next occurrence. `stored` is the existing record, or None."""
@@ -69,6 +71,7 @@ class ScheduleDefinition:
             next_due=None,
             steps_aside=model.steps_aside,
             follow_up=model.follow_up,
+            is_declared=self.is_declared,
         )
 
     def _encoded_rule(self, stored: ScheduleRecord | None, now: int) -> str:
@@ -93,6 +96,7 @@ def define_schedule(
     jitter: Duration = 0,
     start: datetime | None = None,
     end: datetime | None = None,
+    is_declared: bool = False,
 ) -> ScheduleDefinition:
     """Check the arguments of a schedule, and return its definition."""
     _check_job(name, job)
@@ -108,6 +112,7 @@ def define_schedule(
         jitter=to_microseconds(jitter, "jitter"),
         start=None if start is None else to_instant(start, "start"),
         end=None if end is None else to_instant(end, "end"),
+        is_declared=is_declared,
     )
     if definition.start is not None and definition.end is not None and definition.end < definition.start:
         raise ValueError(f"schedule {name!r}: end must not be before start, got {end} and {start}")

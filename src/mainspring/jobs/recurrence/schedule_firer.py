@@ -24,6 +24,7 @@ from mainspring.clock import Clock
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.io_layer import FIRE, IoLayer
 from mainspring.jobs.records import NewJob
+from mainspring.jobs.recurrence.orphaned_schedules import OrphanReporter
 from mainspring.jobs.recurrence.planning import plan_firing
 from mainspring.jobs.recurrence.rules import UNREADABLE, decode_rule
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, ScheduleRecord
@@ -54,12 +55,14 @@ class ScheduleFirer:
         clock: Clock,
         new_id: Callable[[int], str],
         add_keys: Callable[[NewJob], NewJob],
+        orphans: OrphanReporter | None = None,
     ) -> None:
         self._engine = engine
         self._io = io
         self._clock = clock
         self._new_id = new_id
         self._add_keys = add_keys
+        self._orphans = orphans
         self._timer = Timer(clock, name="mainspring-schedules")
         self._firing = Lock()  # held while schedules are fired; guards the next three attributes
         self._firings = 0
@@ -168,7 +171,7 @@ class ScheduleFirer:
             if expected == before:
                 raise RuntimeError(f"the store neither fires {before[0][0]!r} nor reports that another worker did")
             before = expected
-            self._log_skipped(firings, self._io.call(FIRE, firings))
+            self._report({record.name: record for record in due}, firings, self._io.call(FIRE, firings))
             batch = min(2 * batch, MAX_BATCH)
 
     def _plan(self, due: list[ScheduleRecord], horizon: int) -> list[Firing]:
@@ -193,10 +196,11 @@ class ScheduleFirer:
     def _is_readable(self, record: ScheduleRecord) -> bool:
         return self._unreadable.get(record.name) != record.revision
 
-    def _log_skipped(self, firings: list[Firing], answers: list[Fired]) -> None:
+    def _report(self, records: dict[str, ScheduleRecord], firings: list[Firing], answers: list[Fired]) -> None:
         for firing, fired in zip(firings, answers, strict=True):
             if fired.is_done:
-                log_skipped(firing, fired)
+                is_orphan = self._orphans is not None and self._orphans.check(records[firing.schedule])
+                log_skipped(firing, fired, logging.DEBUG if is_orphan else logging.WARNING)
 
     # -- for the clock that this object is attached to
 
@@ -216,10 +220,11 @@ class ScheduleFirer:
         return None if self._timer.settle(real_seconds) else "the schedules of a worker"
 
 
-def log_skipped(firing: Firing, fired: Fired) -> None:
+def log_skipped(firing: Firing, fired: Fired, level: int = logging.WARNING) -> None:
     """Log the occurrences of a firing that got no job."""
     for record in firing.records:
-        logger.warning(
+        logger.log(
+            level,
             "schedule %r: %s (%s: %s to %s)",
             firing.schedule,
             record.note,
@@ -228,7 +233,8 @@ def log_skipped(firing: Firing, fired: Fired) -> None:
             to_datetime(record.until),
         )
     if fired.skipped_for is not None and firing.jobs:
-        logger.warning(
+        logger.log(
+            level,
             "schedule %r: %s skipped, job %s of an earlier occurrence has not ended",
             firing.schedule,
             ", ".join(str(to_datetime(job.occurrence or job.due)) for job in firing.jobs),

@@ -38,6 +38,11 @@ class ScheduleInfo:
     last_due: datetime | None
     """The last occurrence that was handled: it got a job, or was left out, which the history then shows."""
     is_paused: bool
+    is_declared: bool | None
+    """True if a decorator in the code declared the schedule, False if `put` stored it, None if it is not known.
+
+    Version 0.1 did not store it.
+    """
     created: datetime
     record: ScheduleRecord = field(repr=False, compare=False)
     """The stored record of the schedule."""
@@ -84,6 +89,7 @@ def to_schedule_info(record: ScheduleRecord) -> ScheduleInfo:
         next_due=_optional(record.next_due),
         last_due=_optional(record.last_due),
         is_paused=record.is_paused,
+        is_declared=record.is_declared,
         created=to_datetime(record.created),
         record=record,
     )

@@ -51,6 +51,11 @@ class ScheduleRecord(Struct, frozen=True, gc=False):
     created: int = 0
     steps_aside: bool = False
     follow_up: FollowUp | None = None
+    is_declared: bool | None = None
+    """Whether a decorator in the code declared the schedule; None if version 0.1 stored it.
+
+    It is not part of the definition.
+    """
 
     def has_definition_of(self, other: ScheduleRecord) -> bool:
         """Return whether two records have the same definition. Their next occurrences may differ."""

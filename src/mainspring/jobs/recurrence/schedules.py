@@ -6,6 +6,7 @@ code declares a different definition. A declared schedule that was removed is st
 
 from __future__ import annotations
 
+from collections.abc import Container
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -46,8 +47,9 @@ SUGGESTED_FROM = 500
 class Schedules:
     """The schedules of an application, `app.schedules`: stores, lists, pauses, triggers and removes them."""
 
-    def __init__(self, source: ManagerProvider) -> None:
+    def __init__(self, source: ManagerProvider, declared: Container[str] = ()) -> None:
         self._source = source
+        self._declared = declared
 
     @property
     def _off_loop(self) -> OffLoop:
@@ -82,6 +84,7 @@ class Schedules:
             jitter=jitter,
             start=start,
             end=end,
+            is_declared=name in self._declared,
         )
         manager = self._source.manager()
         store_schedules(manager, [definition], manager.engine.schedules(names=[name]), self._source.limits)
@@ -141,6 +144,7 @@ class Schedules:
         while True:
             record = self._record(name)
             firing = plan_trigger(record, manager.engine.now(), manager.submission.new_id())
+            firing = replace(firing, jobs=tuple(map(manager.registry.with_search_keys, firing.jobs)))
             (fired,) = manager.fire([firing])
             if fired.skipped_for is not None:
                 raise ScheduleBusy(name=name, job_id=fired.skipped_for)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 
 from mainspring.clock import Duration, SystemClock, deadline_after, to_nanoseconds
@@ -19,6 +19,7 @@ from mainspring.jobs.io_layer import CallbackReply, SingleOperation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import WorkerSettings
 from mainspring.jobs.records import WorkerInfo
+from mainspring.jobs.recurrence.orphaned_schedules import OrphanReporter
 from mainspring.jobs.recurrence.schedule_firer import PATIENCE_SECONDS, ScheduleFirer
 from mainspring.jobs.worker import stop_report
 from mainspring.jobs.worker.invoker import HandlerInvoker
@@ -44,6 +45,7 @@ class WorkerHost:
         invoker: HandlerInvoker,
         *,
         new_id: Callable[[], str],
+        declared_schedules: Container[str],
         on_settled: Callable[[list[str]], None],
         on_health: Callable[[WorkerHealth], None],
     ) -> None:
@@ -57,6 +59,7 @@ class WorkerHost:
             clock=layers.clock,
             new_id=lambda _: new_id(),
             add_keys=registry.with_search_keys,
+            orphans=OrphanReporter(layers.engine, registry, declared_schedules),
         )
         self._worker = Worker(
             WorkerInfo(f"{platform.node()}:{os.getpid()}", os.getpid(), (), settings.queues),

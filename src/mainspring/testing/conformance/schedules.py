@@ -36,6 +36,7 @@ class ScheduleTests(EngineSuite):
             "end": 2**60,
             "expires": 9,
             "limits": ("a\x1f", "b\x1fx"),
+            "is_declared": True,
         }
         given = timetable.record(**changes)
         before = bench.now
@@ -58,7 +59,7 @@ class ScheduleTests(EngineSuite):
         assert bench.arrange(PauseSchedule(NAME, is_paused=True, next_due=None))
         before = timetable.stored()
         bench.pass_time(0.1)
-        changed = timetable.record(payload=b"2", after=33)
+        changed = timetable.record(payload=b"2", after=33, is_declared=False)
         assert bench.arrange(PutSchedule(changed, 1))
         assert before.last_due is not None
         assert timetable.stored() == replace(
