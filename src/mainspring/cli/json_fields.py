@@ -30,6 +30,7 @@ def job_fields(job: JobInfo) -> dict[str, Any]:
         "history": [_attempt_fields(attempt) for attempt in job.history],
         "progress": None if job.progress is None else _progress_fields(job.progress),
         "lateness": job.lateness,
+        "updated": job.updated,
     }
 
 

@@ -96,6 +96,13 @@ class JobInfo:
         return self.failures + self.timeouts
 
     @property
+    def updated(self) -> datetime:
+        """The latest instant of a submit, a start, a progress report, the end of an attempt or of the job."""
+        progress = None if self.progress is None else self.progress.at
+        known = (self.created, self.started, self.finished, progress, *(attempt.ended for attempt in self.history))
+        return max(instant for instant in known if instant is not None)
+
+    @property
     def lateness(self) -> float | None:
         """The seconds between the due time and the start of the last attempt; None if the job has not started."""
         return None if self.started is None else (self.started - self.due).total_seconds()

@@ -12,7 +12,7 @@ from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.backlog import WaitingJobs
 from mainspring.jobs.engine import Swept
 from mainspring.jobs.info import decode_any, to_info
-from mainspring.jobs.records import Attempt, Cause, JobRecord, NewJob, Outcome, OutcomeKind, Query
+from mainspring.jobs.records import Attempt, Cause, JobRecord, NewJob, Outcome, OutcomeKind, Progress, Query
 from mainspring.jobs.worker.attempt_log import log_refusal
 from mainspring.jobs.worker.maintenance import log_rescue
 from mainspring.testing import time_travel
@@ -58,6 +58,21 @@ def test_a_job_that_has_not_started_has_no_lateness() -> None:
 def test_lateness_is_the_start_after_the_due_time() -> None:
     info = to_info(make_record(due=1_000_000, started=1_250_000))
     assert info.lateness == 0.25
+
+
+@pytest.mark.parametrize(
+    ("later", "updated"),
+    [
+        ({}, 1),
+        ({"started": 2_000_000}, 2),
+        ({"started": 2_000_000, "history": (Attempt(1, None, 3_000_000, "crash", "died"),)}, 3),
+        ({"started": 4_000_000, "progress": Progress(1, 2, None, 5_000_000)}, 5),
+        ({"started": 4_000_000, "finished": 6_000_000}, 6),
+    ],
+)
+def test_a_job_is_updated_by_its_last_change(later: dict[str, Any], updated: int) -> None:
+    info = to_info(make_record(created=1_000_000, **later))
+    assert info.updated == datetime.fromtimestamp(updated, UTC)
 
 
 def test_attempts_are_failures_and_timeouts() -> None:
