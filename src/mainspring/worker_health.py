@@ -24,7 +24,7 @@ class WorkerHealth(Struct, frozen=True):
     answered_ns: int | None
     """When the store last answered without an error."""
     trouble: str | None
-    """The last error of the store; None if the store has answered since."""
+    """Why the worker cannot use its store at the moment, such as the last error; None if it can."""
     stall: str | None
     """A description of the stall that the worker has detected; None if there is none."""
     jobs: int

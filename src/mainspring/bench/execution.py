@@ -18,7 +18,7 @@ from mainspring.jobs.timestamps import MICROSECONDS, to_datetime, to_instant
 from mainspring.runners.thread_pool import ThreadPool
 
 WORKERS = 4
-MOST = 100_000  # how many tasks one round has
+MOST = 100_000  # how many tasks one round has at most
 
 
 def posts(budget: MeasurementBudget) -> RateFigure:

@@ -45,7 +45,7 @@ class StoreFactory(Protocol):
 
     @property
     def folder(self) -> Path | None:
-        """The folder in which the stores are created; None if they are not on this machine."""
+        """The folder in which the stores are created; None if they are not in files of this machine."""
 
     def describe(self, app: Mainspring) -> dict[str, str]:
         """Return the engine, its version and its settings."""

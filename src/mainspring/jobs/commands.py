@@ -84,7 +84,7 @@ class Changed(Struct, frozen=True, gc=False):
 
 
 class PutSchedule(Struct, frozen=True, gc=False):
-    """Store a schedule if the stored one still has the revision `expected`, or if none is stored (None)."""
+    """Store a schedule if the stored one still has the revision `expected`; if that is None, if none is stored."""
 
     record: ScheduleRecord
     expected: int | None

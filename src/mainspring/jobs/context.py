@@ -99,9 +99,9 @@ class JobContext:
     def stopping(self) -> bool:
         """Whether the worker shuts down, so that the handler should soon finish.
 
-        A job that has not ended after the grace period is interrupted and runs again. A handler that checks
-        `stopping` can save its progress and raise `Snooze(0)`. `cancelled` is not set during the grace period,
-        because no cancel of this job was requested.
+        A job that has not ended after the grace period is interrupted and runs again, unless it runs at most
+        once. A handler that checks `stopping` can save its progress and raise `Snooze(0)`. `cancelled` is not set
+        during the grace period, because no cancel of this job was requested.
         """
         return self._is_shutdown
 

@@ -288,7 +288,10 @@ class Admin(Protocol):
 
 
 class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Protocol):
-    """A store of jobs. Any thread may call `now`, `unit` and reads; one thread at a time makes other calls."""
+    """The protocol that every engine implements.
+
+    Any thread may call `now`, `unit` and methods that read; one thread at a time makes other calls.
+    """
 
     @property
     def description(self) -> str:

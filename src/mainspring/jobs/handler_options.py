@@ -106,7 +106,7 @@ class HandlerOptions:
 
 
 def require_following_job(value: object) -> FollowingJob:
-    """Return a value of `then=`; raise `TypeError` if it is not a job function or a variant of one."""
+    """Return a value of `then=`; raise `TypeError` if it is not a `FollowingJob`."""
     if not hasattr(value, "follow_up"):
         raise TypeError(
             "then must be a job such as other, other.options(delay=60) or other.bind(channel='mail'), "

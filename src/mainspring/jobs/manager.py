@@ -500,11 +500,13 @@ class JobManager:
             self._host.stop_fetching()
 
     def shutdown(self, grace: Duration = DEFAULT_GRACE) -> StopReport:
-        """Stop the worker. It lets handlers finish within `grace`, and hands the other jobs back.
+        """Stop the worker. It hands back jobs that have not begun, and interrupts handlers that run longer than
+        `grace`.
 
-        A shutdown takes at most `grace`, and ten seconds for the store to confirm. The report lists the jobs whose
-        end the store has not confirmed. A second shutdown changes nothing and returns the first report, with
-        `already_shut_down` set. `start` starts a worker again.
+        After `grace` it waits at most ten seconds for the store to confirm, and at most ten seconds for a firing
+        of schedules in progress; then it runs the functions of `@app.on_worker_stop`. The report lists the jobs
+        whose end the store has not confirmed. A second shutdown changes nothing and returns the first report,
+        with `already_shut_down` set. `start` starts a worker again.
         """
         to_nanoseconds(grace, "grace")
         host = self._host

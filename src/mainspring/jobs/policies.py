@@ -97,9 +97,10 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Start at most `n` jobs within `per` over all workers; with `by`, for each value of these parameters.
+    """Start `n` jobs in each `per`, over all workers; with `by`, for each value of these parameters.
 
-    The rate is a token bucket: after a quiet time up to `n` jobs start at once, and tokens are refilled evenly.
+    The rate is a token bucket: after a quiet time up to `n` jobs start at once, and tokens are refilled evenly. So
+    up to twice `n` jobs can start in the first `per` after a quiet time.
     """
 
     n: int

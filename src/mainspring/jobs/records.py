@@ -57,7 +57,7 @@ class FollowUp(Struct, frozen=True, gc=False):
     priority: int
     delay: int = 0
     argument: str | None = None
-    """The parameter that gets the result of the job before; None if the handler has no parameters."""
+    """The parameter that gets the result of the job before; None if the handler has no parameter left for it."""
     sequence: str | None = None
     steps_aside: bool = False
     expires: int | None = None
@@ -139,8 +139,8 @@ class Conflict(Struct, frozen=True, gc=False):
 def conflict_of(job: NewJob, *, same_id: bool, same_occurrence: str | None, holder: str | None) -> Conflict | None:
     """Return the conflict that prevents storing a new job; None if there is none.
 
-    The engine passes the job with the same id (`same_id`), the job of the same occurrence (`same_occurrence`) and
-    the job that holds the unique key (`holder`), each None if it found none.
+    The engine passes whether a job has the same id (`same_id`), and the ids of the job that was made for the same
+    occurrence (`same_occurrence`) and of the job that holds the unique key (`holder`), each None if it found none.
     """
     if same_id:
         return Conflict(job.id, ConflictKind.ID)

@@ -23,7 +23,7 @@ from mainspring.jobs.records import JobRecord, Page, Query, SearchTerm
 from mainspring.jobs.timestamps import to_datetime
 
 MAX_SCANNED = 10_000
-"""How many jobs one search reads. It takes a fraction of a second, and the next page continues there."""
+"""How many jobs a search reads for one page, within a fraction of a second. The next page continues there."""
 SCAN_PAGE = 500
 
 

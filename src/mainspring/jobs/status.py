@@ -15,7 +15,10 @@ class JobStatus(StrEnum):
     COMPLETED = "COMPLETED"
     """The handler has returned."""
     FAILED = "FAILED"
-    """The job was given up. It is a dead letter, which an operator can edit, replay or retry."""
+    """The job was given up.
+
+    Until it is replayed, it is a dead letter: an operator can edit, replay or retry it.
+    """
     CANCELED = "CANCELED"
     """The job was canceled before it started or while it ran, or its handler raised `Cancel`."""
 

@@ -15,7 +15,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST = datetime(9999, 12, 31, tzinfo=UTC)
 _ONE = timedelta(microseconds=1)
 LAST_INSTANT = (LAST - EPOCH) // _ONE
-"""The latest instant: a moment of the last day that a `datetime` can express."""
+"""The latest instant that is stored: the beginning of 31 December 9999, the last day of a `datetime`."""
 
 
 def to_instant(moment: datetime, name: str) -> int:

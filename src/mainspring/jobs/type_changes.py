@@ -50,7 +50,7 @@ class TypeChange(Struct, frozen=True):
     """A value that the serializer changes, and its place inside of the argument or result."""
 
     path: str
-    """The place of the value, such as `['total']`; empty for the whole argument."""
+    """The place of the value, such as `order['total']`; the name of the parameter for a whole argument."""
     given: Any
     decoded: Any
     is_key: bool = False
@@ -186,7 +186,7 @@ def _unchecked(_given: Any, _decoded: Any, _path: str) -> None:
 
 
 class _ClassCheck:
-    """Checks the fields of a dataclass, struct, named tuple or typed dict; it may be given as a dict."""
+    """Checks the fields of a dataclass, struct, named tuple or typed dict. The value may be given as a dict."""
 
     def __init__(self) -> None:
         self.fields: list[tuple[str, str, Check]] = []

@@ -21,7 +21,7 @@ from mainspring.testing.manual_clock import ManualClock
 MAX_STEPS = 1_000
 PAGE = 1_000
 MAX_NAMED = 3  # how many jobs an error message names
-MAX_EXPLAINED = 100  # for how many due jobs that did not start the engine is asked for the reason
+MAX_EXPLAINED = 100  # the engine explains this many of the due jobs that did not start
 
 
 def _never() -> bool:

@@ -105,7 +105,7 @@ class Level(Generic[T]):
             bucket[entry] = item
 
     def take(self, until: int) -> list[dict[int, T]]:
-        """Remove the slots before `until` and return their buckets, earliest first."""
+        """Remove the slots whose numbers are below `until`; return their buckets, earliest first."""
         slots = self.slots
         taken = []
         while slots and slots[0] < until:

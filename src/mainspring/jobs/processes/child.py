@@ -52,7 +52,7 @@ from mainspring.jobs.timestamps import to_microseconds
 from mainspring.jobs.worker.error_text import describe_briefly, describe_error, describe_fault, to_storable_text
 from mainspring.jobs.worker.outcomes import UnfitArguments, UnstorableResult, encode_result
 
-ORPHANED = 75  # EX_TEMPFAIL, because another worker will run the job
+ORPHANED = 75  # EX_TEMPFAIL, because another worker will rescue the job
 
 _SERIALIZERS = {name: make() for name, make in SERIALIZERS.items()}
 _is_serving = False
@@ -84,7 +84,7 @@ def _prepare_signals() -> None:
 
 
 def _exit_now() -> None:
-    """End this process and those that a handler has started at once. Another worker will run the job again."""
+    """End this process and those that a handler has started at once. Another worker will rescue the job."""
     if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(ORPHANED)
@@ -294,7 +294,7 @@ def _decode(handler: Handler, lease: Lease) -> tuple[Sequence[Any], dict[str, An
 async def _capture(coroutine: Awaitable[Any]) -> tuple[Any, BaseException | None]:
     """Await a coroutine; return its result or exception.
 
-    Raised through the loop, it would show the loop's frames.
+    The traceback of an exception that passes through the loop would show the frames of the loop.
     """
     try:
         return await coroutine, None

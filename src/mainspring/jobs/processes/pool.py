@@ -24,7 +24,7 @@ START_TIMEOUT = 60.0
 """Seconds that a process may take to start and to import modules, before the handler begins."""
 _RETIRE_SECONDS = 10.0  # seconds that a replaced process may take to exit
 _IDLE_EXIT_SECONDS = 1.0  # seconds that an idle process may take to exit
-_CLOSING_ROUNDS = 100  # tenths of a second
+_CLOSING_ROUNDS = 100  # how often `close` kills the children that are left, ten times a second
 
 
 class ProcessPool:

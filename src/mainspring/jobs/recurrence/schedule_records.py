@@ -90,7 +90,7 @@ class OccurrenceKind(StrEnum):
     SKIPPED = "skipped"
     """A policy left the occurrence out: it was too late, or the job of an earlier one had not ended."""
     COALESCED = "coalesced"
-    """Several missed occurrences got one job together."""
+    """The job of a later occurrence stands for this one, too."""
     MISSED = "missed"
     """The misfire policy runs only the latest missed occurrences, and this one was earlier."""
 

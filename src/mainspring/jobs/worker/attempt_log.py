@@ -1,6 +1,7 @@
 """The log lines of a worker about attempts: a start, an end, a retry, a dead letter, a refused outcome.
 
-Each line names the job, its type and the attempt, also as fields for log collectors. A failure carries the
+Each line names the job, and all but that about a refused outcome its type and the attempt, also as fields for log
+collectors. A failure carries the
 exception (`exc_info`), so that log handlers such as that of Sentry see it. Lateness is the time from the due time
 to the start.
 """

@@ -164,7 +164,7 @@ class WorkerHost:
         self._shutdown.begin()
 
     def stop(self, grace: Duration) -> StopReport:
-        """Let handlers finish within `grace`, hand back the other jobs, and remove the worker from the store.
+        """Hand back jobs that have not begun, let handlers finish within `grace`, interrupt the others, and leave.
 
         Only the first call stops the worker. A second call waits for the first one and returns the same report.
         """

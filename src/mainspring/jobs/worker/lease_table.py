@@ -102,7 +102,7 @@ class LeasedJob:
         return self.ready_at + self.waited(now_ns) // 1_000
 
     def waited(self, now_ns: int) -> int:
-        """Return how many nanoseconds the job has been ready to run."""
+        """Return the nanoseconds since the job was ready to run; 0 if it is not ready yet."""
         return 0 if self.ready_ns is None else now_ns - self.ready_ns
 
     @property

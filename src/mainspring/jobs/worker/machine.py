@@ -136,10 +136,10 @@ class WorkerMachine:
         self._must_fetch = False  # fetch again after the fetch in flight
         self._fetch_at: int | None = None  # by the engine's clock
         self._retry_ns: int | None = None
-        self._had_room = True  # when the last fetch was made
+        self._had_room = True  # whether slots were free when the last fetch was made
         self._has_new_room = False  # whether slots became free since the last fetch began
         self._is_more = False  # whether due jobs may wait for free slots
-        self._is_more_ahead = False  # whether jobs that are due soon may wait for free slots
+        self._is_more_ahead = False  # whether the last fetch left jobs that are due within the lead
         self._is_left = False  # whether the last fetch left jobs because no slots were free
         # held jobs: heaps by the engine's clock, with a number that keeps the order of equal instants
         self._order = count()
@@ -434,7 +434,7 @@ class WorkerMachine:
         self._patience.clear()
 
     def interrupt_requested(self, _now: ClockReading) -> None:
-        """Handle the end of the grace period: interrupt the running handlers. Their jobs run again later."""
+        """Handle the end of the grace period: interrupt the running handlers, and end the leases of their jobs."""
         running = [job for job in self.table.jobs() if job.is_running]
         self.interrupted = len(running)
         # claimed first, so that an error that the stop causes has no effect

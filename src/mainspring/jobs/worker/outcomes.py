@@ -34,7 +34,7 @@ class RemoteError(Exception):
 
 
 class ProcessCrashed(Exception):
-    """Raised if the child process of a handler died."""
+    """Raised if the child process of a handler died, and neither its worker nor SIGTERM ended it."""
 
 
 class ProcessKilled(Exception):
@@ -42,7 +42,7 @@ class ProcessKilled(Exception):
 
 
 class ProcessInterrupted(Exception):
-    """Raised if the child process of a handler was ended together with its worker."""
+    """Raised if SIGTERM ended the child process of a handler, as when a service manager stops a whole worker."""
 
 
 class UnfitArguments(Exception):
