@@ -500,7 +500,7 @@ class JobManager:
             self._host.stop_fetching()
 
     def shutdown(self, grace: Duration = DEFAULT_GRACE) -> StopReport:
-        """Stop the worker. It hands back jobs that have not begun, and interrupts handlers that run longer than
+        """Stop the worker: hand back jobs that have not begun, and interrupt handlers that run longer than
         `grace`.
 
         After `grace` it waits at most ten seconds for the store to confirm, and at most ten seconds for a firing

@@ -36,7 +36,8 @@ class Projection(Protocol):
     def open(self, source: str) -> int:
         """Open the projection; return the sequence number up to which it is complete.
 
-        `source` names the stream and the time of its creation. A projection of another source is emptied and starts at 0.
+        `source` names the stream and the time of its creation. A projection of another source is emptied, and
+        starts at 0.
         """
 
     def apply(self, changes: Sequence[ProjectedJob], upto: int) -> None:

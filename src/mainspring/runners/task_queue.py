@@ -23,7 +23,7 @@ from mainspring.runners.task import Priority
 if TYPE_CHECKING:
     from mainspring.runners.worker import WorkerThread
 
-AGEING_NS = NANOSECONDS // 2  # half a second; the other half of the promised second is for tasks that already run
+AGEING_NS = NANOSECONDS // 2  # half a second, so that with short tasks every entry starts within about a second
 
 
 class QueueEntry(Protocol):

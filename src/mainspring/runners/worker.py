@@ -213,10 +213,10 @@ def blocking() -> Iterator[None]:
 
 @contextmanager
 def blocking_for(*runners: TaskRunner) -> Iterator[None]:
-    """Act as `blocking`, but only if one of `runners` uses the threads of the caller's pool.
+    """Act as `blocking` if one of `runners` uses the threads of the caller's pool; else do nothing.
 
-    Otherwise a caller that waits for these runners could keep them from running. A pool whose threads they do not
-    use does not grow.
+    A caller that waits for a runner of its own pool could keep it from running. A pool whose threads the runners
+    do not use need not grow.
     """
     worker = current_worker()
     if worker is None or not any(runner.shares_threads_with(worker) for runner in runners):

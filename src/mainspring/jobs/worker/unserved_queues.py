@@ -28,7 +28,7 @@ class UnservedQueues:
         self._after = after_ns  # 0 means never
         self._queues = queues  # the queues that this worker serves; None for all
         self._observed_ns = clock.monotonic_ns()
-        self._unclaimed: dict[tuple[str, str], int] = {}  # for how long, by queue and mark of its waiting jobs
+        self._unclaimed: dict[tuple[str, str], int] = {}  # nanoseconds without a claim, by queue and waiting jobs
         self._reported: set[str] = set()
         self.suspects: dict[str, WaitingJobs] = {}
         """The queues whose due jobs were not claimed for too long. Another worker may serve them."""
