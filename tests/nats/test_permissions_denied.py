@@ -142,7 +142,7 @@ def test_a_missing_right_is_named_at_once_with_what_to_do(
     words = refusal_of(Mainspring(hosts, nats=patient))  # no role: the usual inbox, which it may not listen to
     assert "this user has no permission to subscribe to '_INBOX." in words
     assert "mainspring nats permissions --prefix shop" in words
-    assert "&role=worker" in words
+    assert "?role=worker" in words
 
     words = refusal_of(Mainspring(restricted_server.url("worker", timeout=10 * PATIENCE)))
     assert "stream 'shop' does not exist" in words

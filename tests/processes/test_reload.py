@@ -95,7 +95,7 @@ def test_a_running_job_gets_the_grace(development: Development, tmp_path: Path) 
     job = development.submit("wait_for", path=str(tmp_path / "end"))
     assert eventually(lambda: job.status() is JobStatus.RUNNING)
     development.edit(2)
-    development.worker.expect("stopping: no new jobs")
+    development.worker.expect("stopping: no more jobs start")
     (tmp_path / "end").touch()
     assert job.result(PATIENCE) == 1  # it ran to its end in the old worker
     assert job.info().interruptions == 0
@@ -114,7 +114,7 @@ def test_a_signal_during_a_restart_ends_the_worker(development: Development, tmp
     job = development.submit("wait_for", path=str(tmp_path / "end"))
     assert eventually(lambda: job.status() is JobStatus.RUNNING)
     development.edit(2)
-    development.worker.expect("stopping: no new jobs")
+    development.worker.expect("stopping: no more jobs start")
     development.worker.signal(signal.SIGINT)
     assert development.worker.wait() == 0
     assert job.status() is JobStatus.PENDING  # it was handed back
