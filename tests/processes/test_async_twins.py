@@ -206,6 +206,7 @@ READS: dict[str, tuple[Call, Any]] = {
 WRITES: dict[str, tuple[Call, Any]] = {
     "Mainspring.cancel": (lambda s: s.app.cancel_async("later"), True),
     "Mainspring.reschedule": (lambda s: s.app.reschedule_async("later", delay=3600), True),
+    "Mainspring.run_now": (lambda s: s.app.run_now_async("later"), True),
     "Mainspring.retry": (lambda s: s.app.retry_async("letter"), None),
     "Mainspring.events": (lambda s: s.app.events_async(), ...),
     "Mainspring.prune": (lambda s: s.app.prune_async(), 0),
