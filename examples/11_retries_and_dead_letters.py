@@ -41,7 +41,7 @@ with app, app.running():
 
     provider["is_down"] = False
     app.dead_letters.edit(hopeless.id, {"card": "4343"})  # checked against the signature
-    replays = app.dead_letters.replay(rate=10)  # new jobs, linked with their letters, ten a second
+    replays = app.dead_letters.replay(all=True, rate=10)  # new jobs, linked with their letters, ten a second
     for job_id in replays:
         print(app.handle(job_id).result(timeout=10))
     assert [app.get(job_id).origin for job_id in replays] == [patient.id, hopeless.id]

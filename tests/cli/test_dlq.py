@@ -121,3 +121,88 @@ def test_a_letter_is_shown_and_what_is_none_is_refused(shop: ShopProgram) -> Non
     done = shop.run_on_store("dlq", "show", "alive")
     assert done.code == FAILURE
     assert "it is PENDING" in done.error_line
+
+
+PAYMENTS = """
+from mainspring import Mainspring, Retry
+
+app = Mainspring("sqlite:///shop.db", durability="normal", max_payload=1000)
+
+
+@app.job(name="pay", retry=Retry(max_attempts=1))
+def pay(card: str, amount: int = 1, urgent: bool = False) -> None:
+    raise RuntimeError("no")
+"""
+
+
+def make_payments(shop: ShopProgram, *ids: str) -> None:
+    (shop.folder / "payments.py").write_text(PAYMENTS)
+    with Mainspring(shop.url, durability="normal", grace=0) as app:
+
+        @app.job(name="pay", retry=Retry(max_attempts=1))
+        def pay(card: str) -> None:
+            raise RuntimeError("no")
+
+        with app.running():
+            for job_id in ids:
+                pay.options(id=job_id).submit("1111").wait(PATIENCE)
+
+
+def test_changed_arguments_are_converted_as_those_of_a_submit(shop: ShopProgram) -> None:
+    make_payments(shop, "one")
+    changes = ("--set", "card=4242", "--set", "amount=5", "--set", "urgent=true")
+    dry = shop.run("dlq", "replay", "one", *changes, "--dry-run", "--json", "--app", "payments:app").json
+    changed = {"card": "4242", "amount": 5, "urgent": True}
+    assert [letter["arguments"] for letter in dry["letters"]] == [changed]
+    (done,) = shop.run("dlq", "replay", "one", *changes, "--json", "--app", "payments:app").json["replayed"]
+    with shop.open() as app:
+        assert app.get(done["job"]).arguments == changed
+
+
+def test_a_dry_run_refuses_what_the_replay_refuses(shop: ShopProgram) -> None:
+    make_payments(shop, "one", "two")
+    shop.run_on_store("dlq", "replay", "two")
+    for wrong in (
+        ("one", "two"),  # one was replayed
+        ("gone",),
+        ("one", "--set", "amount=much"),
+        ("one", "--set", "crad=4242"),
+        ("one", "--set", f"card={'9' * 2_000}"),  # larger than max_payload
+        ("one", "--unset", "card"),
+        ("one", "--set", "amount=1", "--set", "amount=2"),
+        ("one", "--set", "amount"),
+        ("--type", "pya"),
+        (),
+    ):
+        dry, done = (
+            shop.run("dlq", "replay", *wrong, *option, "--app", "payments:app") for option in (["--dry-run"], [])
+        )
+        assert dry.code in (FAILURE, USAGE), wrong
+        assert (dry.code, dry.output, dry.errors) == (done.code, done.output, done.errors)
+    with shop.open() as app:
+        assert app.get("one").replayed_as is None
+
+
+def test_a_mistyped_type_is_met_with_a_question(shop: ShopProgram) -> None:
+    shop.make_dead_letters("one")
+    for command in (["list"], ["replay"], ["purge", "--yes"]):
+        done = shop.run_with_app("dlq", *command, "--type", "cancel_oder")
+        assert "there are no jobs of type 'cancel_oder'; did you mean 'shop.cancel_order'?" in done.errors
+
+
+def test_the_last_failure_is_listed_first(shop: ShopProgram) -> None:
+    shop.submit({"order_id": 1}, id="slow", delay=0)
+    with Mainspring(shop.url, durability="normal", grace=0) as app:
+
+        @app.job(name="later", queue="other", retry=Retry(max_attempts=1))
+        def later() -> None:
+            raise RuntimeError("no")
+
+        with app.running():  # the job that was submitted first has no worker yet
+            later.options(id="fast").submit().wait(PATIENCE)
+    with shop.open() as app, app.running():
+        app.handle("slow").wait(PATIENCE)
+    listed = shop.run_on_store("dlq", "list", "--json").json["jobs"]
+    assert [letter["id"] for letter in listed] == ["slow", "fast"]
+    oldest = shop.run_on_store("dlq", "list", "--oldest-first", "--limit", "1").output.splitlines()
+    assert oldest[1].split()[0] == "fast"

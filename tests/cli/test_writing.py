@@ -8,7 +8,7 @@ import click
 import pytest
 
 from mainspring import Mainspring
-from mainspring.cli.argument_parsing import parse_arguments, parse_pair
+from mainspring.cli.argument_parsing import parse_arguments, parse_value, split_pairs
 from mainspring.cli.options import parse_duration, parse_instant
 from mainspring.cli.output import escape_control
 
@@ -83,11 +83,11 @@ def test_text_that_is_no_instant_is_refused_and_the_advice_can_be_pasted(text: s
 
 
 @pytest.mark.parametrize(
-    ("text", "pair"),
-    [("a=1", ("a", 1)), ("a=b=c", ("a", "b=c")), ('a={"b":[]}', ("a", {"b": []})), ("a=", ("a", ""))],
+    ("text", "value"),
+    [("a=1", 1), ("a=b=c", "b=c"), ('a={"b":[]}', {"b": []}), ("a=", "")],
 )
-def test_a_value_is_json_or_a_text(text: str, pair: tuple[str, Any]) -> None:
-    assert parse_pair(text) == pair
+def test_a_value_is_json_or_a_text(text: str, value: Any) -> None:
+    assert {name: parse_value(part) for name, part in split_pairs([text]).items()} == {"a": value}
 
 
 def test_the_signature_decides_what_a_value_is() -> None:

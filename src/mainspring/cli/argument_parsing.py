@@ -5,7 +5,7 @@ The signature of the handler decides the type of a value: `name=42` is the strin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,7 +38,7 @@ def parse_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and named arguments for a handler, from `name=value` pairs or the text of `--args`."""
     if text is None:
-        return (), _convert_values(handler, split_pairs(pairs))
+        return (), convert_values(split_pairs(pairs), lambda values: handler.arguments.encode((), values))
     if pairs:
         raise click.BadParameter(f"give --args or name=value, not both; got {pairs[0]!r} beside --args")
     return to_call(decode_json(text, "--args"), "--args")
@@ -64,14 +64,6 @@ def decode_json(text: str | bytes, where: str) -> Any:
         raise click.BadParameter(f"{where}: this is not JSON: {error}") from error
 
 
-def parse_pair(text: str) -> tuple[str, Any]:
-    """Split `name=value`; the value is decoded as JSON, or kept as a string if it is not JSON."""
-    name, sign, value = text.partition("=")
-    if not sign or not name.strip():
-        raise click.BadParameter(f"{text!r} is not of the form name=value, as in order_id=43")
-    return name.strip(), parse_value(value)
-
-
 def parse_value(text: str) -> Any:
     """Decode JSON. Text that is not JSON is kept as a string, so that users need not quote strings twice."""
     try:
@@ -93,15 +85,18 @@ def split_pairs(pairs: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def _convert_values(handler: Handler, texts: dict[str, str]) -> dict[str, Any]:
-    """Decode each value as JSON; keep it as a string where the handler refuses the decoded value."""
+def convert_values(texts: Mapping[str, str], check: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """Decode each value as JSON; keep it as a string where the handler refuses the decoded value.
+
+    `check` raises `InvalidArguments` for values that the handler refuses.
+    """
     values: dict[str, Any] = {name: parse_value(text) for name, text in texts.items()}
     while True:
         try:
-            handler.arguments.encode((), values)
+            check(values)
         except InvalidArguments as error:
             name = error.parameter
-            if name not in texts or values[name] == texts[name]:
+            if name is None or name not in texts or values[name] == texts[name]:
                 raise
             values[name] = texts[name]
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -11,10 +11,11 @@ import click
 
 from mainspring.app import Mainspring
 from mainspring.cli.app_selection import open_app
-from mainspring.cli.argument_parsing import parse_pair
+from mainspring.cli.argument_parsing import convert_values, split_pairs
 from mainspring.cli.commands import Argument, CommandGroup
 from mainspring.cli.deferred_signals import DeferredSignals
 from mainspring.cli.exit_codes import ExitCode
+from mainspring.cli.job_filters import report_unknown_type
 from mainspring.cli.job_views import DEAD_LETTER_TABLE, job_detail, print_page
 from mainspring.cli.json_fields import job_fields
 from mainspring.cli.options import (
@@ -37,7 +38,8 @@ from mainspring.cli.output import (
     print_table,
 )
 from mainspring.cli.progress import ProgressBar
-from mainspring.jobs.dead_letters import with_changes
+from mainspring.jobs.dead_letters import PlannedReplay, plan_replay, replay_planned, with_changes
+from mainspring.jobs.handlers import Handler
 from mainspring.jobs.info import JobInfo
 from mainspring.jobs.status import JobStatus
 from mainspring.plurals import format_count
@@ -80,7 +82,7 @@ def list_letters(
     app: str | None,
     url: str | None,
 ) -> None:
-    """List dead letters that were not replayed, the newest first.
+    """List dead letters that were not replayed, the last failure first.
 
     Example: mainspring dlq list --queue orders
     """
@@ -94,7 +96,9 @@ def list_letters(
             replayed=None if replayed else False,
         )
         now = application.manager().engine.now()
-    print_page(page, now, DEAD_LETTER_TABLE, as_json=as_json, none="no dead letters")
+        print_page(page, now, DEAD_LETTER_TABLE, as_json=as_json, none="no dead letters")
+        if not page and type is not None:
+            report_unknown_type(application, type)
 
 
 @dlq.command("show")
@@ -122,7 +126,7 @@ def show_letter(*, job_id: str, as_json: bool, app: str | None, url: str | None)
     "--set",
     "changes",
     multiple=True,
-    help="Set an argument of the new jobs; needs --app; may be repeated.",
+    help="Set an argument of the new jobs, as in submit; needs --app; may be repeated.",
     metavar="NAME=VALUE",
 )
 @click.option(
@@ -165,49 +169,47 @@ def replay_letters(
     Example: mainspring dlq replay --type cancel_order --set order_id=43 --rate 10 --dry-run
     """
     chosen = _choose(ids, more_ids, queue, type, everything=everything)
-    given = dict(map(parse_pair, changes))
+    texts = split_pairs(changes)
+
+    def change(handler: Handler, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        others = with_changes(arguments, {}, {*removals, *texts})
+        return others | convert_values(texts, lambda values: handler.arguments.encode_bound(others | values))
+
     with open_app(app, url) as application:
-        letters = _find_all(application, chosen, queue, type, limit, replayed=False)
-        _require_some(len(letters), as_json=as_json)
-        if dry_run:
-            _preview(application, letters, given, removals, as_json=as_json)
-            return
-        steps = application.dead_letters.replaying(
-            *chosen, queue=queue, type=type, limit=limit, rate=rate, changes=given or None, without=removals
+        manager = application.manager()
+        plans = plan_replay(
+            manager,
+            chosen,
+            queue=queue,
+            type=type,
+            all=everything,
+            limit=limit,
+            change=change if texts or removals else None,
         )
+        _require_some(application, len(plans), type, as_json=as_json)
+        if dry_run:
+            _preview(plans, as_json=as_json)
+            return
         replayed: list[tuple[str, str]] = []
-        with ProgressBar("replaying", len(letters)) as bar, DeferredSignals() as signals:
+        with ProgressBar("replaying", len(plans)) as bar, DeferredSignals() as signals:
             try:
-                for pairs in steps:
+                for pairs in replay_planned(manager, plans, rate=rate, is_by_id=bool(chosen)):
                     replayed += pairs
                     bar.advance(len(pairs))
                     if signals.is_stop_requested:
                         break
             finally:
-                if (replayed or signals.is_stop_requested) and len(replayed) < len(letters):
+                if (replayed or signals.is_stop_requested) and len(replayed) < len(plans):
                     print_message(
-                        f"mainspring: replayed {len(replayed):,} of {len(letters):,}; "
-                        "to continue, run the same command without the ids that are done"
+                        f"mainspring: replayed {len(replayed):,} of {len(plans):,}; "
+                        "run the same command to continue"
                     )
     _report_replayed(replayed, as_json=as_json)
     signals.exit_if_requested()
 
 
-def _preview(
-    application: Mainspring,
-    letters: list[JobInfo],
-    changes: dict[str, Any],
-    without: Collection[str],
-    *,
-    as_json: bool,
-) -> None:
-    rows = []
-    for letter in letters:
-        arguments = letter.arguments
-        if changes or without:  # refuse here already what the replay would refuse
-            arguments = with_changes(arguments, changes, without)
-            application.registry.get(letter.type).arguments.encode_bound(arguments)
-        rows.append((letter, arguments))
+def _preview(plans: Sequence[PlannedReplay], *, as_json: bool) -> None:
+    rows = [(plan.letter, plan.arguments) for plan in plans]
     if as_json:
         found = [{"letter": letter.id, "type": letter.type, "arguments": data} for letter, data in rows]
         print_json({"dry_run": True, "count": len(found), "letters": found})
@@ -260,8 +262,8 @@ def purge_letters(
     """
     chosen = _choose(ids, more_ids, queue, type, everything=everything)
     with open_app(app, url) as application:
-        found = [letter.id for letter in _find_all(application, chosen, queue, type, None, replayed=None)]
-        _require_some(len(found), as_json=as_json)
+        found = [letter.id for letter in _find_all(application, chosen, queue, type)]
+        _require_some(application, len(found), type, as_json=as_json)
         if not dry_run:
             _require_consent(len(found), yes=yes)
             with ProgressBar("purging", len(found)) as bar, DeferredSignals() as signals:
@@ -295,56 +297,38 @@ def _choose(
     return chosen
 
 
-def _find_all(
-    application: Mainspring,
-    ids: list[str],
-    queue: str | None,
-    type_: str | None,
-    limit: int | None,
-    *,
-    replayed: bool | None,
-) -> list[JobInfo]:
-    """Return the chosen dead letters, and show a progress bar meanwhile."""
+def _find_all(application: Mainspring, ids: list[str], queue: str | None, type_: str | None) -> list[JobInfo]:
+    """Return the chosen dead letters, including replayed ones, and show a progress bar meanwhile."""
     most = len(ids) or application.counts(queue=queue, type=type_)[JobStatus.FAILED]
     letters = []
-    with ProgressBar("looking", most if limit is None else min(most, limit)) as bar:
-        for letter in _find(application, ids, queue, type_, limit, replayed=replayed):
+    with ProgressBar("looking", most) as bar:
+        for letter in _find(application, ids, queue, type_):
             letters.append(letter)
             bar.advance()
     return letters
 
 
-def _find(
-    application: Mainspring,
-    ids: list[str],
-    queue: str | None,
-    type_: str | None,
-    limit: int | None,
-    *,
-    replayed: bool | None,
-) -> Iterator[JobInfo]:
+def _find(application: Mainspring, ids: list[str], queue: str | None, type_: str | None) -> Iterator[JobInfo]:
     if ids:
-        yield from map(application.dead_letters.get, ids[:limit])
+        yield from map(application.dead_letters.get, ids)
         return
     after: str | None = None
-    left = sys.maxsize if limit is None else limit
-    while left > 0:
-        page = application.dead_letters.list(
-            queue=queue, type=type_, limit=min(PAGE, left), after=after, replayed=replayed
-        )
+    while True:
+        page = application.dead_letters.list(queue=queue, type=type_, limit=PAGE, after=after, replayed=None)
         yield from page
-        left -= len(page)
         after = page.next
         if after is None:
             return
 
 
-def _require_some(count: int, *, as_json: bool) -> None:
+def _require_some(application: Mainspring, count: int, type_: str | None, *, as_json: bool) -> None:
     if count:
         return
     if as_json:
         print_json({"count": 0})
     print_message("mainspring: no dead letter matches; see mainspring dlq list")
+    if type_ is not None:
+        report_unknown_type(application, type_)
     raise click.exceptions.Exit(ExitCode.FAILURE)
 
 

@@ -60,23 +60,30 @@ class JobFilters:
         if self.queue is not None:
             report_unknown_queues([self.queue], [queue.name for queue in application.all_queues()])
         if self.type is not None:
-            self._report_type(application, self.type)
+            report_unknown_type(application, self.type)
+            self._report_arguments(application, self.type)
 
-    def _report_type(self, application: Mainspring, name: str) -> None:
+    def _report_arguments(self, application: Mainspring, type_: str) -> None:
         registry = application.registry
-        full_name = registry.full_name(name)
-        if full_name in registry:
-            known = registry.get(full_name).arguments.names
-            for argument in self.arguments:
-                if argument not in known:
-                    remedy = did_you_mean(argument, known) or f"it has {', '.join(known) or 'none'}"
-                    print_message(f"mainspring: handler {full_name!r} has no parameter {argument!r}; {remedy}")
-        elif not any(application.counts(type=full_name).values()):
-            types = {*registry.names(), *(each for worker in application.workers() for each in worker.types)}
-            short = sorted(each for each in types if each.rpartition(".")[2] == name)
-            question = f"did you mean {short[0]!r}?" if short else did_you_mean(name, types)
-            remedy = question or "mainspring jobs list shows the job types of all jobs"
-            print_message(f"mainspring: there are no jobs of type {name!r}; {remedy}")
+        full_name = registry.full_name(type_)
+        known = registry.get(full_name).arguments.names if full_name in registry else tuple(self.arguments)
+        for argument in self.arguments:
+            if argument not in known:
+                remedy = did_you_mean(argument, known) or f"it has {', '.join(known) or 'none'}"
+                print_message(f"mainspring: handler {full_name!r} has no parameter {argument!r}; {remedy}")
+
+
+def report_unknown_type(application: Mainspring, name: str) -> None:
+    """Print a message if there is neither a handler nor a job of this type, with types that are spelt alike."""
+    registry = application.registry
+    full_name = registry.full_name(name)
+    if full_name in registry or any(application.counts(type=full_name).values()):
+        return
+    types = {*registry.names(), *(each for worker in application.workers() for each in worker.types)}
+    short = sorted(each for each in types if each.rpartition(".")[2] == name)
+    question = f"did you mean {short[0]!r}?" if short else did_you_mean(name, types)
+    remedy = question or "mainspring jobs list shows the job types of all jobs"
+    print_message(f"mainspring: there are no jobs of type {name!r}; {remedy}")
 
 
 def _parse_arguments(_: click.Context, __: click.Parameter, pairs: Sequence[str]) -> dict[str, Any]:

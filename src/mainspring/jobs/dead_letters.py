@@ -7,20 +7,25 @@ letter is replayed only once, so a filtered replay that is run again continues w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from mainspring.errors import InvalidTransition
-from mainspring.jobs.commands import Delete, Edit, Replay
+from mainspring.jobs.commands import Changed, Delete, Edit, Replay
 from mainspring.jobs.handle import ManagerProvider
+from mainspring.jobs.handlers import Handler
 from mainspring.jobs.info import JobInfo, JobPage, decode_any
+from mainspring.jobs.manager import JobManager
 from mainspring.jobs.off_loop import OffLoop, async_iterator_twin, async_twin
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 
 PAGE = 500
 CHUNK = 100  # dead letters in one transaction
+REPLAYABLE = "FAILED and was not replayed yet"
 
 
 def with_changes(
@@ -28,6 +33,132 @@ def with_changes(
 ) -> dict[str, Any]:
     """Return a dead letter's arguments with `changes` applied, and without those named in `without`."""
     return {name: value for name, value in arguments.items() if name not in without} | dict(changes)
+
+
+def _apply(
+    _: Handler, arguments: Mapping[str, Any], *, changes: Mapping[str, Any], without: Collection[str]
+) -> dict[str, Any]:
+    return with_changes(arguments, changes, without)
+
+
+ChangeArguments: TypeAlias = Callable[[Handler, Mapping[str, Any]], dict[str, Any]]
+"""Returns the changed arguments of a dead letter, for its handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditedArguments:
+    """Changed arguments of a dead letter, checked against the signature of its handler."""
+
+    arguments: dict[str, Any]
+    payload: bytes
+    codec: str
+    search: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedReplay:
+    """A dead letter that can be replayed, and its changed arguments; None if it keeps its own."""
+
+    letter: JobRecord
+    edited: EditedArguments | None
+
+    @property
+    def arguments(self) -> Any:
+        """The arguments of the new job, as plain data."""
+        if self.edited is not None:
+            return self.edited.arguments
+        return decode_any(self.letter.payload, self.letter.codec)
+
+    def command(self, new_id: str, due: int) -> Replay:
+        """Return the command that replays the dead letter."""
+        if self.edited is None:
+            return Replay(self.letter.id, new_id, due)
+        return Replay(self.letter.id, new_id, due, self.edited.payload, self.edited.codec, self.edited.search)
+
+
+def plan_replay(
+    manager: JobManager,
+    ids: Sequence[str],
+    *,
+    queue: str | None,
+    type: str | None,
+    all: bool,
+    limit: int | None,
+    change: ChangeArguments | None,
+) -> list[PlannedReplay]:
+    """Read the dead letters to replay, and make every check that the replay makes, without replaying them.
+
+    Raises `ValueError` without ids, a filter and `all`, `InvalidTransition` for a job that cannot be replayed, and
+    `InvalidArguments` for changed arguments that do not fit.
+    """
+    is_filtered = queue is not None or type is not None
+    if ids and (is_filtered or all):
+        raise ValueError("give the ids of dead letters, or queue= and type=, or all=True; not ids and others")
+    if not ids and not is_filtered and not all:
+        raise ValueError(
+            "which dead letters? replay('order-42') replays one, replay(type='cancel_order') or queue= those that "
+            "match, and replay(all=True) all of them"
+        )
+    # Read all dead letters first: replays that fail again are dead letters, too, and would be replayed again.
+    full_name = None if type is None else manager.registry.full_name(type)
+    found = _named(manager, ids) if ids else _unreplayed(manager, queue, full_name)
+    return [
+        PlannedReplay(letter, None if change is None else _edit(manager, letter, change))
+        for letter in islice(found, limit)
+    ]
+
+
+def replay_planned(
+    manager: JobManager, plans: Sequence[PlannedReplay], *, rate: float | None, is_by_id: bool
+) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Replay dead letters a few at a time; yield pairs of the id of a dead letter and the id of its new job.
+
+    If another caller has replayed one meanwhile, it is left out, or with `is_by_id` it is an error.
+    """
+    if rate is not None and not rate > 0:
+        raise ValueError(f"rate must be a positive number of jobs per second, got {rate!r}")
+    step = 0.0 if rate is None else 1_000_000 / rate
+    first = manager.engine.now()
+    commands = (
+        plan.command(manager.submission.new_id(), first + round(step * number))
+        for number, plan in enumerate(plans)
+    )
+    while chunk := list(islice(commands, 1 if is_by_id else CHUNK)):
+        answers = list(zip(chunk, manager.change_all(chunk), strict=True))
+        if is_by_id:
+            manager.require_done(*answers[0], action="replay", needs=REPLAYABLE)
+        # If a command is not done, another caller has replayed, retried or deleted this dead letter meanwhile.
+        yield tuple((command.id, command.new_id) for command, changed in answers if changed.is_done)
+
+
+def _named(manager: JobManager, ids: Sequence[str]) -> Iterator[JobRecord]:
+    for job_id in dict.fromkeys(ids):
+        letter = manager.record(job_id)
+        is_done = letter.status is JobStatus.FAILED and letter.replayed_as is None
+        answer = Changed(is_done, letter.status, letter.replayed_as)
+        manager.require_done(Replay(letter.id, "", 0), answer, action="replay", needs=REPLAYABLE)
+        yield letter
+
+
+def _unreplayed(manager: JobManager, queue: str | None, type_: str | None) -> Iterator[JobRecord]:
+    after: str | None = None
+    while True:
+        page = manager.engine.find(
+            Query(status=JobStatus.FAILED, queue=queue, type=type_, is_replayed=False, limit=PAGE, after=after)
+        )
+        yield from page.records
+        if page.end is None:
+            return
+        after = page.end
+
+
+def _edit(manager: JobManager, letter: JobRecord, change: ChangeArguments) -> EditedArguments:
+    """Change the arguments of a dead letter, check them as a submit does, and encode them."""
+    handler = manager.registry.get(letter.type)
+    arguments = change(handler, decode_any(letter.payload, letter.codec))
+    payload = handler.arguments.encode_bound(arguments)
+    manager.submission.check_size(letter.type, payload)
+    return EditedArguments(arguments, payload, handler.arguments.codec, handler.search_keys(arguments))
 
 
 class DeadLetters:
@@ -50,7 +181,7 @@ class DeadLetters:
         newest_first: bool = False,
         replayed: bool | None = False,
     ) -> JobPage:
-        """Return a page of dead letters.
+        """Return a page of dead letters, the first failure first, or the last failure first.
 
         `replayed=True` lists the failed jobs that were replayed, None all failed jobs.
         """
@@ -62,6 +193,7 @@ class DeadLetters:
             after=after,
             newest_first=newest_first,
             is_replayed=replayed,
+            by_failure=True,
         )
 
     list_async = async_twin(list)  # noqa: A003 - the method above
@@ -91,8 +223,9 @@ class DeadLetters:
 
         Raises `InvalidArguments` if the handler's signature does not accept the new arguments.
         """
-        edited = self._encode(self._source.manager().record(job_id), changes, without)
-        self._source.manager().change(Edit(job_id, *edited), action="edit", needs="FAILED")
+        manager = self._source.manager()
+        edited = _edit(manager, manager.record(job_id), partial(_apply, changes=changes, without=without))
+        manager.change(Edit(job_id, edited.payload, edited.codec, edited.search), action="edit", needs="FAILED")
 
     edit_async = async_twin(edit, writes=True)
 
@@ -101,6 +234,7 @@ class DeadLetters:
         *ids: str,
         queue: str | None = None,
         type: str | None = None,
+        all: bool = False,
         limit: int | None = None,
         rate: float | None = None,
         changes: Mapping[str, Any] | None = None,
@@ -108,13 +242,13 @@ class DeadLetters:
     ) -> tuple[str, ...]:
         """Submit dead letters again as new jobs, and return the ids of the new jobs.
 
-        Give ids, or filters, or nothing for all dead letters. `rate` spreads the due times: at most that many jobs
-        per second. `changes` are changed arguments for the new jobs. `without` names arguments that the handler no
-        longer has. With one of the two, the arguments of all new jobs are checked before the first job is
-        submitted. The arguments of the dead letters stay as they are.
+        Give ids, or `queue` and `type`, or `all=True` for all dead letters. `rate` spreads the due times: at most
+        that many jobs per second. `changes` are changed arguments for the new jobs. `without` names arguments that
+        the handler no longer has. With one of the two, the arguments of all new jobs are checked before the first
+        job is submitted. The arguments of the dead letters stay as they are.
         """
         steps = self.replaying(
-            *ids, queue=queue, type=type, limit=limit, rate=rate, changes=changes, without=without
+            *ids, queue=queue, type=type, all=all, limit=limit, rate=rate, changes=changes, without=without
         )
         return tuple(new_id for pairs in steps for _, new_id in pairs)
 
@@ -123,6 +257,7 @@ class DeadLetters:
         *ids: str,
         queue: str | None = None,
         type: str | None = None,
+        all: bool = False,
         limit: int | None = None,
         rate: float | None = None,
         changes: Mapping[str, Any] | None = None,
@@ -133,7 +268,7 @@ class DeadLetters:
         If the awaiting task is canceled, the replay stops within a hundred dead letters.
         """
         steps = self.replaying_async(
-            *ids, queue=queue, type=type, limit=limit, rate=rate, changes=changes, without=without
+            *ids, queue=queue, type=type, all=all, limit=limit, rate=rate, changes=changes, without=without
         )
         return tuple([new_id async for pairs in steps for _, new_id in pairs])
 
@@ -142,6 +277,7 @@ class DeadLetters:
         *ids: str,
         queue: str | None = None,
         type: str | None = None,
+        all: bool = False,
         limit: int | None = None,
         rate: float | None = None,
         changes: Mapping[str, Any] | None = None,
@@ -151,59 +287,14 @@ class DeadLetters:
 
         If the caller stops the iteration early, the remaining dead letters are not replayed.
         """
-        if rate is not None and not rate > 0:
-            raise ValueError(f"rate must be a positive number of jobs per second, got {rate!r}")
+        change = None
+        if changes or without:
+            change = partial(_apply, changes=changes or {}, without=without)
         manager = self._source.manager()
-        full_name = None if type is None else manager.registry.full_name(type)
-        # Read all dead letters first: replays that fail again are dead letters, too, and would be replayed again.
-        found = map(manager.record, ids) if ids else self._unreplayed(queue, full_name)
-        letters = list(islice(found, limit))
-        is_changed = changes or without
-        edited = {letter.id: self._encode(letter, changes or {}, without) for letter in letters if is_changed}
-        step = 0.0 if rate is None else 1_000_000 / rate
-        first = manager.engine.now()
-        commands = (
-            Replay(
-                letter.id,
-                manager.submission.new_id(),
-                first + round(step * number),
-                *edited.get(letter.id, ()),
-            )
-            for number, letter in enumerate(letters)
-        )
-        if ids:
-            for command in commands:
-                manager.change(command, action="replay", needs="FAILED and was not replayed yet")
-                yield ((command.id, command.new_id),)
-            return
-        while chunk := list(islice(commands, CHUNK)):
-            answers = zip(chunk, manager.change_all(chunk), strict=True)
-            # If a command is not done, another caller has replayed, retried or deleted this dead letter meanwhile.
-            yield tuple((command.id, command.new_id) for command, changed in answers if changed.is_done)
+        plans = plan_replay(manager, ids, queue=queue, type=type, all=all, limit=limit, change=change)
+        yield from replay_planned(manager, plans, rate=rate, is_by_id=bool(ids))
 
     replaying_async = async_iterator_twin(replaying)
-
-    def _encode(
-        self, letter: JobRecord, changes: Mapping[str, Any], without: Collection[str]
-    ) -> tuple[bytes, str, tuple[str, ...]]:
-        """Apply changes to a dead letter's arguments; return them encoded, the encoding, and the search keys."""
-        manager = self._source.manager()
-        handler = manager.registry.get(letter.type)
-        given = with_changes(decode_any(letter.payload, letter.codec), changes, without)
-        payload = handler.arguments.encode_bound(given)
-        manager.submission.check_size(letter.type, payload)
-        return payload, handler.arguments.codec, handler.search_keys(given)
-
-    def _unreplayed(self, queue: str | None, type_: str | None) -> Iterator[JobRecord]:
-        after: str | None = None
-        while True:
-            page = self._source.manager().engine.find(
-                Query(status=JobStatus.FAILED, queue=queue, type=type_, is_replayed=False, limit=PAGE, after=after)
-            )
-            yield from page.records
-            if page.end is None:
-                return
-            after = page.end
 
     def purge(self, *ids: str) -> int:
         """Delete jobs that FAILED, permanently. Return how many were deleted.

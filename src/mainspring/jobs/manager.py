@@ -213,8 +213,12 @@ class JobManager:
         after: str | None = None,
         newest_first: bool = False,
         is_replayed: bool | None = None,
+        by_failure: bool = False,
     ) -> JobPage:
-        """Return a page of jobs in the order of their submission, or the newest first."""
+        """Return a page of jobs in the order of their submission, or the newest first.
+
+        With `by_failure`, dead letters are in the order of their failure.
+        """
         engine = self._open_engine()
         query = Query(
             status=None if status is None else to_status(status),
@@ -226,6 +230,7 @@ class JobManager:
             after=require_cursor(after),
             newest_first=newest_first,
             is_replayed=is_replayed,
+            by_failure=by_failure,
         )
         wanted = JobFilter(arguments, text)
         if not wanted.is_empty:

@@ -372,6 +372,8 @@ class Query(Struct, frozen=True):
     after: str | None = None
     """The position at which the previous page ended, in either direction."""
     newest_first: bool = False
+    by_failure: bool = False
+    """List dead letters by the instant at which they failed; only with the status FAILED, and without `search`."""
 
 
 class Page(Struct, frozen=True):

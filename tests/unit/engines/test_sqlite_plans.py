@@ -108,6 +108,7 @@ QUERIES = {
     "oldest of status": Query(status=JobStatus.FAILED, after="900"),
     "queue": Query(queue="default", newest_first=True, after="900"),
     "letters": Query(queue="default", type="ping", status=JobStatus.FAILED, is_replayed=False, newest_first=True),
+    "failures": Query(status=JobStatus.FAILED, by_failure=True, newest_first=True, after="1.900"),
     "search": Query(search=(SearchTerm("order_id", ("order_id=42",)),), newest_first=True, after="900"),
     "drained": Query(queue="default", status=JobStatus.PENDING, due_until=1, limit=1),
     "time": Query(queue="default", created_since=1, created_until=2, newest_first=True),
@@ -139,7 +140,8 @@ def test_a_page_is_read_in_the_order_of_an_index(
         return
     assert [step for step in on_jobs if not step.startswith("SEARCH")] == [], plan
     if query.ids is None:
-        assert any("jobs_by_lane (lane=? AND status=?" in step for step in on_jobs), plan
+        index = "dead_letters (lane=?" if query.by_failure else "jobs_by_lane (lane=? AND status=?"
+        assert any(index in step for step in on_jobs), plan
 
 
 @pytest.mark.parametrize("newest_first", [False, True])

@@ -123,6 +123,19 @@ def test_a_letter_that_was_replayed_is_listed_only_on_demand(letters: Letters) -
     assert [letter.id for letter in listed(replayed=None)] == ids
 
 
+def test_letters_are_listed_by_the_time_of_their_failure(letters: Letters) -> None:
+    slow = letters.pay.options(id="slow", delay=60).submit(1).id
+    fast = letters.pay.options(id="fast").submit(2).id
+    letters.travel.fast_forward(minutes=2)
+    last = letters.pay.options(id="last").submit(3).id
+    letters.travel.settle()
+    listed = letters.app.dead_letters.list
+    assert [letter.id for letter in listed()] == [fast, slow, last]
+    page = listed(newest_first=True, limit=2)
+    assert [letter.id for letter in page] == [last, slow]
+    assert [letter.id for letter in listed(newest_first=True, after=page.next)] == [fast]
+
+
 def test_a_replay_that_fails_is_a_letter_of_its_own(letters: Letters) -> None:
     (job,) = letters.make()
     (copy,) = letters.app.dead_letters.replay(job)
@@ -147,7 +160,7 @@ def test_a_replay_keeps_queue_and_priority(letters: Letters) -> None:
 def test_all_letters_are_replayed_in_order(letters: Letters) -> None:
     ids = letters.make(5)
     letters.is_broken = False
-    copies = letters.app.dead_letters.replay()
+    copies = letters.app.dead_letters.replay(all=True)
     letters.travel.settle()
     assert [letters.app.get(copy).origin for copy in copies] == ids
     assert sorted(letters.seen) == [0, 1, 2, 3, 4]
@@ -156,8 +169,7 @@ def test_all_letters_are_replayed_in_order(letters: Letters) -> None:
 def test_replaying_all_twice_replays_nothing_twice(letters: Letters) -> None:
     letters.make(5)
     letters.is_broken = False
-    counts = [len(letters.app.dead_letters.replay(limit=3)), len(letters.app.dead_letters.replay())]
-    counts.append(len(letters.app.dead_letters.replay()))
+    counts = [len(letters.app.dead_letters.replay(all=True, limit=limit)) for limit in (3, None, None)]
     assert counts == [3, 2, 0]
 
 
@@ -182,24 +194,44 @@ def test_letters_are_replayed_by_queue(letters: Letters) -> None:
 def test_a_rate_spreads_the_due_times(letters: Letters) -> None:
     letters.make(5)
     letters.is_broken = False
-    copies = letters.app.dead_letters.replay(rate=2)
+    copies = letters.app.dead_letters.replay(all=True, rate=2)
     dues = [letters.app.get(copy).due - letters.travel.now for copy in copies]
     assert dues == [timedelta(seconds=place / 2) for place in range(5)]
     letters.travel.fast_forward(1)
     assert letters.seen == [0, 1, 2]
 
 
+def test_all_has_to_be_said(letters: Letters) -> None:
+    ids = letters.make(2)
+    with pytest.raises(ValueError, match=r"which dead letters\? .* and replay\(all=True\) all of them"):
+        letters.app.dead_letters.replay()
+    with pytest.raises(ValueError, match="which dead letters"):
+        letters.app.dead_letters.replay(limit=1, rate=1)
+    for others in ({"all": True}, {"type": "pay"}, {"queue": "default"}):
+        with pytest.raises(ValueError, match="not ids and others"):
+            letters.app.dead_letters.replay(ids[0], **others)
+    assert len(letters.app.dead_letters.list()) == 2
+
+
+def test_of_several_ids_all_can_be_replayed_or_none_is(letters: Letters) -> None:
+    ids = letters.make(3)
+    letters.app.dead_letters.replay(ids[2])
+    with pytest.raises(InvalidTransition, match="was replayed as"):
+        letters.app.dead_letters.replay(*ids)
+    assert len(letters.app.dead_letters.replay(ids[0], ids[1], ids[0])) == 2
+
+
 @pytest.mark.parametrize("rate", [0, -1, float("nan")])
 def test_a_rate_that_is_none_is_refused(letters: Letters, rate: float) -> None:
     with pytest.raises(ValueError, match="rate must be a positive number"):
-        letters.app.dead_letters.replay(rate=rate)
+        letters.app.dead_letters.replay(all=True, rate=rate)
 
 
 def test_more_letters_than_a_page_are_replayed(letters: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "PAGE", 4)
     letters.make(10)
     letters.is_broken = False
-    assert len(set(letters.app.dead_letters.replay())) == 10
+    assert len(set(letters.app.dead_letters.replay(all=True))) == 10
 
 
 def test_a_replay_that_is_stopped_tells_exactly_what_was_replayed(
@@ -208,7 +240,7 @@ def test_a_replay_that_is_stopped_tells_exactly_what_was_replayed(
     monkeypatch.setattr(dead_letters, "CHUNK", 2)
     ids = letters.make(5)
     letters.is_broken = False
-    replaying = letters.app.dead_letters.replaying()
+    replaying = letters.app.dead_letters.replaying(all=True)
     assert [letter for letter, _ in next(replaying)] == ids[:2]
     assert [letter.id for letter in letters.app.dead_letters.list()] == ids[2:]
     letters.app.dead_letters.replay(ids[2])  # by another caller
@@ -217,7 +249,7 @@ def test_a_replay_that_is_stopped_tells_exactly_what_was_replayed(
 
 def test_a_replay_that_comes_too_early_ends_and_makes_new_letters(letters: Letters) -> None:
     letters.make(3)
-    replayed = Background(letters.app.dead_letters.replay)
+    replayed = Background(lambda: letters.app.dead_letters.replay(all=True))
     try:
         assert len(replayed.result(PATIENCE)) == 3
     finally:

@@ -310,11 +310,11 @@ def test_a_replay_that_is_canceled_stops_between_two_steps(
             app.handle(job_id).wait(PATIENCE)
 
     async def call() -> None:
-        async for pairs in app.dead_letters.replaying_async():
+        async for pairs in app.dead_letters.replaying_async(all=True):
             assert len(pairs) == 2
             break
         assert await app.dead_letters.count_async() == 4
-        assert len(await app.dead_letters.replay_async()) == 4
+        assert len(await app.dead_letters.replay_async(all=True)) == 4
 
     asyncio.run(call())
     assert app.dead_letters.count() == 0

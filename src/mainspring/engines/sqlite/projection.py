@@ -198,7 +198,7 @@ CHECKPOINT_PAGES = 4_000  # many, so that pages which change often are copied in
 FILES = ("", "-wal", "-shm", "-journal")  # in this order: without the first, SQLite ignores the others
 MAX_AGE_SECONDS = 6 * 24 * 3_600
 """A projection whose last change is older is rebuilt: the store keeps records of deletions for only a week."""
-INDEXES_FOR_READING = ("jobs_by_id", "jobs_by_lane")
+INDEXES_FOR_READING = ("jobs_by_id", "jobs_by_lane", "dead_letters")
 
 OWN_TABLES = """
 CREATE TABLE projection (                             -- one row

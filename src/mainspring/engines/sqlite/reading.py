@@ -28,8 +28,11 @@ def find(connection: apsw.Connection, query: Query) -> Page:
             rows = connection.execute(*statement_of(query, first=first, last=last)).fetchall()
     is_more = len(rows) > query.limit
     rows = rows[: query.limit] if is_more else rows
+    records = [to_record(row) for row in rows]
     positions = tuple(str(row[-1]) for row in rows)
-    return Page([to_record(row) for row in rows], positions[-1] if is_more else None, positions)
+    if query.by_failure:
+        positions = tuple(f"{record.finished}.{seq}" for record, seq in zip(records, positions, strict=True))
+    return Page(records, positions[-1] if is_more else None, positions)
 
 
 def _seqs_between(
@@ -72,19 +75,21 @@ def statement_of(query: Query, *, first: int | None = None, last: int | None = N
     if query.is_bound is not None:
         lanes.append(f"w.exact = {int(query.is_bound)}")  # jobs with a sequence or limits have lanes of their own
     direction = _direction(query)
-    limit = " LIMIT :limit"
+    order = f"j.seq {direction}"
     if query.ids is not None:
         bindings["ids"] = to_json(query.ids)
         conditions = [sql.WITH_IDS, *_states_and_lanes(query.status, lanes, bindings), *conditions]
-        limit = ""
+        return sql.FIND.format(conditions=_all(conditions), order=order), bindings
+    bindings["limit"] = query.limit + 1
+    if query.by_failure:
+        conditions = [f"j.seq IN ({_failed(query, lanes, conditions, bindings)})"]
+        order = f"j.finished {direction}, j.seq {direction}"
+    elif query.status is not None or lanes or query.search:
+        chosen = _choices(query, lanes, conditions, places, bindings)
+        conditions = [f"j.seq IN (SELECT seq FROM ({chosen}) ORDER BY seq {direction} LIMIT :limit)"]
     else:
-        bindings["limit"] = query.limit + 1
-        if query.status is not None or lanes or query.search:
-            chosen = _choices(query, lanes, conditions, places, bindings)
-            conditions = [f"j.seq IN (SELECT seq FROM ({chosen}) ORDER BY seq {direction} LIMIT :limit)"]
-        else:
-            conditions += [place.format("j.seq") for place in places]
-    return sql.FIND.format(conditions=_all(conditions), direction=direction) + limit, bindings
+        conditions += [place.format("j.seq") for place in places]
+    return sql.FIND.format(conditions=_all(conditions), order=order) + " LIMIT :limit", bindings
 
 
 def _choices(
@@ -121,6 +126,19 @@ def _choices(
     in_lanes = [*conditions, *(place.format("j.seq") for place in places)]
     selects.append(sql.FIRST_OF_LANES.format(conditions=_all(in_lanes), direction=direction, lanes=_all(others)))
     return " UNION ALL ".join(f"SELECT seq FROM ({select})" for select in selects)
+
+
+def _failed(query: Query, lanes: list[str], conditions: list[str], bindings: dict[str, Any]) -> str:
+    """Return a SELECT of the first dead letters by the time of failure."""
+    if query.status is not JobStatus.FAILED or query.search:
+        raise ValueError(f"by_failure needs the status FAILED and no search, got {query!r}")
+    if query.after is not None:
+        bindings["finished"], bindings["after"] = _to_failure(query.after)
+        sign = "<" if query.newest_first else ">"
+        conditions = [*conditions, f"(j.finished, j.seq) {sign} (:finished, :after)"]
+    return sql.FIRST_FAILED_OF_LANES.format(
+        conditions=_all(conditions), direction=_direction(query), lanes=_all(lanes)
+    )
 
 
 def count(connection: apsw.Connection, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
@@ -204,7 +222,8 @@ def _conditions(query: Query, bindings: dict[str, Any]) -> list[str]:
 
 def _places(query: Query, first: int | None, last: int | None, bindings: dict[str, Any]) -> list[str]:
     """Return the SQL conditions on the order of submission, with `{}` for the column."""
-    after = None if query.after is None or query.ids is not None else _to_place(query.after)
+    is_unused = query.after is None or query.ids is not None or query.by_failure
+    after = None if is_unused or query.after is None else _to_place(query.after)
     given = {"first": first, "last": last, "after": after}
     signs = {"first": ">=", "last": "<=", "after": "<" if query.newest_first else ">"}
     bounds = {name: seq for name, seq in given.items() if seq is not None}
@@ -236,6 +255,14 @@ def _direction(query: Query) -> str:
 
 def _all(conditions: list[str]) -> str:
     return " AND ".join(conditions) or "true"
+
+
+def _to_failure(cursor: str) -> tuple[int, int]:
+    finished, _, seq = cursor.partition(".")
+    try:
+        return int(finished), int(seq)
+    except ValueError:
+        raise ValueError(f"after must be the `next` of an earlier page, got {cursor!r}") from None
 
 
 def _to_place(cursor: str) -> int:

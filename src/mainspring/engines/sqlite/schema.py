@@ -269,6 +269,9 @@ MIGRATIONS = (
     """
     ALTER TABLE schedules ADD COLUMN declared INTEGER;  -- 1: by a decorator in the code, 0: at run time
     """,
+    """
+    CREATE INDEX dead_letters ON jobs (lane, finished) WHERE status = 3;  -- lists by the time of failure
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -383,7 +383,7 @@ FIRST_AND_LAST_SEQ = "SELECT (SELECT min(seq) FROM jobs), (SELECT max(seq) FROM 
 FIRST_JOB_FROM = "SELECT seq, created FROM jobs WHERE seq >= ?1 ORDER BY seq LIMIT 1"
 FIND = f"""
 SELECT {RECORD_COLUMNS} FROM jobs AS j CROSS JOIN lanes AS l ON l.id = j.lane
-WHERE {{conditions}} ORDER BY j.seq {{direction}}
+WHERE {{conditions}} ORDER BY {{order}}
 """
 WITH_IDS = "j.id IN (SELECT value FROM json_each(:ids))"
 # Selects the lanes and statuses with the first jobs, the first jobs of each by the index, and the first of these.
@@ -405,6 +405,22 @@ FIRST_OF_LANES = """
 FIRST_WITH_KEY = """
     SELECT s.seq FROM search AS s CROSS JOIN jobs AS j ON j.seq = s.seq CROSS JOIN lanes AS w ON w.id = j.lane
     WHERE s.key = :{key} AND {lanes} AND {conditions} ORDER BY s.seq {direction} LIMIT :limit"""
+# The first dead letters by the time of failure. Lanes are chosen by (finished, seq), because jobs of several lanes
+# may fail in the same instant.
+FIRST_FAILED_OF_LANES = """
+    SELECT jobs.seq FROM (
+        SELECT f.lane FROM (
+            SELECT (
+                SELECT j.seq FROM jobs AS j INDEXED BY dead_letters
+                WHERE j.lane = w.id AND j.status = 3 AND {conditions}
+                ORDER BY j.finished {direction}, j.seq {direction} LIMIT 1) AS head
+            FROM lanes AS w WHERE {lanes}) CROSS JOIN jobs AS f ON f.seq = head
+        ORDER BY f.finished {direction}, f.seq {direction} LIMIT :limit) AS h
+    CROSS JOIN jobs ON jobs.seq IN (
+        SELECT j.seq FROM jobs AS j INDEXED BY dead_letters
+        WHERE j.lane = h.lane AND j.status = 3 AND {conditions}
+        ORDER BY j.finished {direction}, j.seq {direction} LIMIT :limit)
+    ORDER BY jobs.finished {direction}, jobs.seq {direction} LIMIT :limit"""
 COUNTS = """
 SELECT status, sum(number) FROM (
     SELECT status, count(*) AS number FROM jobs INDEXED BY jobs_by_lane WHERE {lanes} GROUP BY lane, status)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.commands import Delete, Replay
+from mainspring.jobs.commands import Delete, Reopen, Replay
 from mainspring.jobs.engine import Capability
 from mainspring.jobs.records import Cause, JobRecord, OutcomeKind, Query
 from mainspring.jobs.status import JobStatus
@@ -167,6 +168,57 @@ class QueryTests(EngineSuite):
         assert bench.find_ids(created_since=0) == []
         bench.submit("a")
         assert bench.find_ids(created_since=bench.now + seconds(1), created_until=bench.now + seconds(2)) == []
+
+    # -- dead letters by the time of failure
+
+    def test_dead_letters_are_listed_by_the_time_of_failure(self, bench: Bench) -> None:
+        bench.submit("slow", queue="two")
+        slow = bench.take_by_new_worker()
+        bench.pass_time(0.01)
+        for job_id, queue in (("a", "one"), ("b", "two"), ("c", "one")):
+            bench.bury(job_id, queue=queue)
+            bench.pass_time(0.01)
+        assert bench.settle(*slow, OutcomeKind.FAILED, error="it broke", cause=Cause.FAILURE)
+        bench.end("completed", JobStatus.COMPLETED)
+        failed: dict[str, Any] = {"status": JobStatus.FAILED, "by_failure": True}
+        assert bench.find_ids(**failed) == ["a", "b", "c", "slow"]
+        assert bench.find_ids(**failed, newest_first=True) == ["slow", "c", "b", "a"]
+        assert bench.find_ids(**failed, newest_first=True, queue="two") == ["slow", "b"]
+        assert bench.find_ids(**failed, type="pong") == []
+        assert bench.change(Replay("c", "copy", bench.now + seconds(60))).is_done
+        assert bench.find_ids(**failed, newest_first=True, is_replayed=False) == ["slow", "b", "a"]
+        assert bench.find_ids(**failed, newest_first=True, limit=1) == ["slow"]
+        assert bench.change(Reopen("b", bench.now + seconds(60))).is_done
+        assert bench.find_ids(**failed) == ["a", "c", "slow"]
+
+    @pytest.mark.parametrize("newest_first", [False, True])
+    def test_pages_by_the_time_of_failure_have_each_dead_letter_once(
+        self, bench: Bench, *, newest_first: bool
+    ) -> None:
+        jobs = [bench.job(f"{number}", queue=f"q{number % 3}") for number in range(9)]
+        assert bench.engine.submit(jobs) == [None] * 9
+        worker = bench.enroll()
+        leases = bench.take_when_there(worker, 9)
+        for lease in reversed(leases):
+            if lease.id in "147":  # with a manual clock, three jobs fail in each instant
+                bench.pass_time(0.01)
+            assert bench.settle(worker, lease, OutcomeKind.FAILED, error="it broke", cause=Cause.FAILURE)
+        query = Query(status=JobStatus.FAILED, by_failure=True, newest_first=newest_first)
+        records = bench.engine.find(query).records
+        assert [record.finished for record in records] == sorted(
+            (record.finished or 0 for record in records), reverse=newest_first
+        )
+        for limit in (1, 2, 4):
+            found: list[str] = []
+            after: str | None = None
+            while True:
+                page = bench.engine.find(replace(query, limit=limit, after=after))
+                found += [record.id for record in page.records]
+                after = page.end
+                if after is None:
+                    break
+            assert found == [record.id for record in records]
+            assert len(set(found)) == 9
 
     # -- queues
 
