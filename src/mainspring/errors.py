@@ -74,7 +74,7 @@ class QueueEmpty(MainspringError):
 
     def __init__(self, *, name: str) -> None:
         self.name = name
-        super().__init__(f"queue {name!r} is empty; try again after the next push()")
+        super().__init__(f"buffer {name!r} is empty; try again after the next push()")
 
 
 class WouldDeadlock(MainspringError, RuntimeError):
@@ -195,7 +195,10 @@ class JobFailed(MainspringError):
 
 
 class PartialSubmit(MainspringError):
-    """A bulk submit stopped before its end: the jobs in `done` are stored, those in `failed` are not."""
+    """A bulk submit stopped before its end: the jobs in `done` are stored, those in `failed` are not.
+
+    If no server has answered, NATS may have stored some of those in `failed`.
+    """
 
     def __init__(self, *, done: list[str], failed: list[str], cause: str) -> None:
         self.done = done

@@ -21,7 +21,7 @@ from mainspring.stop_signals import StopSignals
 
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 0.2  # files that do not change for this time are complete: an editor may write several times
-MAX_FILES = 10_000  # of a folder that is searched because the application cannot be imported
+MAX_FILES = 10_000  # how many files of a folder are watched if the application cannot be imported
 RESTARTED = "MAINSPRING_RELOADED"
 """The environment variable that tells a process that it is not the first one of its command."""
 

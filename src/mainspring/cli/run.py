@@ -201,7 +201,7 @@ def run(
 
 
 def _run_until_signal(work: Callable[[], bool], reloader: Reloader | None) -> None:
-    """Run the worker. With a reloader, restart the process after a change; errors of the code wait for one."""
+    """Run the worker. With a reloader, restart the process after a change; after an error, wait for a change."""
     if reloader is None:
         work()
         return

@@ -32,7 +32,7 @@ class Backlog(Struct, frozen=True):
 MAX_COUNTED = 100
 """A report of waiting jobs counts no further than this many."""
 HEAD_START = 30 * MICROSECONDS
-"""How much earlier a job counts as due for each step of its priority.
+"""On SQLite, how much earlier a job counts as due for each step of its priority.
 
 A longer wait outweighs a higher priority.
 """

@@ -125,8 +125,7 @@ class Decorators(ABC):
 
         - `name`: the job type; None makes it of the module and the qualified name of the function
         - `queue`: the queue of the jobs; workers can be limited to some queues
-        - `priority`: the priority of the jobs within their queue; jobs that wait for long go before more urgent
-          ones
+        - `priority`: how urgent the jobs are; see `Priority`. Jobs that wait for long run before more urgent ones
         - `retry`: which exceptions retry a job, how often, and after which delays
         - `timeout`: how long an attempt may take; then the worker cancels a coroutine, kills a child process, or
           asks a function on a thread to stop, which cannot be killed

@@ -146,7 +146,7 @@ def apply_limits(
     if commands:
         change(commands)
     if moved + len(commands):
-        logger.info("%d waiting jobs were put under changed limits", moved + len(commands))
+        logger.info("%d waiting jobs were put under the limits that are declared now", moved + len(commands))
 
 
 def _affected_jobs(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Priority(IntEnum):
     """How urgent a task or a job is.
 
-    A thread pool runs tasks in the order of priority, then of arrival. For jobs, each step is a head start of 30
-    seconds.
+    A thread pool runs tasks in the order of priority, then of arrival. For jobs on SQLite, each step is a head
+    start of 30 seconds; on NATS, workers divide their slots among the priorities by the weights 6, 3 and 1.
     """
 
     BEST_EFFORT = 0

@@ -128,7 +128,7 @@ def _more(count: int) -> str:
 
 def _require_job(job: object) -> None:
     if not isinstance(job, JobFunction):
-        raise TypeError(f"the first argument must be a handler, decorated with @app.job, got {job!r}")
+        raise TypeError(f"the first argument must be a job function, as @app.job returns it, got {job!r}")
 
 
 def _require_no_clash(job: JobFunction[..., Any], *, within: Duration, **options: Any) -> None:

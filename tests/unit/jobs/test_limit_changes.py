@@ -134,7 +134,7 @@ def test_many_jobs_are_moved_page_by_page(
         deploys.run(app, 0)
         assert limits(app) == {(bucket_of("concurrency of handler shop.mail"),)}
         assert app.counts()[JobStatus.PENDING] == 50
-    assert "50 waiting jobs were put under changed limits" in caplog.text
+    assert "50 waiting jobs were put under the limits that are declared now" in caplog.text
 
 
 def test_jobs_of_handlers_that_are_unknown_here_are_left_alone(deploys: Deploys) -> None:

@@ -158,7 +158,7 @@ def test_catching_up_runs_the_latest_and_writes_down_those_before() -> None:
     (record,) = firing.records
     assert (record.due, record.until, record.count) == (NOON, NOON + 2 * HOUR, 3)
     assert record.kind is OccurrenceKind.MISSED
-    assert record.note == "3 occurrences above the catch_up limit; no job was submitted"
+    assert record.note == "3 occurrences beyond the limit of CatchUp; no job was submitted"
 
 
 def test_catching_up_with_fewer_than_the_limit_leaves_nothing_out() -> None:

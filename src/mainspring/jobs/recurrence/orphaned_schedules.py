@@ -33,7 +33,7 @@ class OrphanReporter:
         self._registry = registry
         self._declared = declared
         self._reported: dict[str, int] = {}  # the revisions of schedules that were reported
-        self._types: frozenset[str] = frozenset()  # of all workers that run
+        self._types: frozenset[str] = frozenset()  # the job types of all workers that run
         self._types_read_at: int | None = None
 
     def check(self, record: ScheduleRecord) -> bool:
@@ -75,7 +75,7 @@ class OrphanReporter:
 
 
 def was_declared(record: ScheduleRecord) -> bool:
-    """Return whether code declared a schedule. For one of version 0.1 only its name shows it."""
+    """Return whether code declared a schedule. In version 0.1 only a name that is the job type shows it."""
     return record.name == record.type if record.is_declared is None else record.is_declared
 
 

@@ -170,4 +170,4 @@ def _note(kind: OccurrenceKind, count: int, chosen: list[int]) -> str:
         case OccurrenceKind.COALESCED:
             return f"{what} covered by the job of {to_datetime(chosen[-1]).isoformat(sep=' ')}"
         case OccurrenceKind.MISSED:
-            return f"{what} above the catch_up limit; no job was submitted"
+            return f"{what} beyond the limit of CatchUp; no job was submitted"

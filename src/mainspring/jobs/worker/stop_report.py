@@ -44,11 +44,10 @@ class StopReport:
             return "the worker was shut down already"
         if not self.was_running:
             return "there was no worker to shut down"
-        parts = (
-            [f"{format_count(self.interrupted, 'job was', 'jobs were')} interrupted and will run again"]
-            if self.interrupted
-            else []
-        )
+        parts: list[str] = []
+        if self.interrupted:
+            what = format_count(self.interrupted, "job was", "jobs were")
+            parts.append(f"{what} interrupted, to run again unless at_most_once=True")
         if self.left:
             parts.append(
                 f"the store did not confirm the end of {format_count(len(self.left), 'job')} in time ("
@@ -56,5 +55,5 @@ class StopReport:
                 f"other workers rescue {'it' if len(self.left) == 1 else 'them'}"
             )
         if not self.has_left:
-            parts.append("the store did not confirm in time that the worker is gone")
+            parts.append("the store did not confirm in time that the worker has left")
         return "the worker is shut down" + (f": {'; '.join(parts)}" if parts else "")
