@@ -116,6 +116,7 @@ def test_the_last_report_is_stored_before_the_job_ends(shop: ManagerFixture) -> 
 
 def test_the_last_report_is_stored_however_slow_the_store_is(shop: ManagerFixture) -> None:
     steps = Steps(shop)
+    steps.do(lambda: None)  # the handler has begun, so that the slow store does not hold up its claim
     slow = shop.engine.gate = Gate()
     steps.report(1)
     slow.wait_until_entered()
