@@ -50,7 +50,7 @@ def test_each_shell_gets_commands_and_states(shop: ShopProgram, shell: str) -> N
 def test_commands_below_a_command_and_options_are_completed(shop: ShopProgram) -> None:
     below = set(asked_by(shop, "bash", "mainspring dlq ").split())
     assert {"plain,list", "plain,show", "plain,replay", "plain,purge"} <= below
-    assert asked_by(shop, "bash", "mainspring jobs list --s").split() == ["plain,--status"]
+    assert asked_by(shop, "bash", "mainspring jobs list --st").split() == ["plain,--status"]
 
 
 def home_of(shop: ShopProgram) -> dict[str, Any]:

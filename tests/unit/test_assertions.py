@@ -87,8 +87,8 @@ def test_values_are_compared_as_the_handler_gets_them(app: Mainspring) -> None:
     @app.job
     def deliver(address: Address, at: datetime, color: Color, parts: list[int], extra: Any = None) -> None: ...
 
-    deliver.submit(Address("Main Street", 12345), NOON, Color.RED, [1, 2], {"a": (1, 2)})
-    assert_submitted(deliver, Address("Main Street", 12345), NOON, Color.RED, [1, 2], {"a": (1, 2)})
+    deliver.submit(Address("Main Street", 12345), NOON, Color.RED, [1, 2], {"a": [1, 2]})
+    assert_submitted(deliver, Address("Main Street", 12345), NOON, Color.RED, [1, 2], {"a": [1, 2]})
     assert_submitted(deliver, Address("Main Street", ANY), NOON, Color.RED, [1, ANY], extra={"a": ANY})
     refute_submitted(deliver, Address("Main Street", 99999), NOON, Color.RED, [1, 2], ...)
     refute_submitted(deliver, ..., NOON + timedelta(seconds=1), ..., ..., ...)

@@ -10,7 +10,6 @@ import click
 
 from mainspring.app import Mainspring
 from mainspring.cli.app_selection import open_app
-from mainspring.cli.bulk_cancel import cancel_by_filters
 from mainspring.cli.commands import Argument, CommandGroup
 from mainspring.cli.exit_codes import ExitCode, error_message
 from mainspring.cli.job_filters import JobFilters, filter_options
@@ -119,6 +118,8 @@ def cancel_jobs(
         if ids and not dry_run:
             outcomes = _each(application, ids, _cancel)
         else:
+            from mainspring.cli.bulk_cancel import cancel_by_filters  # noqa: PLC0415 - it imports rich, for progress bars
+
             cancel_by_filters(application, ids, filters, yes=yes, dry_run=dry_run, as_json=as_json)
             return
     _report(outcomes, done="canceled", as_json=as_json)

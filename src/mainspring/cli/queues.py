@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 import click
-from rich.text import Text
 
 from mainspring.cli.app_selection import open_app
 from mainspring.cli.commands import Argument, CommandGroup
 from mainspring.cli.json_fields import queue_fields
 from mainspring.cli.options import STATUSES, app_options, json_option
-from mainspring.cli.output import Cell, escape_control, print_json, print_line, print_message, print_table
+from mainspring.cli.output import Cell, Styled, escape_control, print_json, print_line, print_message, print_table
 from mainspring.jobs.queues import QueueStatistics, count_queues
 from mainspring.similar_names import did_you_mean
 
@@ -54,7 +53,7 @@ def list_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url: 
 
 
 def _row(queue: QueueStatistics) -> list[Cell]:
-    paused = Text("paused", style="yellow") if queue.is_paused else Text("-")
+    paused = Styled("paused", "yellow") if queue.is_paused else "-"
     return [queue.name, paused, *(f"{getattr(queue, status):,}" for status in STATUSES)]
 
 

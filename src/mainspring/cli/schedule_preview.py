@@ -8,9 +8,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from rich.text import Text
-
-from mainspring.cli.output import Cell
+from mainspring.cli.output import Cell, Styled
 from mainspring.clock import SystemClock
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.planning import first_due
@@ -91,4 +89,4 @@ def preview_rows(dates: list[PreviewDate]) -> Iterator[list[Cell]]:
         shown, utc = f"{line.local:%a %Y-%m-%d {time} %z}", f"{line.local.astimezone(UTC):%Y-%m-%d {time}}"
         if line.is_skipped:
             shown, utc = f"{line.local:%a %Y-%m-%d} -", "-"
-        yield [Text(shown, style=style), Text(utc), Text(line.note or "", style=style)]
+        yield [Styled(shown, style), utc, Styled(line.note or "", style)]

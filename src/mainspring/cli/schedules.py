@@ -7,7 +7,6 @@ from collections.abc import Callable
 from datetime import date, datetime, timedelta
 
 import click
-from rich.text import Text
 
 from mainspring.app import Mainspring
 from mainspring.cli.app_selection import open_app
@@ -27,6 +26,7 @@ from mainspring.cli.options import (
 )
 from mainspring.cli.output import (
     Cell,
+    Styled,
     escape_control,
     format_time,
     print_json,
@@ -177,7 +177,7 @@ def list_schedules(*, as_json: bool, app: str | None, url: str | None) -> None:
 
 
 def _row(schedule: ScheduleInfo) -> list[Cell]:
-    due = Text("paused", style="yellow") if schedule.is_paused else format_time(schedule.next_due)
+    due = Styled("paused", "yellow") if schedule.is_paused else format_time(schedule.next_due)
     rule = rule_text(schedule.rule)
     return [schedule.name, due, rule, schedule.queue, schedule.type, format_time(schedule.last_due)]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from rich.text import Text
-
 from mainspring.cli.app_selection import open_app
 from mainspring.cli.commands import CommandGroup
 from mainspring.cli.json_fields import worker_fields
 from mainspring.cli.options import app_options, json_option
-from mainspring.cli.output import Cell, format_distance, print_json, print_message, print_table
+from mainspring.cli.output import Cell, Styled, format_distance, print_json, print_message, print_table
 from mainspring.jobs.worker_status import Liveness, WorkerStatus
 
 STYLES = {Liveness.ALIVE: "green", Liveness.SILENT: "yellow", Liveness.DEAD: "red"}
@@ -48,7 +46,7 @@ def _row(worker: WorkerStatus, now: int) -> list[Cell]:
     return [
         str(worker.number),
         worker.name,
-        Text(worker.state, style=STYLES[worker.state]),
+        Styled(worker.state, STYLES[worker.state]),
         format_distance(worker.heartbeat, now, in_short=True),
         ", ".join(sorted(worker.types)) or "-",
     ]
