@@ -45,6 +45,25 @@ def test_jobs_are_operated_on_nats_as_on_a_file(nats_shop: ShopProgram) -> None:
     assert shop.run_on_store("schedules", "list", "--json").json == {"schedules": []}
 
 
+def test_jobs_are_searched_and_canceled_on_nats_as_on_a_file(nats_shop: ShopProgram) -> None:
+    shop = nats_shop
+    for number in range(4):
+        shop.submit({"order_id": number % 2}, id=f"job-{number}")
+    shop.make_dead_letters("dead")
+    found = shop.run_on_store("jobs", "list", "--argument", "order_id=1", "--since", "2h", "--json").json
+    assert [job["id"] for job in found["jobs"]] == ["dead", "job-3", "job-1"]
+    assert (
+        shop.run_on_store("jobs", "list", "--argument", "order_id=1", "--until", "2h", "--json").json["jobs"] == []
+    )
+    done = shop.run_on_store("jobs", "cancel", "--argument", "order_id=1", "--yes")
+    assert (done.code, done.output) == (0, "canceled 2 jobs\n")
+    assert shop.run_on_store("jobs", "run-now", "job-0").output == "job-0 due now\n"
+    assert [job["id"] for job in shop.run_on_store("dlq", "list", "--json").json["jobs"]] == ["dead"]
+    with shop.open() as app, app.running():
+        (worker,) = shop.run_on_store("workers", "list", "--json").json["workers"]
+        assert (worker["state"], worker["types"]) == ("alive", ["shop.cancel_order"])
+
+
 CAUSES = (
     *("later", "retrying", "paused", "behind", "rated", "full", "unknown", "unserved", "queued", "overtime"),
     *("failed", "blocked"),

@@ -12,9 +12,9 @@ def test_a_worker_is_listed_while_it_runs(shop: ShopProgram) -> None:
     assert (worker["number"], worker["name"], worker["state"]) == (here.number, here.name, "alive")
     assert worker["types"] == ["shop.cancel_order"]
     assert worker["heartbeat"].endswith("Z")
-    assert table[0].split() == ["NUMBER", "NAME", "STATE", "HEARTBEAT", "HANDLERS"]
+    assert table[0].split() == ["NUMBER", "NAME", "STATE", "HEARTBEAT", "QUEUES", "HANDLERS"]
     assert table[1].split()[:3] == [str(here.number), here.name, "alive"]
-    assert table[1].endswith(" shop.cancel_order")
+    assert table[1].endswith("  all     shop.cancel_order")
 
 
 def test_a_store_without_workers_is_an_answer_and_no_failure(shop: ShopProgram) -> None:
@@ -29,8 +29,10 @@ def test_a_worker_whose_process_has_ended_is_dead(shop: ShopProgram) -> None:
     with shop.open() as app:
         engine = app.manager().engine
         with engine.unit(durable=False):
-            number = engine.enroll(WorkerInfo("far:1", 1, ("shop.cancel_order",)))
+            number = engine.enroll(WorkerInfo("far:1", 1, ("shop.cancel_order",), ("orders", "mail")))
         assert [str(worker.state) for worker in app.workers()] == ["alive"]
     # The lock file of the worker is free from here on.
     (worker,) = shop.run_on_store("workers", "list", "--json").json["workers"]
     assert (worker["number"], worker["name"], worker["state"]) == (number, "far:1", "dead")
+    assert worker["queues"] == ["orders", "mail"]
+    assert "  mail, orders  " in shop.run_on_store("workers", "list").output

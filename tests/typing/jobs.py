@@ -37,6 +37,7 @@ from mainspring import (
     Submit,
     ThreadPool,
     Unique,
+    WorkerStatus,
     current_batch,
     current_job,
 )
@@ -241,6 +242,15 @@ def look() -> None:
     assert_type(page, JobPage)
     assert_type(page[0].due, datetime)
     app.jobs(status=JobStatus.FAILED, after=page.next)
+    app.jobs(
+        arguments={"order_id": 42},
+        since=timedelta(hours=2),
+        until=datetime(2027, 1, 1, tzinfo=UTC),
+        text="blocked",
+    )
+    assert_type(page.is_complete, bool)
+    assert_type(app.workers(), list[WorkerStatus])
+    assert_type(app.run_now("order-42"), bool)
     assert_type(app.counts()["COMPLETED"], int)
     assert_type(app.counts()[JobStatus.COMPLETED], int)
     assert_type(app.cancel("order-42"), bool)

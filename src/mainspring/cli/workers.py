@@ -32,10 +32,10 @@ def list_workers(*, as_json: bool, app: str | None, url: str | None) -> None:
         print_json({"workers": [worker_fields(worker) for worker in found]})
     elif found:
         print_table(
-            ("NUMBER", "NAME", "STATE", "HEARTBEAT", "HANDLERS"),
+            ("NUMBER", "NAME", "STATE", "HEARTBEAT", "QUEUES", "HANDLERS"),
             [_row(worker, now) for worker in found],
             uncut=("NUMBER", "STATE", "HEARTBEAT"),
-            droppable=("HEARTBEAT", "HANDLERS"),
+            droppable=("HEARTBEAT", "HANDLERS", "QUEUES"),
             right_aligned=("NUMBER",),
         )
     else:
@@ -48,5 +48,6 @@ def _row(worker: WorkerStatus, now: int) -> list[Cell]:
         worker.name,
         Styled(worker.state, STYLES[worker.state]),
         format_distance(worker.heartbeat, now, in_short=True),
+        "all" if worker.queues is None else ", ".join(sorted(worker.queues)),
         ", ".join(sorted(worker.types)) or "-",
     ]

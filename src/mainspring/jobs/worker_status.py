@@ -35,6 +35,8 @@ class WorkerStatus:
     process: int
     types: tuple[str, ...]
     """The job types that the worker has handlers for."""
+    queues: tuple[str, ...] | None
+    """The queues that the worker serves; None for all."""
     state: Liveness
     heartbeat: datetime | None
     """The instant of the last heartbeat; None if the worker was declared dead."""
@@ -48,6 +50,7 @@ def to_worker_status(record: WorkerRecord, now: int) -> WorkerStatus:
         name=record.info.name,
         process=record.info.process,
         types=record.info.types,
+        queues=record.info.queues,
         state=Liveness.DEAD if record.is_gone else state,
         heartbeat=to_datetime(record.heartbeat) if record.heartbeat else None,
     )
