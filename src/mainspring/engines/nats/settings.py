@@ -157,12 +157,15 @@ def _read_query(query: str, url: str) -> dict[str, Any]:
     }
     found: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
+        # The value of an unknown setting is not shown: it may be a password.
+        is_known = name in readers
+        problem = f"the setting {name}={value!r} is invalid" if is_known else f"there is no setting {name!r}"
         try:
             found[name] = readers[name](value)
         except (KeyError, ValueError):
             raise EngineUnavailable(
                 engine=f"url {without_password(url.partition('?')[0])!r}",
-                reason=f"the setting {name}={value!r} is unknown or invalid",
+                reason=problem,
                 remedy=f"settings in a URL are {', '.join(readers)}; the rest goes into nats=NatsSettings(...)",
             ) from None
     return found
