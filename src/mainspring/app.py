@@ -88,7 +88,7 @@ class Runtime:
             queues=app.queues,
             keep=app.keep,
             stall_after=app.stall_after,
-            before_start=app.declared.store,
+            before_start=app.store_declarations,
             declared_schedules=app.declared,
             worker_hooks=app.worker_hooks,
             max_payload=app.max_payload,
@@ -211,6 +211,15 @@ class Mainspring(Decorators):
     def _handler_added(self) -> None:
         if self.is_open:
             self.manager().announce_handlers()
+
+    def _dead_letter_handler_added(self) -> None:
+        if self.is_open:
+            self.dead_letter_handlers.store(self.manager())
+
+    def store_declarations(self, manager: JobManager) -> None:
+        """Store the schedules and dead-letter handlers that the code declares. A worker does this at its start."""
+        self.declared.store(manager)
+        self.dead_letter_handlers.store(manager)
 
     def middleware(self, middleware: MiddlewareT) -> MiddlewareT:
         """Add a middleware. It runs inside of those that were added before: `app.middleware(Tracing())`."""

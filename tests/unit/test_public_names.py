@@ -17,6 +17,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "Clock",
         "Concurrency",
         "Cron",
+        "DeadLetter",
         "DuplicateJob",
         "EngineUnavailable",
         "EventKind",

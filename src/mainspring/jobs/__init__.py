@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from warnings import warn
 
 from mainspring.jobs.context import JobContext, current_batch, current_job
+from mainspring.jobs.dead_letter_jobs import DeadLetter
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.event_stream import EventStream, JobEvent
@@ -35,6 +36,7 @@ __all__ = [
     "CatchUp",
     "Concurrency",
     "Cron",
+    "DeadLetter",
     "DeadLetters",
     "Engine",
     "EventKind",

@@ -1,4 +1,4 @@
-"""Requests to an engine: commands for single jobs, and arrangements of schedules, queues and limits."""
+"""Requests to an engine: commands for single jobs; arrangements of schedules, queues, limits, dead letters."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.status import JobStatus
 
@@ -134,4 +135,25 @@ class DropLimit(Struct, frozen=True, gc=False):
     family: str
 
 
-Arrangement: TypeAlias = PutSchedule | PauseSchedule | RemoveSchedule | PauseQueue | PutLimit | DropLimit
+class PutDeadLetterHandler(Struct, frozen=True, gc=False):
+    """Store a dead-letter handler. From then on, each job that is given up makes a job of this handler."""
+
+    handler: DeadLetterHandler
+
+
+class DropDeadLetterHandler(Struct, frozen=True, gc=False):
+    """Delete a dead-letter handler. The jobs that were made for it stay."""
+
+    type: str
+
+
+Arrangement: TypeAlias = (
+    PutSchedule
+    | PauseSchedule
+    | RemoveSchedule
+    | PauseQueue
+    | PutLimit
+    | DropLimit
+    | PutDeadLetterHandler
+    | DropDeadLetterHandler
+)

@@ -7,6 +7,7 @@ letter is replayed only once, so a filtered replay that is run again continues w
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +15,10 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from mainspring.errors import InvalidTransition
-from mainspring.jobs.commands import Changed, Delete, Edit, Replay
+from mainspring.jobs.commands import Changed, Delete, DropDeadLetterHandler, Edit, Replay
 from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.handlers import Handler
+from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage, decode_any
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.off_loop import OffLoop, async_iterator_twin, async_twin
@@ -310,3 +312,19 @@ class DeadLetters:
         return len(ids)
 
     purge_async = async_twin(purge, writes=True)
+
+    def handlers(self) -> builtins.list[str]:
+        """List the job types that get each dead letter as a job: see `@app.on_dead_letter`."""
+        return [handler.type for handler in self._source.manager().engine.dead_letter_handlers()]
+
+    handlers_async = async_twin(handlers)
+
+    def remove_handler(self, name: str) -> bool:
+        """Send no more dead letters to a job type; return False if it got none.
+
+        A worker whose code has the handler stores it again when it starts.
+        """
+        (is_removed,) = self._source.manager().arrange([DropDeadLetterHandler(require_id(name, "name"))])
+        return is_removed
+
+    remove_handler_async = async_twin(remove_handler, writes=True)

@@ -11,6 +11,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 from zoneinfo import ZoneInfo
 
 from mainspring.clock import Duration
+from mainspring.jobs.dead_letter_handlers import DeadLetterHandlers, annotate
 from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.handler_options import Execution, FollowingJob, HandlerOptions
 from mainspring.jobs.handlers import Handler, HandlerRegistry, default_name
@@ -36,6 +37,7 @@ from mainspring.runners.task import Priority
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[[], Any])
+JobT = TypeVar("JobT", bound=JobFunction[Any, Any])
 
 
 def _with_options(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,6 +61,7 @@ class Decorators(ABC):
         self.limits = LimitRegistry()
         self.declared = DeclaredSchedules(self.limits)
         self.worker_hooks = WorkerHooks()
+        self.dead_letter_handlers = DeadLetterHandlers(self.registry)
 
     @overload
     def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJobFunction[P, R]: ...
@@ -186,6 +189,10 @@ class Decorators(ABC):
         """React to a newly registered handler: a worker that already runs must learn of it."""
 
     @abstractmethod
+    def _dead_letter_handler_added(self) -> None:
+        """React to a new dead-letter handler: store it, if the store is open."""
+
+    @abstractmethod
     def _source(self) -> ManagerProvider:
         """Return the application itself: its job functions get the job manager from it."""
 
@@ -253,6 +260,30 @@ class Decorators(ABC):
         """
         rule = Every(interval)
         return self._recur(rule, name, misfire=misfire, overlap=overlap, jitter=jitter, start=start, end=end)
+
+    @overload
+    def on_dead_letter(self, function: JobT, /) -> JobT: ...
+
+    @overload
+    def on_dead_letter(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJobFunction[P, R]: ...
+
+    @overload
+    def on_dead_letter(self, function: Callable[P, R], /) -> JobFunction[P, R]: ...
+
+    def on_dead_letter(self, function: Callable[..., Any], /) -> Any:
+        """Run a handler for each dead letter, as a job of its own: `def alert(letter: DeadLetter)`.
+
+        The engine stores this job in the step that gives the other job up, for whatever reason, so none is missed.
+        Put it above `@app.job(...)` to give options to the handler. The dead letters of the handler itself, and
+        of jobs that it submits, make no further jobs. Handlers are stored when a worker starts.
+        """
+        if not isinstance(function, JobFunction):
+            if callable(function):
+                annotate(function)
+            function = self._register(function, None, {})
+        self.dead_letter_handlers.add(function)
+        self._dead_letter_handler_added()
+        return function
 
     def on_worker_start(self, function: F, /) -> F:
         """Run a plain function when a worker of this application starts, before it fetches its first job.

@@ -11,6 +11,8 @@ Invariants of every engine
   confirmed the cancel of a job, the job never starts.
 - A job that was started at most once (`Demand.at_most_once`) becomes a dead letter if its worker dies. Its start
   survives a power failure when `take` or `start` returns.
+- The transaction that makes a job a dead letter also stores a job for each dead-letter handler: see
+  `dead_letter_jobs`.
 - Times are microseconds of the engine's own clock, `now()`.
 - Each attempt that a job's `starts` counts has one `started` event. The engine writes it when the worker reports
   that the handler begins, at the latest before the next event of the job. A job that is handed back has none.
@@ -32,6 +34,7 @@ from mainspring.jobs.commands import (
     Command,
     PutLimit,
 )
+from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
 from mainspring.jobs.events import EventPage
 from mainspring.jobs.records import (
     Conflict,
@@ -279,6 +282,9 @@ class Admin(Protocol):
 
     def limits(self) -> list[PutLimit]:
         """List the stored limits."""
+
+    def dead_letter_handlers(self) -> list[DeadLetterHandler]:
+        """List the stored dead-letter handlers, by job type."""
 
     def prune(self, retention: Retention) -> Pruned:
         """Delete a few jobs that are older than `retention` allows, and results whose own time to live is over."""

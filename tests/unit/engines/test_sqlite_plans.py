@@ -9,13 +9,21 @@ from typing import Any
 import apsw
 import pytest
 
-from mainspring.engines.sqlite import explain, pruning, rescue, schedules, statements, waiting_statements
+from mainspring.engines.sqlite import (
+    dead_letters,
+    explain,
+    pruning,
+    rescue,
+    schedules,
+    statements,
+    waiting_statements,
+)
 from mainspring.engines.sqlite.reading import find, statement_of
 from mainspring.jobs.records import Query, SearchTerm
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench
 
-MODULES = (statements, waiting_statements, schedules, rescue, pruning, explain)
+MODULES = (statements, waiting_statements, schedules, rescue, pruning, explain, dead_letters)
 STATEMENTS = {name: value for module in MODULES for name, value in vars(module).items()}
 LANES = "[[1, 0], [2, 0]]"
 LEASES = "[[1, 1, 0, null, null, 0, 0, 0, 0, 1, null, null], [2, 1, 0, null, null, 0, 0, 0, 0, 1, null, null]]"
@@ -51,6 +59,7 @@ HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
     "CURRENT": ((LEASES, 1, 1), set()),
     "STOP_REQUESTS": ((1,), {"stops"}),
     "STATUSES_OF": ((IDS,), {"jobs_by_id"}),
+    "LETTERS": ((IDS,), {"jobs_by_id"}),
     "CANCEL": ((IDS, 1), {"jobs_by_id"}),
     "REQUEST_STOP": ((IDS,), {"jobs_by_id"}),
     "EXISTING_IDS": ((IDS, 1), {"jobs_by_id"}),

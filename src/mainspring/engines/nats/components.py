@@ -9,6 +9,7 @@ from mainspring.engines.nats import unique_keys
 from mainspring.engines.nats.admission import AdmissionControl
 from mainspring.engines.nats.claiming import ClaimDecider, NatsJobClaimer, StartWriter
 from mainspring.engines.nats.commands import NatsCommands
+from mainspring.engines.nats.dead_letters import DeadLetterWriter
 from mainspring.engines.nats.delivery_buffer import DeliveryBuffer
 from mainspring.engines.nats.event_log import NatsEventLog
 from mainspring.engines.nats.fetching import JobFetcher, LaneFetcher
@@ -62,6 +63,7 @@ class NatsComponents:
         self.workers = workers = WorkerRegistry(jetstream, names, settings, own_presence.declare)
         self.delivery_buffer = delivery_buffer = DeliveryBuffer(jetstream, names, wake, streams.forget_consumers)
         self.submitter = submitter = JobSubmitter(transactions, job_queue, event_log)
+        dead_letters = DeadLetterWriter(settings_cache, submitter)
         self.commands = NatsCommands(job_queue=job_queue, submitter=submitter, event_log=event_log)
         self.schedules = NatsSchedules(transactions, submitter, self.commands, event_log)
         self.settler = NatsJobSettler(
@@ -71,6 +73,7 @@ class NatsComponents:
             job_queue=job_queue,
             admission=admission,
             event_log=event_log,
+            dead_letters=dead_letters,
         )
         self.rescuer = NatsJobRescuer(
             transactions,
@@ -78,6 +81,7 @@ class NatsComponents:
             job_queue=job_queue,
             admission=admission,
             event_log=event_log,
+            dead_letters=dead_letters,
             monitor=monitor,
             in_flight=InFlightJobs(transactions, streams, lanes),
         )
@@ -88,6 +92,7 @@ class NatsComponents:
             admission=admission,
             job_queue=job_queue,
             event_log=event_log,
+            dead_letters=dead_letters,
             wake=wake,
         )
         transactions.on_job_end = unique_keys.release_later

@@ -24,13 +24,16 @@ from mainspring.jobs.commands import (
     Arrangement,
     Changed,
     Command,
+    DropDeadLetterHandler,
     DropLimit,
     PauseQueue,
     PauseSchedule,
+    PutDeadLetterHandler,
     PutLimit,
     PutSchedule,
     RemoveSchedule,
 )
+from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
 from mainspring.jobs.engine import Capability, Demand, Pruned, Retention, Situation, Swept, Taken
 from mainspring.jobs.events import EventPage
 from mainspring.jobs.projection import Projection
@@ -238,6 +241,8 @@ class NatsEngine:
                         self.components.transactions, [arrangement.family]
                     )
                 return is_changed
+            case PutDeadLetterHandler() | DropDeadLetterHandler():
+                return self.components.settings_cache.change(arrangement)
 
     # -- workers
 
@@ -399,6 +404,10 @@ class NatsEngine:
 
     def limits(self) -> list[PutLimit]:
         return self.components.settings_cache.list_limits()
+
+    def dead_letter_handlers(self) -> list[DeadLetterHandler]:
+        self.components.settings_cache.refresh()
+        return list(self.components.settings_cache.dead_letter_handlers)
 
     def workers(self) -> list[WorkerRecord]:
         return self._workers.states()

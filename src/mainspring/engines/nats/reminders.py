@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mainspring.engines.nats.admission import AdmissionControl
+from mainspring.engines.nats.dead_letters import DeadLetterWriter
 from mainspring.engines.nats.deliveries import ACK, Delivery, FetchRequest, nak
 from mainspring.engines.nats.delivery_buffer import DeliveryBuffer
 from mainspring.engines.nats.event_log import NatsEventLog
@@ -48,6 +49,7 @@ class ReminderHandler:
         admission: AdmissionControl,
         job_queue: JobQueue,
         event_log: NatsEventLog,
+        dead_letters: DeadLetterWriter,
         wake: Callable[[], None],
     ) -> None:
         self._transactions = transactions
@@ -56,6 +58,7 @@ class ReminderHandler:
         self._admission = admission
         self._job_queue = job_queue
         self._event_log = event_log
+        self._dead_letters = dead_letters
         self._wake = wake
         # By subject: reminders that are not due yet, or that did not fit into one batch.
         self._kept: dict[str, Delivery] = {}
@@ -165,7 +168,7 @@ class ReminderHandler:
         """Make a job a dead letter that did not start before its expiry."""
         if job.status is JobStatus.PENDING and job.owner is None:
             after = transitions.expired(self._job_queue.dequeue(transaction, job), transaction.now)
-            transaction.put_job(after)
+            self._dead_letters.store(transaction, after, self._dead_letters.handlers())
             self._event_log.write_failed(transaction, after)
 
 

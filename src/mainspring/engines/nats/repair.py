@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from mainspring.engines.nats.admission import AdmissionControl
+from mainspring.engines.nats.dead_letters import DeadLetterWriter
 from mainspring.engines.nats.event_log import NatsEventLog
 from mainspring.engines.nats.job_records import StoredJob
 from mainspring.engines.nats.limiters import is_ready
@@ -88,6 +89,7 @@ class NatsJobRescuer:
         job_queue: JobQueue,
         admission: AdmissionControl,
         event_log: NatsEventLog,
+        dead_letters: DeadLetterWriter,
         monitor: PresenceMonitor,
         in_flight: InFlightJobs,
         max_crashes: int = MAX_CRASHES,
@@ -97,6 +99,7 @@ class NatsJobRescuer:
         self._job_queue = job_queue
         self._admission = admission
         self._event_log = event_log
+        self._dead_letters = dead_letters
         self._monitor = monitor
         self._in_flight = in_flight
         self._max_crashes = max_crashes
@@ -114,6 +117,8 @@ class NatsJobRescuer:
             after = self._admission.release(transaction, after, keeps_sequence=after.status is JobStatus.PENDING)
         if after.status is JobStatus.PENDING:
             self._job_queue.enqueue(transaction, after)
+        elif after.status is JobStatus.FAILED:
+            self._dead_letters.store(transaction, after, self._dead_letters.handlers())
         else:
             transaction.put_job(after)
         if was_running:

@@ -1,4 +1,4 @@
-"""The settings that all processes share: paused queues and limits.
+"""The settings that all processes share: paused queues, limits and dead-letter handlers.
 
 They are stored in one record. A transaction that admits jobs reads this record together with the limiters, so a
 limit applies from the moment it is stored. All other code uses a cached copy, which is refreshed after a
@@ -7,17 +7,31 @@ notification of a change.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mainspring.engines.nats.job_records import decode
 from mainspring.engines.nats.transaction import Transaction, TransactionManager
-from mainspring.jobs.commands import DropLimit, PauseQueue, PutLimit
+from mainspring.jobs.commands import (
+    DropDeadLetterHandler,
+    DropLimit,
+    PauseQueue,
+    PutDeadLetterHandler,
+    PutLimit,
+)
+from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
 from mainspring.jobs.limits import Limit
 
 
 class _SettingsRecord(Struct, frozen=True, array_like=True):
     paused: tuple[str, ...] = ()
     limits: tuple[PutLimit, ...] = ()
+    dead_letter_handlers: tuple[DeadLetterHandler, ...] = ()
+
+
+SettingsChange: TypeAlias = PauseQueue | PutLimit | DropLimit | PutDeadLetterHandler | DropDeadLetterHandler
 
 
 class StoredSettings(Struct, frozen=True):
@@ -27,6 +41,7 @@ class StoredSettings(Struct, frozen=True):
     paused: frozenset[str] = frozenset()
     limits: dict[str, Limit] = {}
     definitions: tuple[PutLimit, ...] = ()
+    dead_letter_handlers: tuple[DeadLetterHandler, ...] = ()
 
 
 class SettingsCache:
@@ -47,6 +62,11 @@ class SettingsCache:
     def limits(self) -> dict[str, Limit]:
         """The limits, by the name of their family."""
         return self._copy.limits
+
+    @property
+    def dead_letter_handlers(self) -> tuple[DeadLetterHandler, ...]:
+        """The dead-letter handlers, by job type."""
+        return self._copy.dead_letter_handlers
 
     def list_limits(self) -> list[PutLimit]:
         """Return the limits as they were defined, in the order of their first definition."""
@@ -77,7 +97,7 @@ class SettingsCache:
             self._copy = settings
         return settings
 
-    def change(self, arrangement: PauseQueue | PutLimit | DropLimit) -> bool:
+    def change(self, arrangement: SettingsChange) -> bool:
         """Change a shared setting for all processes; return whether it was different before."""
         # whether each attempt changed the record: after a lost reply, the next attempt changes nothing
         attempts: list[bool] = []
@@ -93,7 +113,7 @@ class SettingsCache:
         self._copy = StoredSettings()
         self.must_refresh = True
 
-    def _write(self, transaction: Transaction, arrangement: PauseQueue | PutLimit | DropLimit) -> bool:
+    def _write(self, transaction: Transaction, arrangement: SettingsChange) -> bool:
         subject = transaction.names.settings
         before = transaction.get_struct(subject, _SettingsRecord) or _SettingsRecord()
         after = _changed(before, arrangement)
@@ -106,18 +126,27 @@ class SettingsCache:
 
 def _settings_of(revision: int, record: _SettingsRecord) -> StoredSettings:
     limits = {limit.family: Limit(limit.most, limit.per) for limit in record.limits}
-    return StoredSettings(revision, frozenset(record.paused), limits, record.limits)
+    return StoredSettings(revision, frozenset(record.paused), limits, record.limits, record.dead_letter_handlers)
 
 
-def _changed(record: _SettingsRecord, arrangement: PauseQueue | PutLimit | DropLimit) -> _SettingsRecord:
-    if isinstance(arrangement, PauseQueue):
-        paused = tuple(queue for queue in record.paused if queue != arrangement.queue)
-        if arrangement.is_paused and arrangement.queue in record.paused:
-            return record
-        return _SettingsRecord((*paused, arrangement.queue) if arrangement.is_paused else paused, record.limits)
-    limits = {limit.family: limit for limit in record.limits}
-    if isinstance(arrangement, PutLimit):
-        limits[arrangement.family] = arrangement
-    else:
-        limits.pop(arrangement.family, None)
-    return _SettingsRecord(record.paused, tuple(limits.values()))
+def _changed(record: _SettingsRecord, arrangement: SettingsChange) -> _SettingsRecord:
+    match arrangement:
+        case PauseQueue(queue, is_paused):
+            if is_paused and queue in record.paused:
+                return record
+            paused = tuple(other for other in record.paused if other != queue)
+            return replace(record, paused=(*paused, queue) if is_paused else paused)
+        case PutLimit() | DropLimit():
+            limits = {limit.family: limit for limit in record.limits}
+            if isinstance(arrangement, PutLimit):
+                limits[arrangement.family] = arrangement
+            else:
+                limits.pop(arrangement.family, None)
+            return replace(record, limits=tuple(limits.values()))
+        case PutDeadLetterHandler() | DropDeadLetterHandler():
+            handlers = {handler.type: handler for handler in record.dead_letter_handlers}
+            if isinstance(arrangement, PutDeadLetterHandler):
+                handlers[arrangement.handler.type] = arrangement.handler
+            else:
+                handlers.pop(arrangement.type, None)
+            return replace(record, dead_letter_handlers=tuple(handlers[name] for name in sorted(handlers)))

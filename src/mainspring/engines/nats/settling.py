@@ -8,6 +8,7 @@ from secrets import token_hex
 from msgspec.structs import replace
 
 from mainspring.engines.nats.admission import AdmissionControl
+from mainspring.engines.nats.dead_letters import DeadLetterWriter
 from mainspring.engines.nats.deliveries import ACK, nak
 from mainspring.engines.nats.event_log import NatsEventLog
 from mainspring.engines.nats.job_records import StoredJob, change
@@ -18,6 +19,7 @@ from mainspring.engines.nats.submitting import JobSubmitter
 from mainspring.engines.nats.transaction import BatchTooLarge, Transaction, TransactionManager
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
+from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
 from mainspring.jobs.events import EventKind, event_after
 from mainspring.jobs.limits import family_of
 from mainspring.jobs.records import Lease, Outcome, OutcomeKind, ProgressReport
@@ -41,9 +43,12 @@ class NatsJobSettler:
         job_queue: JobQueue,
         admission: AdmissionControl,
         event_log: NatsEventLog,
+        dead_letters: DeadLetterWriter,
     ) -> None:
         self._transactions = transactions
         self._leases = leases
+        self._dead_letters = dead_letters
+        self._letter_handlers: tuple[DeadLetterHandler, ...] = ()  # for the outcomes that are being stored
         self._submitter = submitter
         self._job_queue = job_queue
         self._admission = admission
@@ -55,7 +60,9 @@ class NatsJobSettler:
         results: dict[int, bool] = {}
         nonces = {number: self._nonce_of(outcome) for number, outcome in enumerate(outcomes)}
         try:
-            simple, others = _partition(outcomes)
+            gives_up = any(outcome.kind is OutcomeKind.FAILED for outcome in outcomes)
+            self._letter_handlers = self._dead_letters.handlers() if gives_up else ()
+            simple, others = _partition(outcomes, has_letters=bool(self._letter_handlers))
             results |= self._settle_part(worker, simple, nonces, self._commit_in_order)
             results |= self._settle_part(worker, others, nonces, self._transactions.commit_each)
         except EngineUnavailable:
@@ -217,7 +224,10 @@ class NatsJobSettler:
                 transaction.batch.schedule(subject, reminder, outcome.keep_result_until)
         if job.expires is not None:
             transaction.batch.purge(names.scheduled("expire", job.id))
-        transaction.put_job(job)
+        if job.status is JobStatus.FAILED:
+            self._dead_letters.store(transaction, job, self._letter_handlers)
+        else:
+            transaction.put_job(job)
 
     def _write_event(self, transaction: Transaction, job: StoredJob, outcome: Outcome) -> None:
         event = event_after(outcome.kind, job.status)
@@ -266,12 +276,18 @@ class NatsJobSettler:
             active.job, active.revision = job, transaction.revisions()[transaction.names.job(job.id)]
 
 
-def _partition(outcomes: Sequence[Outcome]) -> tuple[list[tuple[int, Outcome]], list[tuple[int, Outcome]]]:
-    """Number the outcomes, and divide them: outcomes that only end their job, and all other outcomes."""
+def _partition(
+    outcomes: Sequence[Outcome], *, has_letters: bool
+) -> tuple[list[tuple[int, Outcome]], list[tuple[int, Outcome]]]:
+    """Number the outcomes, and divide them: outcomes that only end their job, and all other outcomes.
+
+    If there are dead-letter handlers (`has_letters`), a job that is given up makes other jobs.
+    """
     simple: list[tuple[int, Outcome]] = []
     others: list[tuple[int, Outcome]] = []
     for number, outcome in enumerate(outcomes):
         is_simple = outcome.kind in ENDS and outcome.follow_up is None and outcome.keep_result_until is None
+        is_simple &= not (has_letters and outcome.kind is OutcomeKind.FAILED)
         (simple if is_simple else others).append((number, outcome))
     return simple, others
 

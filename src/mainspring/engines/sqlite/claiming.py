@@ -27,6 +27,7 @@ from mainspring.engines.sqlite.codec import (
     to_json,
     to_lease,
 )
+from mainspring.engines.sqlite.dead_letters import DeadLetterNotifier
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.backlog import FRESH, HEAD_START, FreshShare
 from mainspring.jobs.engine import Demand, Taken
@@ -237,8 +238,9 @@ MAX_ROUNDS = 20  # how often one claim picks jobs at most, if limits refuse the 
 class JobClaimer:
     """Claims jobs for workers. For use inside a unit (one transaction)."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, dead_letters: DeadLetterNotifier) -> None:
         self._database = store.database
+        self._dead_letters = dead_letters
         self._lanes = store.lanes
         self._heads = store.heads
         self._events = store.events
@@ -307,7 +309,9 @@ class JobClaimer:
             memberships = self._heads.memberships_of_rows(seqs)
             self._database.write(sql.EXPIRE, (to_json(seqs), now))
             self._parked_groups.update_after_leaving(memberships)
-            self._events.write_states([job_id for _, job_id in expired], EventKind.FAILED)
+            ids = [job_id for _, job_id in expired]
+            self._events.write_states(ids, EventKind.FAILED)
+            self._dead_letters.notify(ids)
 
     # -- due jobs
 

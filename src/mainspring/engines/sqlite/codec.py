@@ -136,7 +136,7 @@ first_dues = msgspec.json.Decoder(tuple[int | None, int | None]).decode
 next_times = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int]).decode
 pairs_of_integers = msgspec.json.Decoder(list[tuple[int, int]]).decode
 pairs_by_number = msgspec.json.Decoder(list[tuple[int, str]]).decode
-_headers = msgspec.json.Decoder(dict[str, str]).decode
+to_headers = msgspec.json.Decoder(dict[str, str]).decode
 to_follow_up = msgspec.json.Decoder(FollowUp).decode
 _progress = msgspec.json.Decoder(Progress).decode
 numbers = msgspec.json.Decoder(list[int]).decode
@@ -298,7 +298,7 @@ def to_lease(
         priority,
         sequence,
         buckets,
-        None if headers is None else _headers(headers),
+        None if headers is None else to_headers(headers),
         None if follow_up is None else to_follow_up(follow_up),
         at_most_once,
     )
@@ -391,7 +391,7 @@ def to_record(row: Sequence[Any]) -> JobRecord:
         expires=row[28],
         schedule=row[29],
         occurrence=row[30],
-        headers=None if row[31] is None else _headers(row[31]),
+        headers=None if row[31] is None else to_headers(row[31]),
         follow_up=None if row[32] is None else to_follow_up(row[32]),
         progress=None if row[33] is None else _progress(row[33]),
     )

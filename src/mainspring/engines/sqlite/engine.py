@@ -23,6 +23,7 @@ from mainspring.engines.sqlite.claiming import JobClaimer
 from mainspring.engines.sqlite.codec import pairs_of_integers, strings, to_json
 from mainspring.engines.sqlite.commands import Commands
 from mainspring.engines.sqlite.database import Database, Durability, Probe
+from mainspring.engines.sqlite.dead_letters import DeadLetterNotifier, read_handlers
 from mainspring.engines.sqlite.event_log import read_events
 from mainspring.engines.sqlite.explain import situation_of
 from mainspring.engines.sqlite.limits import read_limits
@@ -40,13 +41,16 @@ from mainspring.jobs.commands import (
     Arrangement,
     Changed,
     Command,
+    DropDeadLetterHandler,
     DropLimit,
     PauseQueue,
     PauseSchedule,
+    PutDeadLetterHandler,
     PutLimit,
     PutSchedule,
     RemoveSchedule,
 )
+from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
 from mainspring.jobs.engine import MAX_CRASHES, Capability, Demand, Pruned, Retention, Situation, Swept, Taken
 from mainspring.jobs.events import EventPage
 from mainspring.jobs.records import (
@@ -113,11 +117,12 @@ class SqliteEngine:
         self._database.after_rollback = self._after_rollback
         self._store = store = Store(self._database, self.now, self._wake_all)
         self._inserter = JobInserter(store)
-        self._claimer = JobClaimer(store)
-        self._settler = JobSettler(store, self._inserter)
+        self._dead_letters = DeadLetterNotifier(store, self._inserter)
+        self._claimer = JobClaimer(store, self._dead_letters)
+        self._settler = JobSettler(store, self._inserter, self._dead_letters)
         self._commands = Commands(store)
         self._schedules = ScheduleWriter(store, self._inserter, self._commands)
-        self._rescuer = JobRescuer(store, max_crashes)
+        self._rescuer = JobRescuer(store, max_crashes, self._dead_letters)
         self._pruner = Pruner(store)
         self._worker_files = WorkerFiles(self.path)
         self._listeners: dict[int, WakeupListener] = {}
@@ -241,6 +246,10 @@ class SqliteEngine:
                 return self._store.settings.put_limit(arrangement)
             case DropLimit():
                 return self._store.settings.drop_limit(arrangement)
+            case PutDeadLetterHandler():
+                return self._dead_letters.put(arrangement)
+            case DropDeadLetterHandler():
+                return self._dead_letters.drop(arrangement)
 
     # -- workers
 
@@ -375,6 +384,10 @@ class SqliteEngine:
     def limits(self) -> list[PutLimit]:
         with self._database.reader() as connection:
             return read_limits(connection)
+
+    def dead_letter_handlers(self) -> list[DeadLetterHandler]:
+        with self._database.reader() as connection:
+            return read_handlers(connection)
 
     def workers(self) -> list[WorkerRecord]:
         with self._database.reader() as connection:

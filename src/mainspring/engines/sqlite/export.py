@@ -19,12 +19,14 @@ from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite import waiting_statements
 from mainspring.engines.sqlite.codec import RECORD_COLUMNS, pairs_of_integers, strings, to_record
 from mainspring.engines.sqlite.database import Database, Probe
+from mainspring.engines.sqlite.dead_letters import DeadLetterNotifier
 from mainspring.engines.sqlite.limits import read_limits
 from mainspring.engines.sqlite.reading import count_all
 from mainspring.engines.sqlite.rescue import JobRescuer
 from mainspring.engines.sqlite.schedules import read_occurrences, read_schedules
 from mainspring.engines.sqlite.schema import MOVED, VERSION, is_moved
 from mainspring.engines.sqlite.store import Store
+from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.engines.sqlite.worker_files import WorkerFiles
 from mainspring.errors import EngineUnavailable, StoreMoved
 from mainspring.jobs.engine import MAX_CRASHES, STALE
@@ -110,7 +112,7 @@ class SqliteExport:
         )
         self._worker_files = WorkerFiles(self.path)
         store = Store(self._database, self._now, _wake_no_worker)
-        self._rescuer = JobRescuer(store, MAX_CRASHES)
+        self._rescuer = JobRescuer(store, MAX_CRASHES, DeadLetterNotifier(store, JobInserter(store)))
 
     @property
     def description(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from mainspring.clock import NANOSECONDS, Clock
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.codec import strings, to_json
+from mainspring.engines.sqlite.dead_letters import DeadLetterNotifier
 from mainspring.engines.sqlite.explain import find_waiting
 from mainspring.engines.sqlite.schema import DECLARED_DEAD, NOT_READY
 from mainspring.engines.sqlite.store import Store
@@ -35,8 +36,9 @@ CAP_RATE_WAITS = "UPDATE waits SET until = ?1 WHERE until > ?1"
 class JobRescuer:
     """Rescues the jobs of dead workers. For use inside a unit (one transaction)."""
 
-    def __init__(self, store: Store, max_crashes: int) -> None:
+    def __init__(self, store: Store, max_crashes: int, dead_letters: DeadLetterNotifier) -> None:
         self._store = store
+        self._dead_letters = dead_letters
         self._database = store.database
         self._heads = store.heads
         self._bucket_counts = store.bucket_counts
@@ -68,6 +70,8 @@ class JobRescuer:
             write(sql.DELETE_WORKERS, (batch,))
             self._parked_groups.update_after_leaving(memberships)
             self._write_events(rescued + quarantined + stopped)
+            if quarantined:
+                self._dead_letters.notify(quarantined)
         self._parked_groups.unpark_for_free_capacity()
         return Swept(rescued, quarantined, find_waiting(self._store, now))
 

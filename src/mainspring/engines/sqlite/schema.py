@@ -272,6 +272,12 @@ MIGRATIONS = (
     """
     CREATE INDEX dead_letters ON jobs (lane, finished) WHERE status = 3;  -- lists by the time of failure
     """,
+    """
+    CREATE TABLE dead_letter_handlers (                 -- each job that is given up makes a job of each of them
+        type    TEXT PRIMARY KEY,
+        handler TEXT NOT NULL                           -- JSON
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

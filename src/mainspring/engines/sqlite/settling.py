@@ -15,6 +15,7 @@ from mainspring.engines.sqlite.codec import (
     to_group,
     to_json,
 )
+from mainspring.engines.sqlite.dead_letters import DeadLetterNotifier
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.engines.sqlite.waiting_groups import Memberships
@@ -26,7 +27,7 @@ from mainspring.jobs.status import JobStatus
 class JobSettler:
     """Starts and settles leased jobs. For use inside a unit (one transaction)."""
 
-    def __init__(self, store: Store, inserter: JobInserter) -> None:
+    def __init__(self, store: Store, inserter: JobInserter, dead_letters: DeadLetterNotifier) -> None:
         self._database = store.database
         self._lanes = store.lanes
         self._heads = store.heads
@@ -34,6 +35,7 @@ class JobSettler:
         self._events = store.events
         self._now = store.now
         self._inserter = inserter
+        self._dead_letters = dead_letters
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
         """Mark held jobs RUNNING; return for each whether the worker still had the lease."""
@@ -91,7 +93,7 @@ class JobSettler:
         return refused
 
     def _follow(self, outcomes: Sequence[Outcome]) -> None:
-        """Write the events of outcomes, unblock jobs that waited for the ended ones, and submit follow-up jobs."""
+        """Write events, unblock jobs that waited, and submit follow-up jobs and jobs of dead-letter handlers."""
         self._events.write_outcomes(outcomes)
         freeing = [lease for outcome in outcomes if (lease := outcome.lease).limits or lease.sequence is not None]
         if freeing:
@@ -103,6 +105,9 @@ class JobSettler:
         ]
         if follow_ups:
             self._inserter.submit(follow_ups)
+        failed = [outcome.lease.id for outcome in outcomes if outcome.kind is OutcomeKind.FAILED]
+        if failed:
+            self._dead_letters.notify(failed)
 
     def _free(self, leases: list[Lease], not_completed: list[Outcome]) -> None:
         """Release the limits and sequences of these jobs, so that jobs that waited for them can start.

@@ -45,6 +45,7 @@ PARTS = (
     "firings",
     "rescue",
     "single_attempts",
+    "dead_letter_handlers",
     "waiting_jobs",
     "queries",
     "searching",
@@ -61,6 +62,7 @@ pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.mod
 from mainspring.testing.conformance.blocked_jobs import BlockedJobTests
 from mainspring.testing.conformance.claims import ClaimTests
 from mainspring.testing.conformance.commands import CommandTests
+from mainspring.testing.conformance.dead_letter_handlers import DeadLetterHandlerTests
 from mainspring.testing.conformance.events import EventTests
 from mainspring.testing.conformance.explain import ExplainTests
 from mainspring.testing.conformance.firings import FiringTests
@@ -100,6 +102,7 @@ class EngineConformance(
     FiringTests,
     RescueTests,
     SingleAttemptTests,
+    DeadLetterHandlerTests,
     WaitingJobTests,
     QueryTests,
     SearchTests,

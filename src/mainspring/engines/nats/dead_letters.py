@@ -1,0 +1,40 @@
+"""Stores jobs that are given up, each together with a job for each dead-letter handler.
+
+Jobs are given up when an outcome is FAILED, when they expire, and when a rescue finds that they may not run again.
+All three call `DeadLetterWriter.store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from secrets import token_hex
+
+from mainspring.engines.nats.job_records import StoredJob
+from mainspring.engines.nats.settings_cache import SettingsCache
+from mainspring.engines.nats.submitting import JobSubmitter
+from mainspring.engines.nats.transaction import Transaction
+from mainspring.jobs.dead_letter_jobs import DeadLetterHandler, letter_jobs, letter_of
+from mainspring.jobs.ids import JobIds
+
+
+class DeadLetterWriter:
+    """Stores jobs that are given up, and the jobs of dead-letter handlers."""
+
+    def __init__(self, settings_cache: SettingsCache, submitter: JobSubmitter) -> None:
+        self._settings_cache = settings_cache
+        self._submitter = submitter
+        self._ids = JobIds()
+
+    def handlers(self) -> tuple[DeadLetterHandler, ...]:
+        """Return the dead-letter handlers, as this process knows them."""
+        self._settings_cache.refresh_if_needed()
+        return self._settings_cache.dead_letter_handlers
+
+    def store(self, transaction: Transaction, job: StoredJob, handlers: Sequence[DeadLetterHandler]) -> None:
+        """Store a job that is FAILED now, and a job for each of these dead-letter handlers."""
+        transaction.put_job(job)
+        if handlers:
+            now = transaction.now
+            for letter_job in letter_jobs([letter_of(job)], handlers, now, lambda: self._ids.make(now)[0]):
+                transaction.assume(transaction.names.job(letter_job.id), 0, b"")  # the id is new
+                self._submitter.add(transaction, letter_job, token_hex(8))

@@ -1,0 +1,133 @@
+"""The jobs that tell an application of its dead letters: `@app.on_dead_letter`.
+
+An engine stores them in the transaction that gives a job up, so that no dead letter is missed. Each has a snapshot
+of the dead letter as its argument.
+
+Invariants
+- The jobs of dead-letter handlers make no such jobs, so that a handler that fails does not cause a loop. The same
+  holds for jobs that follow them or that they submit. These inherit their headers, and so the header `MARK`.
+- The snapshot has no arguments and no history, so that it is small enough for every store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.records import FollowUp, JobRecord, NewJob
+from mainspring.jobs.serializers import JsonSerializer
+from mainspring.jobs.timestamps import LAST_INSTANT, to_datetime
+
+MARK = "mainspring-dead-letter"
+"""The header of the jobs of dead-letter handlers, and of jobs that result from them: the id of the dead letter."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """A snapshot of a job when it was given up, for a handler of `@app.on_dead_letter`.
+
+    `app.get(letter.id)` returns everything about the job, with its arguments and its history.
+    """
+
+    id: str
+    type: str
+    queue: str
+    error: str
+    """Why the job was given up: a description in the first line, a traceback below."""
+    created: datetime
+    due: datetime
+    finished: datetime
+    starts: int
+    failures: int
+    timeouts: int
+    crashes: int
+    interruptions: int
+    headers: dict[str, str]
+    origin: str | None = None
+    """The id of the dead letter that the job replays."""
+    schedule: str | None = None
+    """The schedule that made the job."""
+
+    @property
+    def reason(self) -> str:
+        """The first line of the error."""
+        return self.error.partition("\n")[0]
+
+
+class DeadLetterHandler(Struct, frozen=True):
+    """A stored dead-letter handler: the plan for its jobs."""
+
+    plan: FollowUp
+    aliases: tuple[str, ...] = ()
+    """Earlier names of the handler."""
+    passes_id: bool = False
+    """Whether its argument is the id of the dead letter instead of a `DeadLetter`."""
+
+    @property
+    def type(self) -> str:
+        """The job type of the handler."""
+        return self.plan.type
+
+
+def letter_of(job: JobRecord) -> DeadLetter:
+    """Return the snapshot of a job that was given up."""
+    return DeadLetter(
+        id=job.id,
+        type=job.type,
+        queue=job.queue,
+        error=job.error or "",
+        created=to_datetime(job.created),
+        due=to_datetime(job.due),
+        finished=to_datetime(job.finished or job.due),
+        starts=job.starts,
+        failures=job.failures,
+        timeouts=job.timeouts,
+        crashes=job.crashes,
+        interruptions=job.interruptions,
+        headers=job.headers or {},
+        origin=job.origin,
+        schedule=job.schedule,
+    )
+
+
+def letter_jobs(
+    letters: Iterable[DeadLetter], handlers: Iterable[DeadLetterHandler], now: int, new_id: Callable[[], str]
+) -> list[NewJob]:
+    """Return a job for each dead letter and each handler, except for dead letters of these handlers themselves."""
+    all_handlers = tuple(handlers)
+    own = {name for handler in all_handlers for name in (handler.type, *handler.aliases)}
+    return [
+        _job(letter, handler, now, new_id())
+        for letter in letters
+        if letter.type not in own and MARK not in letter.headers
+        for handler in all_handlers
+    ]
+
+
+def _job(letter: DeadLetter, handler: DeadLetterHandler, now: int, job_id: str) -> NewJob:
+    plan = handler.plan
+    due = min(LAST_INSTANT, now + plan.delay)
+    arguments: dict[str, Any] = {}
+    if plan.argument is not None:
+        arguments[plan.argument] = letter.id if handler.passes_id else letter
+    return NewJob(
+        job_id,
+        plan.type,
+        plan.queue,
+        plan.priority,
+        due,
+        _encode(arguments),
+        JsonSerializer.name,
+        sequence=plan.sequence,
+        steps_aside=plan.steps_aside,
+        limits=tuple(bucket_of(family) for family, _ in plan.limits),
+        expires=None if plan.expires is None else min(LAST_INSTANT, due + plan.expires),
+        headers={**letter.headers, MARK: letter.id},
+        follow_up=plan.follow_up,
+    )
