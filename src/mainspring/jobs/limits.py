@@ -79,7 +79,7 @@ def is_fair(buckets: Iterable[Bucket]) -> bool:
 
 
 class _AdmissionState:
-    """The values that all limits of one `Admission` share."""
+    """The values that all limits of one `Admission` share: the time, the changed states, and `is_tight`."""
 
     __slots__ = ("changed", "is_tight", "now")
 

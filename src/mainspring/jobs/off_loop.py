@@ -47,7 +47,8 @@ class OffLoop:
     async def read(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Await a call that only reads the store.
 
-        If the awaiting task is canceled, a call that has not begun is dropped; otherwise its result is.
+        If the awaiting task is canceled, a call that has not begun is dropped; otherwise its result is
+        dropped.
         """
         return await self.result(self.submit(partial(function, *args, **kwargs), writes=False))
 

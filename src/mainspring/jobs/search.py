@@ -35,7 +35,10 @@ class OneOf:
 
 
 class JobFilter:
-    """The part of a search that an engine cannot decide by status, queue, job type and time."""
+    """The filters of a search by arguments and text.
+
+    An engine applies them in part at most, by its search index.
+    """
 
     def __init__(self, arguments: Mapping[str, Any] | None, text: str | None) -> None:
         if text is not None and not isinstance(text, str):

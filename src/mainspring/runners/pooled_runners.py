@@ -125,7 +125,7 @@ class PooledRunner(TaskRunner):
 
     @property
     def queued_at(self) -> int:
-        """When the next task was queued; 0 if unknown, so that this runner does not block others behind it."""
+        """When the next task was queued; 0 if unknown. That counts as long ago, so the runner is served soon."""
         try:
             return self._tasks[0].queued_at or 0
         except IndexError:

@@ -295,7 +295,7 @@ class ThreadExecutor:
         self._calls.end(call, self._invoker.invoke_batch(call.jobs), began)
 
     def close(self) -> None:
-        """Leave the handlers that still run: their threads belong to the runner."""
+        """Do nothing: handlers that still run go on, because their threads belong to the runner."""
 
 
 class LoopExecutor:

@@ -76,7 +76,7 @@ class LeasedJob:
         self.ready_ns: int | None = None  # when the job was ready to run, by the monotonic clock
         self.ready_at = 0  # the same instant by the engine's clock
         self.is_asked_to_stop = False  # a user asked the job to stop; a timeout does not set it
-        self.timed_out_after: int | None = None  # microseconds
+        self.timed_out_after: int | None = None  # the timeout that has passed, in microseconds
         self.error: BaseException | None = None  # the exception of the handler, until it is logged
         self._start = [None]
         self._end = [None]

@@ -406,7 +406,10 @@ class WorkerMachine:
             self._has_new_room = True
 
     def _hand_back(self, jobs: Iterable[LeasedJob]) -> None:
-        """Hand back jobs that have not started. Jobs whose start is being committed follow after the answer."""
+        """Hand back those of the jobs whose handler has not begun.
+
+        Jobs whose start is being committed are handed back after the answer of the engine.
+        """
         self._end([job for job in jobs if not job.is_starting and job.claim_start()], OutcomeKind.HANDED_BACK)
 
     def _end(self, jobs: list[LeasedJob], kind: OutcomeKind) -> None:
@@ -422,7 +425,7 @@ class WorkerMachine:
     # -- events: shutdown
 
     def stop_requested(self, _now: ClockReading) -> None:
-        """Handle a shutdown: fetch no more jobs, and hand back those that have not started."""
+        """Handle a shutdown: fetch no more jobs, and hand back those whose handler has not begun."""
         if self.is_stopping:
             return
         self.is_stopping = True

@@ -36,7 +36,7 @@ class UnservedQueues:
         """A description of the queues that no worker serves; None if there are none."""
 
     def observe(self, waiting: Iterable[WaitingJobs]) -> None:
-        """Compare the waiting jobs with those of the last time."""
+        """Compare the waiting jobs with those of the last time, and set `suspects`."""
         if self._after == 0 or self._queues is None:
             return
         now = self._clock.monotonic_ns()
@@ -53,7 +53,10 @@ class UnservedQueues:
             self._set({}, ())
 
     def compare(self, workers: Sequence[WorkerRecord], now: int) -> None:
-        """Find the suspected queues that none of the workers serves. `now` is the time by the engine's clock."""
+        """Describe in `problem` the suspected queues that none of the workers serves, and log what is new.
+
+        `now` is the time by the engine's clock.
+        """
         alive = [worker.info for worker in workers if not worker.is_gone]
         unserved = {
             queue: jobs.describe(now)

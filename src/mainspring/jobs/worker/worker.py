@@ -131,7 +131,7 @@ class Worker:
         self._control.post(self._announcer.update)
 
     def request_stop(self) -> None:
-        """Fetch no more jobs, and hand back those that have not started."""
+        """Fetch no more jobs, and hand back those whose handler has not begun."""
         self._control.post(self._handle, self.machine.stop_requested)
 
     def interrupt(self) -> None:
