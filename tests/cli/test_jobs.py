@@ -1,6 +1,8 @@
 """`mainspring jobs`: listed, shown, called off, put off, repeated."""
 
+from mainspring import Retry
 from tests.cli.shop_program import ShopProgram
+from tests.support import eventually
 
 FAILURE, USAGE = 1, 2
 
@@ -156,3 +158,19 @@ def test_a_mistyped_name_in_a_filter_is_met_with_a_question(shop: ShopProgram) -
         done = shop.run_with_app("jobs", "list", *filters)
         assert done.code == 0
         assert question in done.errors, done.errors
+
+
+def test_a_job_that_waits_for_its_retry_shows_no_lateness(shop: ShopProgram) -> None:
+    with shop.open() as app:
+        retry = Retry(max_attempts=2, base=3600)
+        handler = app.job(name="shop.flaky", retry=retry)(fail)
+        with app.running():
+            handle = handler.submit()
+            assert eventually(lambda: handle.info().failures == 1)
+    shown = shop.run_on_store("jobs", "show", handle.id).output
+    assert "attempts   1 started (1 failed)" in shown
+    assert "after its due time" not in shown
+
+
+def fail() -> None:
+    raise ConnectionError("the bank does not answer")

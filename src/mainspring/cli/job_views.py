@@ -144,7 +144,8 @@ def _describe(job: JobInfo, now: int) -> Iterator[tuple[str, Cell]]:
     for name in ("started", "finished", "expires"):
         instant = getattr(job, name)
         if instant is not None:
-            late = f", {job.lateness:.3f} s after its due time" if name == "started" else ""
+            is_late = name == "started" and job.lateness is not None
+            late = f", {job.lateness:.3f} s after its due time" if is_late else ""
             yield name, f"{_format_instant(instant, now)}{late}"
     yield "attempts", _attempts(job)
     yield from _describe_more(job)

@@ -30,8 +30,8 @@ def in_seconds(seconds: float) -> str:
 
 
 def in_microseconds(microseconds: int) -> str:
-    """Return a duration in microseconds, the unit of engines, as text."""
-    return in_seconds(microseconds / MICROSECONDS)
+    """Return a duration in microseconds, the unit of engines, as text; 0 if clocks differ and it is negative."""
+    return in_seconds(max(0, microseconds) / MICROSECONDS)
 
 
 def in_bytes(size: int) -> str:

@@ -12,9 +12,10 @@ from mainspring.clock import Clock
 from mainspring.doctor import sqlite_content as content
 from mainspring.doctor import sqlite_location as location
 from mainspring.doctor.examination import Examination
-from mainspring.doctor.findings import Check, Finding, Severity, error, ok
+from mainspring.doctor.findings import Check, Finding, Severity, error, info, ok
 from mainspring.doctor.sqlite_location import MOUNTS, check_file_system
 from mainspring.engines.sqlite.provider import stat_or_none, to_path
+from mainspring.engines.sqlite.read_only import may_write, user_name
 
 BUDGET = 1.0
 """How many seconds the integrity check may take, unless the examination is thorough."""
@@ -95,11 +96,17 @@ def _checks_of_location(path: Path, clock: Clock, durability: str | None) -> lis
         Check("file-system", lambda: check_file_system(path.parent, _mounts())),
         Check("permissions", lambda: location.check_permissions(path)),
         Check("disk", lambda: location.check_disk(path, *location.room_at(path.parent))),
-        Check("fsync", lambda: location.check_sync(location.measure_sync(path.parent, clock), durability)),
+        Check("fsync", lambda: _check_sync(path.parent, clock, durability)),
     ]
     if durability is not None:
         checks.append(Check("durability", lambda: location.check_durability(durability)))
     return checks
+
+
+def _check_sync(folder: Path, clock: Clock, durability: str | None) -> Finding:
+    if not may_write(folder):
+        return info(f"the time of an fsync was not measured: user {user_name()} may not write to {folder}")
+    return location.check_sync(location.measure_sync(folder, clock), durability)
 
 
 def _checks_of_content(path: Path, clock: Clock, check_integrity: Callable[[], Finding]) -> list[Check]:

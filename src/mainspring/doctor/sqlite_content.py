@@ -5,7 +5,6 @@ Invariant: the file is opened read-only, so no check migrates, repairs or checkp
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,6 +16,7 @@ from mainspring.clock import NANOSECONDS, Clock
 from mainspring.doctor.findings import Finding, error, in_bytes, in_microseconds, in_seconds, info, ok, warning
 from mainspring.engines.sqlite.connections import translated
 from mainspring.engines.sqlite.provider import stat_or_none
+from mainspring.engines.sqlite.read_only import may_write, read_only_address
 from mainspring.engines.sqlite.schema import VERSION, check
 from mainspring.errors import MainspringError
 from mainspring.jobs.timestamps import MICROSECONDS, to_instant
@@ -41,23 +41,14 @@ SELECT max(at) FROM (
 def opened_read_only(path: Path) -> Iterator[apsw.Connection]:
     """Open a read-only connection for the `with` block."""
     with translated(str(path)):
-        connection = apsw.Connection(_address(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        connection = apsw.Connection(
+            read_only_address(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        )
         try:
             connection.set_busy_timeout(BUSY_MS)
             yield connection
         finally:
             connection.close()
-
-
-def _address(path: Path) -> str:
-    """Return the URI for reading a file without creating files beside it.
-
-    A reader creates the files of the write-ahead log if they are missing. If this user may not write to the store,
-    such files would lock out its owner. Then the file is read as immutable: it has no -shm file, so no process has
-    it open.
-    """
-    creates_no_files = os.access(path, os.W_OK) or path.with_name(f"{path.name}-shm").exists()
-    return f"{path.absolute().as_uri()}?mode=ro{'' if creates_no_files else '&immutable=1'}"
 
 
 def check_schema(path: Path) -> Finding:
@@ -183,8 +174,6 @@ def why_not_open(path: Path) -> str | None:
         with opened_read_only(path) as connection:
             if not check(connection, str(path)):
                 return "opening the file would migrate its schema"
-        if not os.access(path, os.W_OK):
-            return f"user {os.geteuid()} may not write to it"
-        return None if _has_log(path) else "opening the file would change its journal mode"
+        return None if _has_log(path) or not may_write(path) else "opening the file would change its journal mode"
     except (MainspringError, OSError):  # the checks above report the cause
         return "it cannot be read"

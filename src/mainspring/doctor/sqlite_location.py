@@ -14,6 +14,7 @@ from statistics import median
 
 from mainspring.clock import NANOSECONDS, Clock
 from mainspring.doctor.findings import Finding, error, in_bytes, in_seconds, info, ok, some, warning
+from mainspring.engines.sqlite.read_only import may_write, user_name, write_remedy
 
 MOUNTS = Path("/proc/self/mountinfo")
 NETWORK = {
@@ -92,9 +93,9 @@ FEW_INODES = 1_000
 
 def check_permissions(path: Path) -> Iterator[Finding]:
     """Check which users may write to the store, to its write-ahead log, and to the files of its workers."""
-    me = os.geteuid()
+    me = user_name()
     beside = _owners_of_existing(path.with_name(path.name + ending) for ending in ("", "-wal", "-shm", "-workers"))
-    locked = [found for found in (path.parent, *beside) if not _may_write(found)]
+    locked = [found for found in (path.parent, *beside) if not may_write(found)]
     owners = beside | _owners_of_existing(_files_in(path.with_name(f"{path.name}-workers")))
     other_owners = [found for found, uid in owners.items() if uid != owners.get(path, uid)]
     open_to_all = [found for found in (path.parent, path) if found.exists() and _is_open_to_all(found)]
@@ -102,7 +103,7 @@ def check_permissions(path: Path) -> Iterator[Finding]:
         yield error(
             f"user {me} may not write to {some([str(found) for found in locked])}",
             "Submits and workers of this user fail: SQLite writes to the file, to its log and to the folder.",
-            f"Give it write access (chown {me}, or a common group), or run as the user who owns the file.",
+            _sentence(write_remedy(locked[0])),
         )
     if other_owners:
         yield warning(
@@ -134,8 +135,8 @@ def _files_in(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() and os.access(folder, os.R_OK | os.X_OK) else []
 
 
-def _may_write(path: Path) -> bool:
-    return os.access(path, os.W_OK | (os.X_OK if path.is_dir() else 0))
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"  # without a full stop, because it may end in a command
 
 
 def _is_open_to_all(path: Path) -> bool:

@@ -104,8 +104,13 @@ class JobInfo:
 
     @property
     def lateness(self) -> float | None:
-        """The seconds between the due time and the start of the last attempt; None if the job has not started."""
-        return None if self.started is None else (self.started - self.due).total_seconds()
+        """The seconds between the due time and the start of the last attempt.
+
+        None if the job has not started, or if it is due again since, for a retry.
+        """
+        if self.started is None or self.started < self.due:
+            return None
+        return (self.started - self.due).total_seconds()
 
 
 def to_info(record: JobRecord) -> JobInfo:

@@ -3,6 +3,7 @@
 import os
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -91,8 +92,19 @@ def test_files_of_workers_have_owners_too(store: Path, monkeypatch: pytest.Monke
 
 
 def test_a_user_that_may_not_write_is_told_where(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != store)
+    monkeypatch.setattr(place, "may_write", lambda path: path != store)
     assert_finding(place.check_permissions(store), Severity.ERROR, "may not write to", str(store))
+
+
+def test_advice_to_root_is_no_change_of_the_owner(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "may_write", lambda path: path != store)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    finding = assert_finding(place.check_permissions(store), Severity.ERROR, "user root may not write to")
+    assert finding.remedy == f"Remove the attribute that protects it: chattr -i {store}"
+    found = os.statvfs(store)
+    monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_flag=found.f_flag | os.ST_RDONLY))
+    finding = assert_finding(place.check_permissions(store), Severity.ERROR)
+    assert finding.remedy.startswith("The file system is read-only; mount it for writing: mount -o remount,rw /")
 
 
 @pytest.mark.parametrize("name", ["shop.db", "."])

@@ -75,6 +75,11 @@ def test_a_job_is_updated_by_its_last_change(later: dict[str, Any], updated: int
     assert info.updated == datetime.fromtimestamp(updated, UTC)
 
 
+def test_a_job_that_is_due_again_for_a_retry_has_no_lateness() -> None:
+    assert to_info(make_record(due=5_000_000, started=1_000_000)).lateness is None
+    assert to_info(make_record(due=1_000_000, started=1_000_000)).lateness == 0
+
+
 def test_attempts_are_failures_and_timeouts() -> None:
     assert to_info(make_record(failures=2, timeouts=1, crashes=5, interruptions=7)).attempts == 3
 

@@ -22,12 +22,14 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from threading import Condition, RLock, get_ident, local
 from typing import Protocol
 from weakref import WeakSet
 
 import apsw
 
+from mainspring.engines.sqlite.read_only import read_only_address, write_remedy
 from mainspring.errors import EngineUnavailable, MainspringError, RefusedByStore, StoreCorrupt
 
 _DISK_FULL_CODES = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_TRUNCATE)
@@ -65,7 +67,7 @@ def translate(error: apsw.Error, path: str) -> MainspringError:
         return EngineUnavailable(
             engine=engine,
             reason=f"the file cannot be opened or written ({error})",
-            remedy=f"give user {os.geteuid()} write access to the file and to its directory",
+            remedy=write_remedy(Path(path)),
         )
     if isinstance(error, apsw.ConnectionClosedError):
         return EngineUnavailable(
@@ -96,6 +98,8 @@ class ConnectionPool(Protocol):
 
     writing: RLock
     """A re-entrant lock. The thread that uses the writing connection holds it, and so does a fork."""
+    is_read_only: bool
+    """Whether to open connections that only read, and create no files beside the database: see `read_only`."""
 
     def open_writer(self) -> apsw.Connection:
         """Return the writing connection. The calling thread must hold `writing`."""
@@ -131,6 +135,7 @@ class FileConnectionPool:
         self._busy_timeout_ms = busy_timeout_ms
         self._prepare_writer = prepare_writer
         self._on_close = on_close
+        self.is_read_only = False
         self.writing = RLock()
         self._fork_lock = _ForkLock()
         self._writer: apsw.Connection | None = None
@@ -141,7 +146,12 @@ class FileConnectionPool:
 
     def connect(self) -> apsw.Connection:
         """Open a connection. The caller must close it."""
-        connection = apsw.Connection(self._path, statementcachesize=STATEMENT_CACHE_SIZE)
+        if self.is_read_only:
+            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            address = read_only_address(Path(self._path))
+            connection = apsw.Connection(address, flags=flags, statementcachesize=STATEMENT_CACHE_SIZE)
+        else:
+            connection = apsw.Connection(self._path, statementcachesize=STATEMENT_CACHE_SIZE)
         connection.set_busy_timeout(self._busy_timeout_ms)
         with suppress(apsw.Error):  # a build of SQLite without blocking locks polls instead
             connection.setlk_timeout(self._busy_timeout_ms, 0)
@@ -185,7 +195,10 @@ class FileConnectionPool:
                 connection.close()
                 raise
             if self._lent.pop(id(connection), None) is not None:  # no fork has closed the connection
-                self._readers.append(connection)
+                if self.is_read_only:  # the next use may find other files beside the store
+                    connection.close()
+                else:
+                    self._readers.append(connection)
 
     @contextmanager
     def dedicated(self, purpose: str) -> Iterator[apsw.Connection]:

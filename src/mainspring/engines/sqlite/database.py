@@ -34,6 +34,7 @@ import apsw
 from mainspring.engines.sqlite.connections import ConnectionPool, FileConnectionPool, translate, translated
 from mainspring.engines.sqlite.log_file import Checkpointer, LogGrower
 from mainspring.engines.sqlite.provider import require_accessible
+from mainspring.engines.sqlite.read_only import may_write, read_only_error, user_name, write_remedy
 from mainspring.engines.sqlite.schema import MOVED, check, is_moved, migrate, moved_error, require_version
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.interruptible_lock import call_with
@@ -115,8 +116,27 @@ class Database:
                     remedy="create the directory, or name another file",
                 )
             self._checkpointer = Checkpointer(self._connections)
-            self._connections.open_writer()
+            self._connections.is_read_only = found is not None and not may_write(Path(self.path))
+            if not self._connections.is_read_only:
+                try:
+                    self._connections.open_writer()
+                except (apsw.ReadOnlyError, apsw.CantOpenError):  # the folder or the file system is read-only
+                    if found is None or not found.st_size:
+                        raise
+                    self._connections.is_read_only = True
+            if self._connections.is_read_only:
+                self._require_readable()
             self._is_open = True
+
+    def _require_readable(self) -> None:
+        """Raise an error if the schema is not current: this user may not write, and therefore not migrate it."""
+        with self._connections.reader() as connection:
+            if not (self._is_export and is_moved(connection)) and not check(connection, self.path):
+                raise EngineUnavailable(
+                    engine=f"SQLite file {self.path}",
+                    reason=f"its schema must be migrated, and user {user_name()} may not write to it",
+                    remedy=write_remedy(Path(self.path)),
+                )
 
     def _prepare(self, connection: apsw.Connection) -> None:
         # If two processes switch a new file to write-ahead logging at the same time, SQLite refuses one of them
@@ -215,6 +235,8 @@ class Database:
             raise EngineUnavailable(
                 engine=f"SQLite file {self.path}", reason="the file is not open", remedy="open() the engine first"
             )
+        if self._connections.is_read_only:
+            raise read_only_error(self.path)
         self._is_begun = True
         self._writer = writer = self._connections.open_writer()
         if self._is_shared:

@@ -78,6 +78,7 @@ class MemoryConnectionPool:
     """
 
     def __init__(self) -> None:
+        self.is_read_only = False
         self.writing = RLock()  # held while the connection is lent, and during a fork
         self._connection: apsw.Connection | None = None
         suspend_for_forks(self)

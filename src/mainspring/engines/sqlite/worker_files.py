@@ -66,8 +66,9 @@ class WorkerFiles:
         """Return whether a worker is dead, because no process holds its lock. Return False if this is unknown."""
         if fcntl is None or worker in self._locks:
             return False
+        path = self._lock_path(worker)
         try:
-            descriptor = os.open(self._lock_path(worker), os.O_RDWR)
+            descriptor = os.open(path, os.O_RDWR if os.access(path, os.W_OK) else os.O_RDONLY)
         except OSError:  # a dead worker leaves its lock file behind; without the file, nothing is known
             return False
         try:
