@@ -78,6 +78,9 @@ class Chroot:
         wanted = [f"python{version}{ending}" for ending in ("", "-venv", "-dev")]
         if self._run(["apt-cache", "show", "--quiet", *wanted], quiet=True):
             return None
+        tests = f"libpython{version}-testsuite"  # CPython's own tests, which some of ours run
+        if not self._run(["apt-cache", "show", "--quiet", tests], quiet=True):
+            wanted.append(tests)
         options = ["install", "--yes", "--no-install-recommends"]
         self.require(self._run([*self._apt, *options, *wanted, *COMPILER]))
         return Path("/usr/bin", f"python{version}")

@@ -14,13 +14,14 @@ from mainspring.runners import AsyncioRunner
 from tests.conformance.runner_suite.base import MakeRunner
 from tests.conformance.runner_suite.ending import Ending
 from tests.conformance.runner_suite.errors import Failing
+from tests.conformance.runner_suite.executing import Executing
 from tests.conformance.runner_suite.posting import Posting
 from tests.conformance.runner_suite.timing import TimeKeeping
 from tests.pools import MakePool
 from tests.support import PATIENCE, WatchedClock, occupied
 
 
-class RunnerConformance(Posting, TimeKeeping, Failing, Ending):
+class RunnerConformance(Posting, TimeKeeping, Failing, Ending, Executing):
     """What holds for every runner."""
 
 
@@ -222,6 +223,21 @@ class TestAsyncioRunner(InStrictOrder, RunnerConformance):
     @pytest.fixture
     def loop(self, pool: ThreadPool) -> AsyncioRunner:
         return pool.asyncio("loop")
+
+    def test_the_shutdown_of_an_executor_lets_a_running_coroutine_end(self, runner: TaskRunner) -> None:
+        begun, may_end = Event(), Event()
+
+        async def work() -> str:
+            begun.set()
+            await asyncio.to_thread(may_end.wait, PATIENCE)
+            return "ended"
+
+        executor = runner.executor()
+        running: Any = executor.submit(work)
+        assert begun.wait(PATIENCE)
+        executor.shutdown(wait=False, cancel_futures=True)
+        may_end.set()
+        assert running.result(PATIENCE) == "ended"
 
     def test_a_coroutine_function_is_awaited(self, loop: AsyncioRunner) -> None:
         async def double(number: int) -> int:

@@ -35,6 +35,9 @@ async def use(pool: ThreadPool) -> None:
     assert_type(orders.post(double, 21), TaskHandle)
     orders.post(double, 21, delay=timedelta(seconds=1), traits=TaskTraits(priority=Priority.USER_BLOCKING))
     assert_type(orders.submit(double, 21), TaskFuture[int])
+    with orders.executor() as executor:
+        assert_type(executor.submit(double, number=21), TaskFuture[int])
+        assert_type(list(executor.map(double, [1, 2], timeout=5)), list[int])
     assert_type(await orders.run(double, 21), int)
     orders.post_and_reply(lambda: 42, double, reply_to=pool.single_thread())
     orders.repeat(double, 21, every=1).stop()

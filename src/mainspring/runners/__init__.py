@@ -1,6 +1,7 @@
 """Task runners on a pool of threads, modeled on those of Chromium."""
 
 from mainspring.runners.asyncio_runner import AsyncioRunner
+from mainspring.runners.executor import RunnerExecutor
 from mainspring.runners.func_queue import FuncQueue
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.group_runner import SingleThreadRunner
@@ -24,6 +25,7 @@ __all__ = [
     "Priority",
     "Repetition",
     "RingBuffer",
+    "RunnerExecutor",
     "RunnerStatistics",
     "SequenceBound",
     "SequencedRunner",

@@ -283,7 +283,7 @@ class AsyncioRunner(TaskRunner):
         delay: Duration | None = None,
         traits: TaskTraits | None = None,
     ) -> TaskFuture[Any]:
-        return self._submit(_getframe(1), function, arguments, delay, traits)
+        return self.submit_from(_getframe(1), function, arguments, delay, traits)
 
     @overload
     async def run(

@@ -158,13 +158,20 @@ class TaskFuture(Future[R], Wrapper):
 
     def cancel(self) -> bool:
         """Cancel the task if it has not started, or its running coroutine; return whether that succeeded."""
+        return self._cancel(is_running_included=True)
+
+    def cancel_unstarted(self) -> bool:
+        """Cancel the task if it has not started; let a running coroutine go on. Return whether that succeeded."""
+        return self._cancel(is_running_included=False)
+
+    def _cancel(self, *, is_running_included: bool) -> bool:
         task = self.task
         # kept until the lock is released: releasing a user's objects may run their finalizers
         _held = None if task is None else (list(task), task.function, task.context)
         with self._condition:  # so that concurrent calls of `cancel` return the same value
             if self._state in (CANCELLED, CANCELLED_AND_NOTIFIED):
                 return True
-            cancel_coroutine = self._cancel_coroutine
+            cancel_coroutine = self._cancel_coroutine if is_running_included else None
             if cancel_coroutine is None and not (task is not None and task.cancel()):
                 return False
             if self._state == FINISHED:
@@ -249,6 +256,9 @@ class TaskFuture(Future[R], Wrapper):
 
 
 def _seconds(timeout: Duration | None) -> float | None:
+    """Return a timeout in seconds. A negative number is zero: `Executor.map` passes one when its time is over."""
+    if isinstance(timeout, int | float) and timeout < 0:
+        return 0.0
     return None if timeout is None else to_nanoseconds(timeout, "timeout") / NANOSECONDS
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from mainspring.clock import Clock, Duration, deadline_after, to_nanoseconds
 from mainspring.errors import WouldDeadlock
+from mainspring.runners.executor import RunnerExecutor
 from mainspring.runners.flush import EarlierTasks, FlushBarrier
 from mainspring.runners.future import RunAndReply, TaskFuture
 from mainspring.runners.idle_condition import IdleCondition
@@ -105,7 +106,7 @@ class TaskRunner(TaskAcceptor):
         traits: TaskTraits | None = None,
     ) -> TaskFuture[R]:
         """Post a task; return a `concurrent.futures.Future` with its result or its exception."""
-        return self._submit(_getframe(1), function, arguments, delay, traits)
+        return self.submit_from(_getframe(1), function, arguments, delay, traits)
 
     async def run(
         self,
@@ -116,6 +117,13 @@ class TaskRunner(TaskAcceptor):
     ) -> R:
         """Submit a task and await its result; canceling the awaiting coroutine cancels the task."""
         return await self._await(_getframe(1), function, arguments, delay, traits)
+
+    def executor(self, *, traits: TaskTraits | None = None) -> RunnerExecutor:
+        """Return a `concurrent.futures.Executor` whose tasks run on this runner, in its order.
+
+        Without `traits`, the tasks run even if the runner is shut down meanwhile (`ShutdownBehavior.BLOCK`).
+        """
+        return RunnerExecutor(self, traits)
 
     def post_and_reply(
         self,
@@ -163,16 +171,17 @@ class TaskRunner(TaskAcceptor):
         repetition.begin(every_ns if delay is None else to_nanoseconds(delay, "delay"), Origin.of(_getframe(1)))
         return repetition
 
-    def _submit(
+    def submit_from(
         self,
         frame: FrameType,
         function: Callable[..., R],
         arguments: tuple[Any, ...],
-        delay: Duration | None,
-        traits: TaskTraits | None,
+        delay: Duration | None = None,
+        traits: TaskTraits | None = None,
         *,
         is_awaited: bool = False,
     ) -> TaskFuture[R]:
+        """Submit a task for the caller whose frame is `frame`."""
         require_callable(function)
         future: TaskFuture[R] = TaskFuture(self, function)
         if is_awaited:
@@ -191,7 +200,7 @@ class TaskRunner(TaskAcceptor):
     ) -> R:
         import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
 
-        future = self._submit(frame, function, arguments, delay, traits, is_awaited=True)
+        future = self.submit_from(frame, function, arguments, delay, traits, is_awaited=True)
         worker = current_worker()
         with nullcontext() if worker is None else worker.coroutine_waiting(future.done):
             return await asyncio.wrap_future(future)
