@@ -20,6 +20,8 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from msgspec import UNSET, UnsetType
+
 from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
 from mainspring.engines.registry import EngineConfig, check_url, provider_for
 from mainspring.jobs.dead_letters import DeadLetters
@@ -226,22 +228,38 @@ class Mainspring(Decorators):
         self.middlewares.add(middleware)
         return middleware
 
-    def queue(self, name: str, *, concurrency: Concurrency | None = None, rate: Rate | None = None) -> Queue:
+    def queue(
+        self,
+        name: str,
+        *,
+        concurrency: Concurrency | None = None,
+        rate: Rate | None = None,
+        max_depth: int | UnsetType | None = UNSET,
+        submit_rate: Rate | UnsetType | None = UNSET,
+    ) -> Queue:
         """Return a queue, to pause, drain or count it.
 
-        Limits are declared for all workers. A worker stores them when it starts.
+        Limits are declared for all workers. A worker stores them when it starts. Quotas are declared for all
+        processes: a submit beyond one raises `LimitExceeded`. A quota stays in the store until it is declared as
+        None.
 
         - `name`: the name of the queue
         - `concurrency`: how many jobs of the queue may run at once, over all workers
         - `rate`: how many jobs of the queue may start within a time, over all workers
+        - `max_depth`: how many jobs of the queue may be pending, including those that are due later
+        - `submit_rate`: how many jobs may be submitted to the queue within a time
         """
         queue = Queue(name, self)
         if concurrency is not None or rate is not None:
             self.limits.limit_queue(name, concurrency, rate)
+        if max_depth is not UNSET:
+            self.limits.set_max_depth(name, max_depth)
+        if submit_rate is not UNSET:
+            self.limits.set_submit_rate(name, submit_rate)
         return queue
 
     def all_queues(self) -> list[Queue]:
-        """List, by name, the queues that jobs, handlers or schedules use, and all paused queues."""
+        """List, by name, the queues that jobs, handlers or schedules use, and those with a quota or a pause."""
         return [Queue(name, self) for name in queue_names(self.manager())]
 
     all_queues_async = async_twin(all_queues)

@@ -26,6 +26,7 @@ MainspringError
 Errors can be pickled and copied, so they can be passed between threads, processes and machines.
 """
 
+from datetime import timedelta
 from typing import Any
 
 from mainspring.plurals import format_count
@@ -135,14 +136,29 @@ class InvalidArguments(MainspringError):
 
 
 class LimitExceeded(MainspringError):
-    """A size or a number exceeds its limit, so the request was not accepted."""
+    """A size or a number exceeds its limit, so the request was not accepted.
 
-    def __init__(self, *, what: str, size: int, limit: int, remedy: str) -> None:
+    A submit beyond the quota of a queue raises it, too: see `app.queue(name, max_depth=..., submit_rate=...)`.
+    """
+
+    def __init__(
+        self,
+        *,
+        what: str,
+        size: int,
+        limit: int,
+        remedy: str,
+        problem: str | None = None,
+        retry_after: timedelta | None = None,
+    ) -> None:
         self.what = what
         self.size = size
         self.limit = limit
         self.remedy = remedy
-        MainspringError.__init__(self, f"the size of {what} is {size:,}, the limit is {limit:,}; {remedy}")
+        self.retry_after = retry_after
+        """After this time the submit rate of the queue admits the same request; None if that is not known."""
+        text = problem or f"the size of {what} is {size:,}, the limit is {limit:,}"
+        MainspringError.__init__(self, f"{text}; {remedy}")
 
 
 class ArgumentsTooLarge(LimitExceeded, InvalidArguments):

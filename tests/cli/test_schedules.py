@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from mainspring import Cron
+from mainspring import Cron, Rate
 from tests.cli.shop_program import ShopProgram
 
 FAILURE, USAGE = 1, 2
@@ -247,6 +247,30 @@ def test_a_schedule_is_triggered_and_its_history_shows_it(scheduled: ShopProgram
         ["AT", "(UTC)", "OUTCOME", "JOB", "NOTE"],
         ["PENDING", second["id"], "triggered", "by", "hand"],
     )
+
+
+def test_quotas_are_listed_with_their_queues(shop: ShopProgram) -> None:
+    shop.submit({"order_id": 1})
+    assert "QUOTA" not in shop.run_on_store("queues", "list").output
+    with shop.open() as app:
+        app.queue("orders", max_depth=1_000, submit_rate=Rate(5, per=60))
+        app.job(name="shop.pack", queue="orders")(print)
+        app.manager().submit("shop.pack", {})
+    (found,) = shop.run_on_store("queues", "list", "orders", "--json").json["queues"]
+    assert (found["max_depth"], found["submit_rate"]) == (1_000, {"n": 5, "per": 60.0})
+    listed = shop.run_on_store("queues", "list").output
+    assert "QUOTA" in listed
+    assert "1,000 pending, 5 submits in 60 s" in listed
+
+
+def test_a_submit_beyond_a_quota_is_an_error_of_the_command(shop: ShopProgram) -> None:
+    with shop.open() as app:
+        app.queue("orders", max_depth=1)
+        app.job(name="shop.pack", queue="orders")(print)
+        app.manager().submit("shop.pack", {}, delay=60)
+    refused = shop.run_with_app("submit", "shop.cancel_order", "order_id=1")
+    assert refused.code != 0
+    assert "queue 'orders' has 1 pending job and takes at most 1" in " ".join(refused.errors.split())
 
 
 def test_queues_are_counted_and_paused(shop: ShopProgram) -> None:

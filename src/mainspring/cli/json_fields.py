@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from mainspring.cli.suggestions import Suggestion
+from mainspring.clock import NANOSECONDS, to_nanoseconds
 from mainspring.jobs.event_stream import JobEvent
 from mainspring.jobs.explanation import Explanation
 from mainspring.jobs.info import AttemptInfo, JobInfo, ProgressInfo
@@ -89,7 +90,10 @@ def event_fields(event: JobEvent) -> dict[str, Any]:
 def queue_fields(queue: QueueStatistics) -> dict[str, Any]:
     """Return the fields of a queue."""
     described = {field.name: getattr(queue, field.name) for field in fields(queue) if field.name != "is_paused"}
-    return described | {"paused": queue.is_paused}
+    rate = queue.submit_rate
+    per = None if rate is None else to_nanoseconds(rate.per, "per") / NANOSECONDS
+    quota = None if rate is None else {"n": rate.n, "per": per}
+    return described | {"paused": queue.is_paused, "submit_rate": quota}
 
 
 def worker_fields(worker: WorkerStatus) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from mainspring.cli.commands import Argument, CommandGroup
 from mainspring.cli.json_fields import queue_fields
 from mainspring.cli.options import STATUSES, app_options, json_option
 from mainspring.cli.output import Cell, Styled, escape_control, print_json, print_line, print_message, print_table
+from mainspring.clock import NANOSECONDS, to_nanoseconds
 from mainspring.jobs.queues import QueueStatistics, count_queues
 from mainspring.similar_names import did_you_mean
 
@@ -28,8 +29,9 @@ names_argument = click.argument(
 def list_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
     """Count the jobs of queues by status.
 
-    The list has all queues with jobs, handlers or schedules, and paused queues. FAILED counts the dead letters
-    that were not replayed, as in `mainspring dlq list`.
+    The list has all queues with jobs, handlers, schedules or quotas, and paused queues. FAILED counts the dead
+    letters that were not replayed, as in `mainspring dlq list`. QUOTA shows how many jobs may be pending, and how
+    many may be submitted within a time.
 
     Example: mainspring queues list
     """
@@ -40,9 +42,10 @@ def list_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url: 
     if as_json:
         print_json({"queues": [queue_fields(queue) for queue in found]})
     elif found:
+        has_quotas = any(_quota(queue) for queue in found)
         print_table(
-            ("QUEUE", "PAUSED", *map(str.upper, STATUSES)),
-            map(_row, found),
+            ("QUEUE", "PAUSED", *map(str.upper, STATUSES), *(("QUOTA",) if has_quotas else ())),
+            [[*_row(queue), *((_quota(queue) or "-",) if has_quotas else ())] for queue in found],
             uncut=("PAUSED",),
             droppable=("CANCELED", "COMPLETED"),
             right_aligned=tuple(map(str.upper, STATUSES)),
@@ -55,6 +58,14 @@ def list_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url: 
 def _row(queue: QueueStatistics) -> list[Cell]:
     paused = Styled("paused", "yellow") if queue.is_paused else "-"
     return [queue.name, paused, *(f"{getattr(queue, status):,}" for status in STATUSES)]
+
+
+def _quota(queue: QueueStatistics) -> str:
+    parts = [] if queue.max_depth is None else [f"{queue.max_depth:,} pending"]
+    if queue.submit_rate is not None:
+        seconds = to_nanoseconds(queue.submit_rate.per, "per") / NANOSECONDS
+        parts.append(f"{queue.submit_rate.n:,} submits in {seconds:g} s")
+    return ", ".join(parts)
 
 
 @queues.command("pause")

@@ -171,6 +171,7 @@ def _checks_of_jobs(snapshot: Snapshot) -> list[Check]:
         Check("queues", lambda: jobs.check_queues(snapshot)),
         Check("lateness", lambda: jobs.check_lateness(snapshot)),
         Check("paused", lambda: jobs.check_paused(snapshot)),
+        Check("quotas", lambda: jobs.check_quotas(snapshot)),
         Check("dead-letters", lambda: jobs.check_dead_letters(snapshot)),
         Check("schedules", lambda: check_schedules(snapshot)),
     ]

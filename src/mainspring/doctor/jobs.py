@@ -16,6 +16,7 @@ from mainspring.plurals import format_count
 from mainspring.similar_names import find_similar
 
 LATE = 60 * MICROSECONDS
+NEARLY_FULL = 0.8
 START = ("Start one:", ("run",))
 
 
@@ -257,6 +258,26 @@ def check_paused(snapshot: Snapshot) -> Iterator[Finding]:
             )
     if not snapshot.paused:
         yield ok("no queue is paused")
+
+
+def check_quotas(snapshot: Snapshot) -> Iterator[Finding]:
+    """Check whether queues have nearly as many pending jobs as their quota allows."""
+    near = {
+        queue: (pending, most)
+        for queue, (pending, most) in sorted(snapshot.depths.items())
+        if pending >= most * NEARLY_FULL
+    }
+    for queue, (pending, most) in near.items():
+        is_full = pending >= most
+        yield warning(
+            f"queue {queue} has {pending:,} pending jobs, and its quota allows {most:,}",
+            f"Submits to it {'raise' if is_full else 'will raise'} LimitExceeded.",
+            f"Start more workers, find out why jobs wait, or raise max_depth= of app.queue({queue!r}, ...).",
+            ("queues", "list", queue),
+        )
+    if not near:
+        quotas = format_count(len(snapshot.depths), "queue") if snapshot.depths else "no queue"
+        yield ok(f"{quotas} with a depth quota{': none is nearly full' if snapshot.depths else ''}")
 
 
 def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:

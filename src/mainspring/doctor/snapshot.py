@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mainspring.app import Mainspring
 from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.blocked_jobs import BlockedGroup, find_blocked
 from mainspring.jobs.engine import STALE, Engine
+from mainspring.jobs.limits import Limit
+from mainspring.jobs.quotas import quotas_of
 from mainspring.jobs.records import JobRecord, Query, WorkerRecord
 from mainspring.jobs.recurrence.orphaned_schedules import was_declared
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
@@ -46,6 +48,9 @@ class Snapshot:
     """The names of schedules whose stored definition differs from the declared one."""
     undeclared: Sequence[ScheduleRecord] = ()
     """The schedules whose handler the application has, and whose declaration it has no longer."""
+
+    depths: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """For each queue with a depth quota: how many jobs are pending, and how many may be."""
 
     @property
     def alive(self) -> list[WorkerRecord]:
@@ -98,8 +103,18 @@ def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool, patie
         not_stored=not_stored,
         stored_otherwise=stored_otherwise,
         undeclared=[] if app is None else [schedule for schedule in schedules if _is_undeclared(schedule, app)],
+        depths=_depths(engine) if counts else {},
     )
 
 
 def _is_undeclared(schedule: ScheduleRecord, app: Mainspring) -> bool:
     return was_declared(schedule) and schedule.name not in app.declared and schedule.type in app.registry
+
+
+def _depths(engine: Engine) -> dict[str, tuple[int, int]]:
+    quotas = quotas_of({limit.family: Limit(limit.most, limit.per) for limit in engine.limits()})
+    return {
+        queue: (engine.counts(queue=queue)[JobStatus.PENDING], quota.max_depth)
+        for queue, quota in quotas.items()
+        if quota.max_depth is not None
+    }

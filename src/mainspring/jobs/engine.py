@@ -180,7 +180,10 @@ class JobStore(Protocol):
     """The part of an engine that submits, changes and lists jobs."""
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
-        """Store jobs. Return for each job None, or the conflict that kept it from being stored."""
+        """Store jobs. Return for each job None, or the conflict that kept it from being stored.
+
+        Raise `LimitExceeded` and store nothing if the jobs exceed a stored quota of their queue: see `quotas`.
+        """
 
     def change(self, commands: Sequence[Command]) -> list[Changed]:
         """Carry out commands on jobs, in order; return an answer for each."""

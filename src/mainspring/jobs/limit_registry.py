@@ -1,8 +1,9 @@
-"""The declared limits of handlers and queues, and the update of waiting jobs when limits change.
+"""The declared limits and quotas of handlers and queues, and the update of waiting jobs when limits change.
 
 A job is under the limits of its handler and those of its queue. A worker that starts with new or changed limits
 applies them to waiting jobs. It also applies them to jobs without limits, which were submitted by code that does
-not declare these limits yet.
+not declare these limits yet. The quotas of queues (see `quotas`) concern no stored job. A worker stores them when
+it starts, and any other process before its first submit.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.info import decode_any
 from mainspring.jobs.limits import Limit, bucket_of
 from mainspring.jobs.policies import Concurrency, Rate, names_of
+from mainspring.jobs.quotas import depth_family, is_quota, submit_rate_family
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
-from mainspring.runners.validation import require_instance
+from mainspring.runners.validation import require_instance, require_positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,9 @@ class LimitRegistry:
     def __init__(self) -> None:
         self._queues: dict[str, tuple[LimitFamily, ...]] = {}
         self._found: dict[tuple[Handler, str], tuple[LimitFamily, ...]] = {}  # a cache: every submit reads it
+        self._quotas: dict[str, PutLimit | DropLimit] = {}  # by family
+        self.quota_version = 0
+        """A number that grows with every declaration of a quota; 0 if there is none."""
 
     def limit_queue(self, queue: str, concurrency: Concurrency | None, rate: Rate | None) -> None:
         """Declare the limits of a queue."""
@@ -57,6 +62,30 @@ class LimitRegistry:
             require_instance(rate, Rate, "rate", "Rate(10, per=60)")
         self._queues[queue] = _families(f"queue {queue}", concurrency, rate)
         self._found.clear()
+
+    def set_max_depth(self, queue: str, max_depth: int | None) -> None:
+        """Declare how many jobs of a queue may be pending; None removes a stored quota."""
+        if max_depth is not None:
+            require_positive(max_depth, "max_depth", "pending jobs")
+        self._declare(depth_family(queue), None if max_depth is None else Limit(max_depth, None))
+
+    def set_submit_rate(self, queue: str, submit_rate: Rate | None) -> None:
+        """Declare how many jobs may be submitted to a queue within a time; None removes a stored quota."""
+        if submit_rate is not None:
+            require_instance(submit_rate, Rate, "submit_rate", "Rate(100, per=60)")
+            if submit_rate.by is not None:
+                raise ValueError(
+                    f"submit_rate counts all submits to a queue, got by={submit_rate.by!r}; leave by= out"
+                )
+        self._declare(submit_rate_family(queue), None if submit_rate is None else submit_rate.limit)
+
+    def _declare(self, family: str, limit: Limit | None) -> None:
+        self._quotas[family] = DropLimit(family) if limit is None else PutLimit(family, limit.most, limit.per)
+        self.quota_version += 1
+
+    def quotas(self) -> list[PutLimit | DropLimit]:
+        """Return the changes for the store: put the declared quotas, drop those that are declared as None."""
+        return list(self._quotas.values())
 
     def queues(self) -> tuple[str, ...]:
         """Return the names of the queues that have limits."""
@@ -90,7 +119,7 @@ class LimitRegistry:
         mentioned += [f"queue {queue}" for queue in self._queues]
         possible = [f"{kind} of {name}" for name in mentioned for kind in ("concurrency", "rate")]
         puts = [PutLimit(family.name, family.limit.most, family.limit.per, family.by) for family in declared]
-        return [*puts, *(DropLimit(name) for name in possible if name not in known)]
+        return [*puts, *(DropLimit(name) for name in possible if name not in known), *self.quotas()]
 
 
 def _families(of: str, concurrency: Concurrency | None, rate: Rate | None) -> tuple[LimitFamily, ...]:
@@ -117,9 +146,9 @@ def store_limits(
 ) -> None:
     """Store the declared limits, and put waiting jobs under the limits that they should be under now."""
     arrangements = declared.arrangements(registry.all())
-    stored = {limit.family: limit.by for limit in engine.limits()}
+    stored = {limit.family: limit.by for limit in engine.limits() if not is_quota(limit.family)}
     arrange(arrangements)
-    puts = [a for a in arrangements if isinstance(a, PutLimit)]
+    puts = [a for a in arrangements if isinstance(a, PutLimit) and not is_quota(a.family)]
     # If the store has no limits yet, its jobs with limits were submitted by code that declares the same limits.
     changed = {limit.family for limit in puts if stored and stored.get(limit.family) != limit.by}
     if puts:

@@ -129,9 +129,13 @@ class _BucketLimit:
 
         The instant is None for a concurrency limit, where another job must end first.
         """
-        if self.interval is None:
-            return Refusal(self.bucket, None)
-        return Refusal(self.bucket, self.state.full_at - self.interval * (self.most - 1))
+        return Refusal(self.bucket, self.room_at(1))
+
+    def room_at(self, count: int) -> int | None:
+        """Return the instant from which a rate admits `count` jobs at once; None if no instant is known."""
+        if self.interval is None or count > self.most:
+            return None
+        return self.state.full_at - self.interval * (self.most - count)
 
 
 class CombinedLimit:
@@ -162,6 +166,12 @@ class CombinedLimit:
         for limit in limits:
             limit.count(wanted)
         return wanted
+
+    def room_at(self, count: int) -> int | None:
+        """Return the instant from which all buckets admit `count` jobs at once; None if no instant is known."""
+        instants = [limit.room_at(count) for limit in self._limits]
+        known = [instant for instant in instants if instant is not None]
+        return max(known) if known and len(known) == len(instants) else None
 
     def vacate(self, ends: int) -> None:
         """Count jobs as ended in all buckets, so that others are admitted."""
@@ -227,6 +237,10 @@ class Admission:
     def room(self, buckets: tuple[Bucket, ...], most: int) -> int:
         """Return how many more jobs the buckets would admit, at most `most`."""
         return self.limit_for(buckets).room(most)
+
+    def room_at(self, bucket: Bucket, count: int) -> int | None:
+        """Return the instant from which a bucket admits `count` jobs at once; None if no instant is known."""
+        return self.limit_for((bucket,)).room_at(count)
 
     def limit_for(self, buckets: tuple[Bucket, ...]) -> CombinedLimit:
         """Return the limit that these buckets form together: all of them must admit a job."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.clock import NANOSECONDS, Duration, deadline_after, to_nanoseconds
 from mainspring.errors import InvalidTransition, JobNotFound
-from mainspring.jobs.commands import Arrangement, CancelJob, Changed, Command, Reopen, Reschedule
+from mainspring.jobs.commands import Arrangement, CancelJob, Changed, Command, PutLimit, Reopen, Reschedule
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.event_stream import EventStream
@@ -31,10 +31,12 @@ from mainspring.jobs.io_layer import ARRANGE, CHANGE, FIRE, IoLayer, closed_erro
 from mainspring.jobs.job_waiter import JobWaiter
 from mainspring.jobs.layers import ControlLayer, Layers
 from mainspring.jobs.limit_registry import LimitRegistry, store_limits
+from mainspring.jobs.limits import Limit
 from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.off_loop import OffLoop
 from mainspring.jobs.policies import Keep, ProcessSettings, WorkerSettings
 from mainspring.jobs.processes.application import ChildSetup
+from mainspring.jobs.quotas import Quota, quotas_of
 from mainspring.jobs.records import JobRecord, Query, require_cursor
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.jobs.search import JobFilter, search
@@ -345,6 +347,16 @@ class JobManager:
     def change_all(self, commands: Sequence[Command]) -> builtins.list[Changed]:
         """Carry out many commands on jobs, and return an answer for each."""
         return self._io.call(CHANGE, commands)
+
+    def quotas(self) -> dict[str, Quota]:
+        """Return the quotas of queues: those in the store, and those that this process declares."""
+        limits = {limit.family: Limit(limit.most, limit.per) for limit in self._open_engine().limits()}
+        for change in self._limits.quotas():
+            if isinstance(change, PutLimit):
+                limits[change.family] = Limit(change.most, change.per)
+            else:
+                limits.pop(change.family, None)
+        return quotas_of(limits)
 
     def arrange(self, arrangements: Sequence[Arrangement]) -> builtins.list[bool]:
         """Store schedules, limits and pauses; return for each whether the store changed."""

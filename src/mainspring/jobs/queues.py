@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 
 from mainspring.clock import Duration
 from mainspring.jobs.commands import PauseQueue
@@ -11,6 +12,8 @@ from mainspring.jobs.handle import ManagerProvider, open_manager
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.off_loop import OffLoop, async_twin
+from mainspring.jobs.policies import Rate
+from mainspring.jobs.quotas import Quota
 from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
 
@@ -27,6 +30,10 @@ class QueueStatistics:
     failed: int
     """The number of dead letters: jobs that failed and were not replayed."""
     canceled: int
+    max_depth: int | None = None
+    """How many jobs may be pending; None if the queue has no such quota."""
+    submit_rate: Rate | None = None
+    """How many jobs may be submitted within a time; None if the queue has no such quota."""
 
 
 class Queue:
@@ -107,9 +114,9 @@ class Queue:
 
 
 def queue_names(manager: JobManager) -> list[str]:
-    """Return the names of all queues that have jobs, are paused, or belong to a handler or a schedule."""
+    """Return the names of all queues that have jobs or a quota, are paused, or belong to a handler or schedule."""
     engine = manager.engine
-    names = {*engine.queues(), *engine.paused_queues()}
+    names = {*engine.queues(), *engine.paused_queues(), *manager.quotas()}
     names.update(handler.options.queue for handler in manager.registry.all())
     names.update(schedule.queue for schedule in engine.schedules())
     return sorted(names)
@@ -118,11 +125,22 @@ def queue_names(manager: JobManager) -> list[str]:
 def count_queues(manager: JobManager, names: Iterable[str]) -> list[QueueStatistics]:
     """Count the jobs of each queue by state."""
     paused = manager.engine.paused_queues()
+    quotas = manager.quotas()
     found = []
     for name in names:
         counts = manager.counts(queue=name)
         by_status = {status.lower(): counts[status] for status in JobStatus}
-        found.append(QueueStatistics(name=name, is_paused=name in paused, **by_status))
+        quota = quotas.get(name, Quota())
+        rate = quota.submit_rate
+        found.append(
+            QueueStatistics(
+                name=name,
+                is_paused=name in paused,
+                max_depth=quota.max_depth,
+                submit_rate=None if rate is None else Rate(rate.most, per=timedelta(microseconds=rate.per or 0)),
+                **by_status,
+            )
+        )
     return found
 
 

@@ -28,7 +28,7 @@ from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.handler_options import FollowingJob, require_following_job, require_headers
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.ids import JobIds, require_id, short_key
-from mainspring.jobs.io_layer import MAX_BYTES, SUBMIT, BlockingReply, IoLayer, Operation
+from mainspring.jobs.io_layer import ARRANGE, MAX_BYTES, SUBMIT, BlockingReply, IoLayer, Operation
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.middleware import Middlewares, Submit
 from mainspring.jobs.policies import Unique, names_of
@@ -286,12 +286,15 @@ class Submission:
         self._middlewares = middlewares
         self._max_payload = max_payload
         self._ids = JobIds()
+        self._quota_version = 0  # `LimitRegistry.quota_version` of the quotas that this object has stored
         self.after_submit: Callable[[], None] = _nothing  # called on the caller's thread when its jobs are stored
 
     def submit(
         self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> str:
         """Store one job and return its id. When this method returns, the job is durable."""
+        if self._limits.quota_version != self._quota_version:
+            self._store_quotas()
         template = self._template(handler, options)
         with self._around(handler, template, 1):
             job = self._make(handler, options, template, positional, named)
@@ -304,6 +307,10 @@ class Submission:
         self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> str:
         """Store one job and return its id, without blocking the event loop."""
+        if self._limits.quota_version != self._quota_version:
+            version = self._limits.quota_version
+            await self._io.call_async(ARRANGE, self._limits.quotas())
+            self._quota_version = version
         template = self._template(handler, options)
         with self._around(handler, template, 1):
             job = self._make(handler, options, template, positional, named)
@@ -318,6 +325,8 @@ class Submission:
         """Store many jobs and return their ids. The arguments of all jobs are checked before any job is stored."""
         if options.id is not None:
             raise ValueError(f"submit_many() makes the ids itself, got id={options.id!r}; leave id= out")
+        if self._limits.quota_version != self._quota_version:
+            self._store_quotas()
         template = self._template(handler, options)
         if atomic and Capability.ATOMIC_BATCH not in self._engine.capabilities:
             raise RefusedByStore(
@@ -341,6 +350,12 @@ class Submission:
             conflicts = self._store([jobs] if atomic else list(_chunks(jobs)))
         self.after_submit()
         return _ids_of(jobs, conflicts, template.unique)
+
+    def _store_quotas(self) -> None:
+        """Store the declared quotas, so that they hold before a worker has started. It changes nothing else."""
+        version = self._limits.quota_version
+        self._io.call(ARRANGE, self._limits.quotas())
+        self._quota_version = version
 
     def _store(self, chunks: list[list[NewJob]]) -> list[Conflict | None]:
         answers: list[BlockingReply[Any]] = []

@@ -202,6 +202,19 @@ def test_a_pause_may_have_been_forgotten() -> None:
 # -- dead letters
 
 
+def test_a_queue_that_is_nearly_as_deep_as_its_quota_is_a_warning() -> None:
+    depths = {"mail": (79, 100), "orders": (80, 100), "full": (7, 5)}
+    full, orders = findings_of(jobs.check_quotas(snapshot(depths=depths)))
+    assert full.what == "queue full has 7 pending jobs, and its quota allows 5"
+    assert orders.what == "queue orders has 80 pending jobs, and its quota allows 100"
+    assert {full.severity, orders.severity} == {Severity.WARNING}
+
+
+def test_queues_below_their_quotas_are_in_order() -> None:
+    assert is_all_ok(jobs.check_quotas(snapshot(depths={"mail": (79, 100)})))
+    assert is_all_ok(jobs.check_quotas(snapshot()))
+
+
 def test_dead_letters_are_a_note_and_quarantine_is_a_warning() -> None:
     assert is_all_ok(jobs.check_dead_letters(snapshot()))
     found = jobs.check_dead_letters(snapshot(letters=[letter("a"), letter("b")]))

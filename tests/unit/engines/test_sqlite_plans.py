@@ -13,6 +13,7 @@ from mainspring.engines.sqlite import (
     dead_letters,
     explain,
     pruning,
+    quotas,
     rescue,
     schedules,
     statements,
@@ -23,7 +24,7 @@ from mainspring.jobs.records import Query, SearchTerm
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench
 
-MODULES = (statements, waiting_statements, schedules, rescue, pruning, explain, dead_letters)
+MODULES = (statements, waiting_statements, schedules, rescue, pruning, explain, dead_letters, quotas)
 STATEMENTS = {name: value for module in MODULES for name, value in vars(module).items()}
 LANES = "[[1, 0], [2, 0]]"
 LEASES = "[[1, 1, 0, null, null, 0, 0, 0, 0, 1, null, null], [2, 1, 0, null, null, 0, 0, 0, 0, 1, null, null]]"
@@ -78,6 +79,7 @@ HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
     "ENDED": ((), {"jobs_by_lane"}),
     "BACKLOG": ((1,), {"claimable", "suspects"}),
     "QUEUES": ((), {"jobs_by_lane"}),
+    "COUNT_LANES": (("queue",), {"jobs_by_lane"}),
 }
 
 

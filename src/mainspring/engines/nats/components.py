@@ -19,6 +19,7 @@ from mainspring.engines.nats.migration import JobImporter, MigrationCheckpoints,
 from mainspring.engines.nats.presence import OwnPresence, PresenceMonitor
 from mainspring.engines.nats.projector import Projector
 from mainspring.engines.nats.queueing import JobQueue, NatsLanes
+from mainspring.engines.nats.quotas import NatsQuotas
 from mainspring.engines.nats.reading import BacklogReader, JobReader, WaitingJobFinder
 from mainspring.engines.nats.reminders import ReminderHandler
 from mainspring.engines.nats.repair import DeliveryRepair, InFlightJobs, NatsJobRescuer, OrphanRepair
@@ -122,6 +123,7 @@ class NatsComponents:
         self.backlog_reader = BacklogReader(transactions, streams)
         self.start_writer = StartWriter(transactions, leases, settings_cache, event_log)
         self.projector = Projector(jetstream, names, streams, make_projection)
+        self.quotas = NatsQuotas(transactions, settings_cache, self.projector)
         self.reader = JobReader(transactions, self.projector, admission=admission, settings_cache=settings_cache)
         self.orphan_repair = OrphanRepair(
             transactions,

@@ -156,12 +156,14 @@ class NatsEngine:
         self.components.settings_cache.must_refresh = True
         self.components.event_log.must_refresh = True
         self.components.schedules.must_refresh = True
+        self.components.quotas.clear()
 
     def _discard_state(self) -> None:
         """Discard all cached state and leases, because the stream was created again."""
         self.components.lanes.clear()
         self.components.schedules.clear()
         self.components.settings_cache.clear()
+        self.components.quotas.clear()
         self.components.leases.clear()
         self._workers.drop_all()
         self._jetstream.last_record = 0
@@ -178,6 +180,9 @@ class NatsEngine:
                 self.components.schedules.must_refresh = True
             case "listen":
                 self.components.event_log.must_refresh = True
+                return
+            case "submitted":
+                self.components.quotas.add_submitted(data)
                 return
             case "stop":
                 self.components.stop_requests.add(data.decode())
@@ -203,6 +208,7 @@ class NatsEngine:
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
         with self._jetstream.shared_deadline():
             self.components.streams.measure_time_if_old()
+            self.components.quotas.check(jobs)
             results = self.components.submitter.submit(jobs) if jobs else []
         self._wake()
         return results
@@ -403,6 +409,7 @@ class NatsEngine:
         return tuple(sorted(self.components.settings_cache.paused))
 
     def limits(self) -> list[PutLimit]:
+        self.components.settings_cache.current_quotas()  # reads the settings if they may be outdated
         return self.components.settings_cache.list_limits()
 
     def dead_letter_handlers(self) -> list[DeadLetterHandler]:

@@ -287,6 +287,14 @@ class Limiter(Struct, array_like=True):
             self.admitted -= 1
 
 
+def convert_tokens(limiter: Limiter, interval: int, now: int) -> None:
+    """Compute `full_at` for a new interval of the rate, with as many tokens missing as before."""
+    if limiter.interval not in (0, interval):
+        missing = -(-max(0, limiter.full_at - now) // limiter.interval)
+        limiter.full_at = now + missing * interval
+    limiter.interval = interval
+
+
 class Limiters:
     """Reads, checks and writes limiters within one transaction."""
 
@@ -393,17 +401,10 @@ class Limiters:
             limit = limits.get(family_of(bucket))
             full_at = 0
             if limit is not None and limit.per is not None:
-                self._convert_tokens(limiter, limit.interval)
+                convert_tokens(limiter, limit.interval, self.now)
                 full_at = max(limiter.full_at, self.now) + limiter.reserved * limit.interval
             states[bucket] = BucketState(limiter.admitted, full_at)
         return Admission(limits, states, self.now)
-
-    def _convert_tokens(self, limiter: Limiter, interval: int) -> None:
-        """Compute `full_at` for a new interval of the rate, with as many tokens missing as before."""
-        if limiter.interval not in (0, interval):
-            missing = -(-max(0, limiter.full_at - self.now) // limiter.interval)
-            limiter.full_at = self.now + missing * interval
-        limiter.interval = interval
 
     def admit(self, job: StoredJob, admitted_by: tuple[str, ...]) -> None:
         """Admit a job to all its limits, and put the job into its lane.
@@ -441,7 +442,7 @@ class Limiters:
             limiter.reserved -= 1
             interval = self._interval(bucket) if is_started else 0
             if interval:
-                self._convert_tokens(limiter, interval)
+                convert_tokens(limiter, interval, self.now)
                 limiter.full_at = max(limiter.full_at, self.now) + interval
             self.save(limiter)
         group = None if fair is None else self.get(fair).find(group_of(admission.buckets))
@@ -459,7 +460,7 @@ class Limiters:
         interval = self._interval(bucket)
         if interval and full_at > self.now:
             limiter = self.get(bucket)
-            self._convert_tokens(limiter, interval)
+            convert_tokens(limiter, interval, self.now)
             limiter.full_at = max(limiter.full_at, full_at)
             self.save(limiter)
 

@@ -1,4 +1,4 @@
-"""The settings that all processes share: paused queues, limits and dead-letter handlers.
+"""The settings that all processes share: paused queues, limits, quotas and dead-letter handlers.
 
 They are stored in one record. A transaction that admits jobs reads this record together with the limiters, so a
 limit applies from the moment it is stored. All other code uses a cached copy, which is refreshed after a
@@ -23,6 +23,7 @@ from mainspring.jobs.commands import (
 )
 from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
 from mainspring.jobs.limits import Limit
+from mainspring.jobs.quotas import Quota, quotas_of
 
 
 class _SettingsRecord(Struct, frozen=True, array_like=True):
@@ -42,6 +43,8 @@ class StoredSettings(Struct, frozen=True):
     limits: dict[str, Limit] = {}
     definitions: tuple[PutLimit, ...] = ()
     dead_letter_handlers: tuple[DeadLetterHandler, ...] = ()
+    quotas: dict[str, Quota] = {}
+    """The submit quotas among the limits, by queue."""
 
 
 class SettingsCache:
@@ -50,8 +53,28 @@ class SettingsCache:
     def __init__(self, transactions: TransactionManager) -> None:
         self._transactions = transactions
         self._copy = StoredSettings()
-        self.must_refresh = True
+        self._must_refresh = self._are_quotas_outdated = True
+
+    @property
+    def must_refresh(self) -> bool:
         """Whether the cached copy may be outdated. Any thread may set it."""
+        return self._must_refresh
+
+    @must_refresh.setter
+    def must_refresh(self, value: bool) -> None:
+        self._must_refresh = value
+        self._are_quotas_outdated |= value  # submits read the settings apart from the thread that claims jobs
+
+    def current_quotas(self) -> dict[str, Quota]:
+        """Return the submit quotas, by queue; read the settings first if the cached copy may be outdated."""
+        if self._are_quotas_outdated:
+            self._are_quotas_outdated = False
+            try:
+                self.read(self._transactions.begin())
+            except BaseException:
+                self._are_quotas_outdated = True
+                raise
+        return self._copy.quotas
 
     @property
     def paused(self) -> frozenset[str]:
@@ -126,7 +149,9 @@ class SettingsCache:
 
 def _settings_of(revision: int, record: _SettingsRecord) -> StoredSettings:
     limits = {limit.family: Limit(limit.most, limit.per) for limit in record.limits}
-    return StoredSettings(revision, frozenset(record.paused), limits, record.limits, record.dead_letter_handlers)
+    return StoredSettings(
+        revision, frozenset(record.paused), limits, record.limits, record.dead_letter_handlers, quotas_of(limits)
+    )
 
 
 def _changed(record: _SettingsRecord, arrangement: SettingsChange) -> _SettingsRecord:

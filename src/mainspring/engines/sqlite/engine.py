@@ -206,6 +206,7 @@ class SqliteEngine:
 
     def _submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
         answers = self._inserter.submit(jobs)
+        self._store.quotas.check(jobs, answers)
         self._wake_for(jobs)
         return answers
 

@@ -9,13 +9,13 @@ import msgspec
 
 from mainspring.engines.sqlite.codec import strings, to_json
 from mainspring.engines.sqlite.database import Database
+from mainspring.engines.sqlite.settings_row import SettingsRow
 from mainspring.jobs.events import Event, EventKind, EventPage, event_after
 from mainspring.jobs.records import STATUS_AFTER, Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
 
 MAX_EVENTS = 100_000  # how many of the latest events stay; older ones are deleted, even if a listener is slow
 
-LISTENING = "SELECT listening FROM settings"
 # ?1 until, ?2 now. If the stored time is more than a day ahead, a wrong clock has set it, and it is replaced.
 LISTEN = "UPDATE settings SET listening = iif(listening > ?2 + 86400000000, ?1, max(listening, ?1))"
 LAST_POSITION = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)"
@@ -75,26 +75,17 @@ _rows = msgspec.json.Decoder(list[tuple[int, EventKind, int, str, str, str, str 
 class EventWriter:
     """Writes events to the event log. Methods must be called inside a unit (one transaction)."""
 
-    def __init__(self, database: Database, now: Callable[[], int]) -> None:
+    def __init__(self, database: Database, settings: SettingsRow, now: Callable[[], int]) -> None:
         self._database = database
+        self._settings = settings
         self._now = now
         self.is_followed = False
         """The last result of `has_listener`. Any thread may read this attribute."""
-        self._listening = 0  # time until which a client listens
-        self._version: int | None = None  # version of the store at which `_listening` was read
 
     def has_listener(self) -> bool:
         """Return whether a client listens. The store is read again only if its content may have changed."""
-        version = self._database.version
-        if version != self._version:
-            self._listening = self._database.write(LISTENING)
-            self._version = version
-        self.is_followed = self._listening > self._now()
+        self.is_followed = self._settings.listening > self._now()
         return self.is_followed
-
-    def forget(self) -> None:
-        """Drop the cached time until which a client listens. The next use reads it from the store."""
-        self._version = None
 
     def defer_started(self, ids: list[str]) -> None:
         """Store the `started` events of committed starts. Readers see them after `write_started`."""
@@ -158,7 +149,7 @@ class EventWriter:
 
     def listen(self, until: int) -> str:
         """Record that a client listens until a time; return the position after which new events are stored."""
-        self.forget()
+        self._settings.forget()
         self._database.write(LISTEN, (until, self._now()))
         self._database.write(DELETE_OLD, (MAX_EVENTS,))
         return str(self._database.write(LAST_POSITION))

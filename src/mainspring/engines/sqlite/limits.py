@@ -19,6 +19,7 @@ import msgspec
 from mainspring.engines.sqlite import waiting_statements as sql
 from mainspring.engines.sqlite.codec import CACHE_SIZE, to_json
 from mainspring.engines.sqlite.database import Database
+from mainspring.engines.sqlite.settings_row import SettingsRow
 from mainspring.jobs.commands import PutLimit
 from mainspring.jobs.limits import SEPARATOR, Admission, BucketState, CombinedLimit, Limit
 
@@ -34,26 +35,24 @@ def read_limits(connection: apsw.Connection) -> list[PutLimit]:
 class LimitCache:
     """The cache of all limits, by family. For use inside a unit (one transaction)."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, settings: SettingsRow) -> None:
         self._database = database
-        self._content: int | None = None  # `Database.version` when the limits were last checked
-        self._version: int | None = None  # the version of the stored limits and pauses at that time
+        self._settings = settings
+        self._version: int | None = None  # `SettingsRow.arrangements` at which the limits were read
         self._limits: dict[str, Limit] = {}
 
     def all(self) -> dict[str, Limit]:
         """Return all limits by family. After a change, this is a new mapping."""
-        if self._database.version != self._content:
-            version = self._database.write(sql.SETTINGS_VERSION)
-            if version != self._version:
-                rows = _rows(self._database.write(sql.LIMITS))
-                self._limits = {family: Limit(most, per) for family, most, per, _ in rows}
-                self._version = version
-            self._content = self._database.version
+        version = self._settings.arrangements
+        if version != self._version:
+            rows = _rows(self._database.write(sql.LIMITS))
+            self._limits = {family: Limit(most, per) for family, most, per, _ in rows}
+            self._version = version
         return self._limits
 
     def forget(self) -> None:
         """Clear the cache, because limits were changed, or a rollback may have undone a change."""
-        self._content = self._version = None
+        self._version = None
 
 
 _states = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
@@ -99,6 +98,13 @@ class BucketCounts:
             gates.update((number, admission.limit_for(limits[number])) for number in unknown)
         admission.begin(self._now())
         return admission, gates
+
+    def admission_of(self, buckets: Collection[str]) -> Admission:
+        """Return an `Admission` for these buckets, whose counts are written before the commit."""
+        self._write_before_commit()
+        self._read(buckets)
+        self._admission.begin(self._now())
+        return self._admission
 
     def dry_run(self, buckets: Collection[str]) -> Admission:
         """Return an `Admission` for a copy of these buckets. Its counts are discarded."""

@@ -278,6 +278,13 @@ MIGRATIONS = (
         handler TEXT NOT NULL                           -- JSON
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE counted_queues (queue TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;  -- with a depth quota: `quotas`
+    CREATE TABLE pending_counts (                     -- of the lanes of these queues, written by triggers
+        lane    INTEGER PRIMARY KEY,
+        pending INTEGER NOT NULL
+    ) STRICT;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -10,6 +10,8 @@ from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.event_log import EventWriter
 from mainspring.engines.sqlite.lanes import LaneCache
 from mainspring.engines.sqlite.limits import BucketCounts, LimitCache, family_bounds
+from mainspring.engines.sqlite.quotas import SubmitQuotas
+from mainspring.engines.sqlite.settings_row import SettingsRow
 from mainspring.engines.sqlite.waiting_groups import GroupCache, HeadSelector, ParkedGroups
 from mainspring.jobs.commands import DropLimit, PauseQueue, PutLimit
 from mainspring.jobs.limits import Limit
@@ -26,21 +28,31 @@ class Store:
         self.now = now
         self.wake = wake
         self.lanes = LaneCache(database)
-        self.events = EventWriter(database, now)
+        self._row = SettingsRow(database)
+        self.events = EventWriter(database, self._row, now)
         self.groups = GroupCache(database)
         self.heads = HeadSelector(database, now, wake)
-        self._limits = LimitCache(database)
+        self._limits = LimitCache(database, self._row)
         self.bucket_counts = BucketCounts(database, self._limits, now)
+        self.quotas = SubmitQuotas(database, self._limits, self.bucket_counts, now)
         self.parked_groups = ParkedGroups(
             database, self.heads, self._limits, self.bucket_counts, now=now, wake=wake
         )
-        self.settings = StoreSettings(database, self._limits, self.bucket_counts, self.parked_groups)
+        self.settings = StoreSettings(
+            database,
+            self._row,
+            self._limits,
+            bucket_counts=self.bucket_counts,
+            parked_groups=self.parked_groups,
+            quotas=self.quotas,
+        )
 
     def forget(self) -> None:
         """Drop cached values, after a rollback or when the store is closed. The next use reads them again."""
         self.lanes.forget()
-        self.events.forget()
+        self._row.forget()
         self._limits.forget()
+        self.quotas.forget()
         self.bucket_counts.forget()
 
 
@@ -48,9 +60,18 @@ class StoreSettings:
     """Pauses queues and changes limits. Methods must be called inside a unit (one transaction)."""
 
     def __init__(
-        self, database: Database, limits: LimitCache, bucket_counts: BucketCounts, parked_groups: ParkedGroups
+        self,
+        database: Database,
+        row: SettingsRow,
+        limits: LimitCache,
+        *,
+        bucket_counts: BucketCounts,
+        parked_groups: ParkedGroups,
+        quotas: SubmitQuotas,
     ) -> None:
         self._database = database
+        self._row = row
+        self._quotas = quotas
         self._limits = limits
         self._bucket_counts = bucket_counts
         self._parked_groups = parked_groups
@@ -65,7 +86,7 @@ class StoreSettings:
                 write(sql.RELEASE_HELD_OF_QUEUE, (command.queue,))
             else:
                 self._parked_groups.unpark_queue(command.queue)
-            write(sql.INCREMENT_SETTINGS_VERSION)
+            self._increment_version()
         return is_changed
 
     def put_limit(self, command: PutLimit) -> bool:
@@ -74,6 +95,8 @@ class StoreSettings:
         by = to_json(command.by)
         self._database.write(sql.PUT_LIMIT, (command.family, command.most, command.per, by))
         is_changed = self._changed_limit(command.family)
+        if is_changed:
+            self._quotas.apply_change(command.family, is_dropped=False)
         after = Limit(command.most, command.per)
         if is_changed and before is not None and before.per is not None and after.per is not None:
             self._bucket_counts.change_rate(command.family, before, after)
@@ -83,15 +106,22 @@ class StoreSettings:
         """Delete a limit, and unpark the groups that wait for it; return whether the limit existed."""
         self._database.write(sql.DROP_LIMIT, (command.family,))
         is_changed = self._changed_limit(command.family)
+        if is_changed:
+            self._quotas.apply_change(command.family, is_dropped=True)
         self._bucket_counts.delete_rates(command.family)
         return is_changed
 
     def _changed_limit(self, family: str) -> bool:
         is_changed = self._database.changes() > 0
         if is_changed:
-            self._database.write(sql.INCREMENT_SETTINGS_VERSION)
+            self._increment_version()
             self._limits.forget()
+            self._quotas.forget()
             self._bucket_counts.recount(family)
             self._parked_groups.unpark_family(family)
             self._database.write(sql.DELETE_RATE_WAITS_OF_FAMILY, family_bounds(family))
         return is_changed
+
+    def _increment_version(self) -> None:
+        self._database.write(sql.INCREMENT_SETTINGS_VERSION)
+        self._row.forget()

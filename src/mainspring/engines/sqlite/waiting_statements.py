@@ -275,5 +275,4 @@ RELEASE_HELD_OF_QUEUE = """
 UPDATE jobs INDEXED BY jobs_by_owner SET owner = NULL, token = token + 1
 WHERE owner IS NOT NULL AND status = 0 AND lane IN (SELECT id FROM lanes WHERE queue = ?1)
 """
-SETTINGS_VERSION = "SELECT arrangements FROM settings"
 INCREMENT_SETTINGS_VERSION = "UPDATE settings SET arrangements = arrangements + 1"

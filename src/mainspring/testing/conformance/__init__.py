@@ -37,6 +37,7 @@ PARTS = (
     "limits",
     "rates",
     "queues",
+    "quotas",
     "outcomes",
     "transitions",
     "follow_ups",
@@ -72,6 +73,7 @@ from mainspring.testing.conformance.outcomes import OutcomeTests
 from mainspring.testing.conformance.pruning import PruningTests
 from mainspring.testing.conformance.queries import QueryTests
 from mainspring.testing.conformance.queues import QueueTests
+from mainspring.testing.conformance.quotas import QuotaTests
 from mainspring.testing.conformance.rates import RateTests
 from mainspring.testing.conformance.rescue import RescueTests
 from mainspring.testing.conformance.schedules import ScheduleTests
@@ -94,6 +96,7 @@ class EngineConformance(
     LimitTests,
     RateTests,
     QueueTests,
+    QuotaTests,
     OutcomeTests,
     TransitionTests,
     FollowUpTests,
