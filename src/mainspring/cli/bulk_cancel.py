@@ -130,7 +130,7 @@ def _cancel(application: Mainspring, chosen: ChosenJobs, *, as_json: bool) -> No
             if signals.is_stop_requested:
                 break
     if bar.done < len(ids):
-        print_message(f"mainspring: canceled {bar.done:,} of {len(ids):,}; run the same command to continue")
+        print_message(f"mainspring: stopped after {bar.done:,} of {len(ids):,}; run the same command to continue")
     _report(outcomes, as_json=as_json)
     signals.exit_if_requested()
     if outcomes["asked_to_stop"]:

@@ -202,7 +202,7 @@ def replay_letters(
                 if (replayed or signals.is_stop_requested) and len(replayed) < len(plans):
                     print_message(
                         f"mainspring: replayed {len(replayed):,} of {len(plans):,}; "
-                        "run the same command to continue"
+                        "to continue, run the same command without the ids that are done"
                     )
     _report_replayed(replayed, as_json=as_json)
     signals.exit_if_requested()

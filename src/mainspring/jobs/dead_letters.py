@@ -44,7 +44,7 @@ def _apply(
 
 
 ChangeArguments: TypeAlias = Callable[[Handler, Mapping[str, Any]], dict[str, Any]]
-"""Returns the changed arguments of a dead letter, for its handler."""
+"""A function that returns the changed arguments of a dead letter, from its handler and its own arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def plan_replay(
     limit: int | None,
     change: ChangeArguments | None,
 ) -> list[PlannedReplay]:
-    """Read the dead letters to replay, and make every check that the replay makes, without replaying them.
+    """Return the dead letters to replay, with their changed arguments, after every check that the replay makes.
 
     Raises `ValueError` without ids, a filter and `all`, `InvalidTransition` for a job that cannot be replayed, and
     `InvalidArguments` for changed arguments that do not fit.
@@ -183,7 +183,8 @@ class DeadLetters:
         newest_first: bool = False,
         replayed: bool | None = False,
     ) -> JobPage:
-        """Return a page of dead letters, the first failure first, or the last failure first.
+        """Return a page of dead letters, the earliest failure first; with `newest_first`, the latest failure
+        first.
 
         `replayed=True` lists the failed jobs that were replayed, None all failed jobs.
         """
