@@ -223,7 +223,7 @@ class PartialSubmit(MainspringError):
         super().__init__(
             f"{format_count(len(done), 'job was', 'jobs were')} stored and {len(failed):,} "
             f"{'was' if len(failed) == 1 else 'were'} not: {cause}; "
-            "submit those in `failed` again, or use atomic=True for all or nothing"
+            "submit those in `failed` again; with SQLite, atomic=True stores all or nothing"
         )
 
 

@@ -1,7 +1,7 @@
-"""Suggestions of `mainspring explain` and `mainspring doctor`: commands that change the status of a job.
+"""Commands that `mainspring explain` and `mainspring doctor` suggest.
 
-The commands can be pasted into a terminal. They name the application and the store as the user typed them, so that
-they act on the same job.
+They change the state of a job, show more about it, or start a worker. The user can paste them into a terminal.
+They select the same application and the same store as the current command.
 """
 
 from __future__ import annotations

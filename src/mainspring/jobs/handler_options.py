@@ -24,7 +24,7 @@ class FollowingJob(Protocol):
     """A value of `then=`: a job function, a variant of one, or one with bound arguments."""
 
     def follow_up(self) -> FollowUp:
-        """Return the description of the follow-up job."""
+        """Return the plan for the follow-up job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

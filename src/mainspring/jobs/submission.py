@@ -266,7 +266,7 @@ def _require_single(handler: Handler, required: Iterable[str]) -> None:
 
 
 MAX_PAYLOAD = 1_048_576
-CHUNK = 5_000  # jobs in one transaction of a bulk submit
+CHUNK = 5_000  # the largest number of jobs in one call of the engine
 MAX_ATOMIC = 268_435_456  # bytes of arguments in an atomic submit
 CHUNKS_IN_FLIGHT = 2  # one chunk is committed while the next chunk is prepared
 
@@ -447,7 +447,7 @@ def _check_atomic(payloads: list[bytes]) -> None:
 
 
 def _chunks(jobs: list[NewJob]) -> Iterator[list[NewJob]]:
-    """Divide the jobs of a bulk submit into chunks, by their number and their size; a transaction stores each."""
+    """Divide the jobs of a bulk submit into chunks, by number and size. One call of the engine stores a chunk."""
     chunk: list[NewJob] = []
     size = 0
     for job in jobs:

@@ -110,7 +110,7 @@ class Migrator:
     # -- step by step
 
     def copying(self) -> Iterator[int]:
-        """Copy everything that the target does not have yet; after each batch, yield the number of copied jobs."""
+        """Copy everything that the target does not have yet; after each batch, yield how many jobs it had."""
         self._clear_leftovers()
         checkpoint = self._checkpoints.require(self._target.components.transactions.begin(), self._id)
         if not checkpoint.has_settings:
@@ -135,7 +135,7 @@ class Migrator:
                     pass
 
     def verifying(self) -> Iterator[int]:
-        """Compare everything on the target with the file; after each batch, yield the number of compared jobs."""
+        """Compare everything on the target with the file; after each batch, yield how many jobs it had."""
         self.deviations = self._settings_importer.compare_settings(self._source.settings())
         for jobs in pages(self._source, 0, LAST_PLACE):
             self.deviations += self._job_importer.compare(self._id, jobs)

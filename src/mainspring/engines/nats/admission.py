@@ -325,7 +325,7 @@ class Admitter:
 
 
 def _handed_over(limiter: str) -> JobAdmission:
-    """Return the state of a job after a hand-over. The start of such a job changes no limiter."""
+    """Return the admission of a job that got its place by a hand-over. Its start changes no limiter."""
     return JobAdmission(READY, (limiter,), is_counted=False)
 
 

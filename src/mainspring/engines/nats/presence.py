@@ -361,9 +361,9 @@ class PresenceMonitor:
         if not answers and not self._is_warned:
             self._is_warned = True
             logger.warning(
-                "%s: worker %d seems to have lost its connection, but no server answers to %r to confirm it; its "
-                "jobs wait for the end of its lease: grant the permissions that `mainspring nats permissions` "
-                "prints",
+                "%s: worker %d seems to have lost its connection, but no server answers a request to the subject "
+                "%r, which would confirm it; so its jobs wait for the end of their lease: grant this user the "
+                "permissions that `mainspring nats permissions` prints",
                 self._jetstream.address,
                 process[0].worker,
                 CONNECTIONS,

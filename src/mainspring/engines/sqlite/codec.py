@@ -230,10 +230,10 @@ def shared_columns(job: NewJob) -> tuple[Any, ...]:
 
 
 def are_alike(jobs: Sequence[NewJob]) -> bool:
-    """Return whether `INSERT_ALIKE` can store these jobs, as it can those of one bulk submit.
+    """Return whether `INSERT_ALIKE` can store these jobs. Jobs of one bulk submit usually meet its conditions.
 
-    They have different ids, no schedule and no origin, and differ only in payload and keys (unique key, sequence,
-    limits).
+    The jobs must have different ids, no schedule and no origin. They may differ in payload and in the values of
+    their keys (unique key, sequence, limits, search keys). A key that one job has, all must have.
     """
     first = _kind(jobs[0])
     if jobs[0].origin is not None or jobs[0].schedule is not None or jobs[0].due != jobs[-1].due:

@@ -107,7 +107,7 @@ class Enroll(Struct, frozen=True):
 
 
 class Leave(Struct, frozen=True):
-    """Asks the driver to remove the former registration of this worker."""
+    """Asks the driver to remove the old number of this worker, which was declared dead and has a new number."""
 
     worker: int
 
