@@ -89,8 +89,10 @@ def search(find: Callable[[Query], Page], query: Query, wanted: JobFilter) -> Jo
     found: list[JobRecord] = []
     scanned = 0
     after = query.after
+    size = query.limit  # with an index, nearly all jobs match
     while True:
-        page = find(replace(query, after=after, limit=min(SCAN_PAGE, MAX_SCANNED - scanned)))
+        page = find(replace(query, after=after, limit=min(size, SCAN_PAGE, MAX_SCANNED - scanned)))
+        size *= 2
         for record, position in zip(page.records, page.positions, strict=True):
             scanned += 1
             after = position

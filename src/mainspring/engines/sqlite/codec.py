@@ -172,6 +172,12 @@ def new_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
     return to_json([_new_row(job, lane) for job, lane in zip(jobs, lanes, strict=True)])
 
 
+def searchable_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
+    """Encode jobs of any kind as a batch for `INSERT_WITH_SEARCH_KEYS`."""
+    pairs = zip(jobs, lanes, strict=True)
+    return to_json([(*_new_row(job, lane), job.search or None) for job, lane in pairs])
+
+
 def plain_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
     """Encode plain jobs, which have only arguments and a due time, as a batch for `INSERT_PLAIN`."""
     return to_json(

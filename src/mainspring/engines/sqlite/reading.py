@@ -11,7 +11,7 @@ from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.codec import CODES, STATUSES, decode_timeouts, strings, to_json, to_record
 from mainspring.engines.sqlite.schema import DECLARED_DEAD
 from mainspring.jobs.backlog import Backlog
-from mainspring.jobs.records import Page, Query, WorkerInfo, WorkerRecord
+from mainspring.jobs.records import Page, Query, SearchTerm, WorkerInfo, WorkerRecord
 from mainspring.jobs.status import JobStatus
 
 
@@ -108,24 +108,35 @@ def _choices(
     bindings["states"] = to_json(sorted(CODES.values()) if query.status is None else [CODES[query.status]])
     selects: list[str] = []
     others = list(lanes)
+    on_index = [*conditions, *(place.format("s.seq") for place in places)]
+    if query.status is not None:
+        on_index.append(f"j.status = {CODES[query.status]}")
     for number, term in enumerate(query.search):
         bindings[f"parameter{number}"] = f",{term.name},"
+        bindings |= {f"key{number}_{place}": key for place, key in enumerate(term.keys)}
+    for number, term in enumerate(query.search):
         is_indexed = f"instr(w.search, :parameter{number})"
-        on_index = [*conditions, *(place.format("s.seq") for place in places)]
-        if query.status is not None:
-            on_index.append(f"j.status = {CODES[query.status]}")
-        for place, key in enumerate(term.keys):
-            name = f"key{number}_{place}"
-            bindings[name] = key
-            selects.append(
-                sql.FIRST_WITH_KEY.format(
-                    key=name, lanes=_all([*others, is_indexed]), conditions=_all(on_index), direction=direction
-                )
+        also = [_has_key(later, query.search[later]) for later in range(number + 1, len(query.search))]
+        selects += [
+            sql.FIRST_WITH_KEY.format(
+                key=f"key{number}_{place}",
+                lanes=_all([*others, is_indexed]),
+                conditions=_all(on_index + also),
+                direction=direction,
             )
+            for place in range(len(term.keys))
+        ]
         others.append(f"NOT {is_indexed}")
     in_lanes = [*conditions, *(place.format("j.seq") for place in places)]
     selects.append(sql.FIRST_OF_LANES.format(conditions=_all(in_lanes), direction=direction, lanes=_all(others)))
     return " UNION ALL ".join(f"SELECT seq FROM ({select})" for select in selects)
+
+
+def _has_key(number: int, term: SearchTerm) -> str:
+    """Return the SQL condition that a job has a key of a term, or that the parameter does not index its lane."""
+    keys = ", ".join(f":key{number}_{place}" for place in range(len(term.keys)))
+    has_key = f"EXISTS (SELECT 1 FROM search AS x WHERE x.key IN ({keys}) AND x.seq = s.seq)"
+    return f"(NOT instr(w.search, :parameter{number}) OR {has_key})"
 
 
 def _failed(query: Query, lanes: list[str], conditions: list[str], bindings: dict[str, Any]) -> str:

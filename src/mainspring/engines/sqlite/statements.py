@@ -55,17 +55,20 @@ _MOVED = """CASE WHEN {grp} IS NULL THEN NULL WHEN {sequence} IS NOT NULL THEN 1
 # batch of [id, lane, due, payload, codec, origin, sequence, aside, group, unique key, expires, schedule,
 # occurrence, headers, follow up]; ?2 now. Only jobs with a sequence have a turn. `jsonb_each` returns each row in
 # parsed form: `json_each` would return it as text, and every `->>` would parse that again.
-INSERT = f"""
+_INSERT = f"""
 INSERT INTO jobs (id, lane, due, ready, turn, created, payload, codec, origin, sequence, aside, grp, unique_key,
-                  expires, schedule, occurrence, headers, follow_up, wait, moved)
+                  expires, schedule, occurrence, headers, follow_up, wait, moved{{column}})
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 2, iif(value ->> 6 IS NULL, NULL, value ->> 2), ?2,
        CASE value ->> 4 WHEN 'json' THEN value ->> 3 ELSE unhex(value ->> 3) END, value ->> 4, value ->> 5,
        value ->> 6, value ->> 7, value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13,
        value ->> 14, {WAIT.format(sequence="(value ->> 6)", grp="(value ->> 8)")},
-       {_MOVED.format(sequence="(value ->> 6)", grp="(value ->> 8)", due="(value ->> 2)")}
+       {_MOVED.format(sequence="(value ->> 6)", grp="(value ->> 8)", due="(value ->> 2)")}{{value}}
 FROM jsonb_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
+INSERT = _INSERT.format(column="", value="")
+# the same with [..., search keys]
+INSERT_WITH_SEARCH_KEYS = _INSERT.format(column=", search", value=", value -> 15")
 
 # batch of [id, lane, due, payload, codec] for plain jobs, which have no other values; ?2 now
 INSERT_PLAIN = """
@@ -96,9 +99,12 @@ FROM jsonb_each(?1) WHERE true
 ON CONFLICT (id) DO NOTHING
 """
 
-# batch of [id, search keys] of jobs that were just inserted; ?2 the last seq before the insert
+# batch of [id, search keys] of jobs that were just inserted; ?2 the last seq before the insert. An insert has no
+# trigger, because SQLite would then copy the whole batch into a temporary table first.
 ADD_SEARCH_KEYS = """
-UPDATE jobs SET search = v.value -> 1 FROM json_each(?1) AS v WHERE jobs.id = v.value ->> 0 AND jobs.seq > ?2
+INSERT INTO search (key, seq)
+SELECT k.value, jobs.seq FROM json_each(?1) AS v CROSS JOIN jobs ON jobs.id = v.value ->> 0 AND jobs.seq > ?2
+CROSS JOIN json_each(v.value, '$[1]') AS k WHERE instr(k.value, '=')
 """
 SET_SEARCH_KEYS = "UPDATE jobs SET search = ?2 WHERE id = ?1"
 COPY_SEARCH_KEYS = """

@@ -24,6 +24,7 @@ from mainspring.engines.sqlite.codec import (
     new_rows,
     number_of,
     plain_rows,
+    searchable_rows,
     shared_columns,
     strings,
     to_group,
@@ -130,10 +131,11 @@ class JobInserter:
         """
         write = self._database.write
         first = jobs[0]
+        keys: dict[str, tuple[str, ...]] = {}
         if are_few(jobs):
             write(insert_few(len(jobs)), few_rows(jobs, self._lanes_of(jobs), self._now()))
             return self._database.changes() == len(jobs)
-        if are_alike(jobs):
+        if not first.search and are_alike(jobs):
             lane = self._lanes.number(lane_of(first))
             common = (self._now(), lane, first.due, first.codec)
             if first.is_plain:
@@ -145,9 +147,15 @@ class JobInserter:
             if all(job.is_plain for job in jobs):
                 write(sql.INSERT_PLAIN, (plain_rows(jobs, numbers), self._now()))
                 return self._database.changes() == len(jobs)
-            write(sql.INSERT, (new_rows(jobs, numbers), self._now()))
+            if any(job.search for job in jobs):  # of two jobs with the same id, the first is stored
+                keys = {job.id: job.search for job in reversed(jobs)}
+            if keys:
+                write(sql.INSERT_WITH_SEARCH_KEYS, (searchable_rows(jobs, numbers), self._now()))
+            else:
+                write(sql.INSERT, (new_rows(jobs, numbers), self._now()))
         is_complete = self._database.changes() == len(jobs)
-        self._add_search_keys(jobs, last)
+        if keys:
+            write(sql.ADD_SEARCH_KEYS, (to_json(list(keys.items())), last))
         memberships = [
             (job.sequence, to_group(self._lanes.number(lane_of(job)), job.limits))
             for job in jobs
@@ -157,12 +165,6 @@ class JobInserter:
             self._add_to_groups([group for _, group in memberships if group is not None], last, is_complete)
             self._heads.select_heads(Memberships(memberships))
         return is_complete
-
-    def _add_search_keys(self, jobs: Sequence[NewJob], last: int) -> None:
-        """Index inserted jobs by their search keys. Of two jobs with the same id, the first was inserted."""
-        keys = {job.id: job.search for job in reversed(jobs) if job.search}
-        if keys:
-            self._database.write(sql.ADD_SEARCH_KEYS, (to_json(list(keys.items())), last))
 
     def _add_to_groups(self, groups: list[str], last: int, is_complete: bool) -> None:  # noqa: FBT001
         if is_complete and groups:

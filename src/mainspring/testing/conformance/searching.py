@@ -107,6 +107,10 @@ class SearchTests(EngineSuite):
         assert found(bench, {"order_id": 1}) == ["a"]
         assert found(bench, {"order_id": 2}) == ["b"]
         assert found(bench, {"order_id": 3}) == []
+        jobs = [bench.job("c", after=HOUR, payload=b'{"order_id":4}'), bench.job("c", after=HOUR, **order(5))]
+        assert [conflict is None for conflict in bench.engine.submit(jobs)] == [True, False]
+        assert found(bench, {"order_id": 4}) == ["c"]
+        assert found(bench, {"order_id": 5}) == []
 
     def test_a_job_that_is_replaced_has_the_keys_of_its_successor(self, bench: Bench) -> None:
         unique = UniqueKey("key", (JobStatus.PENDING,), replaces=True)
