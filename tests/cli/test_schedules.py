@@ -135,7 +135,7 @@ def test_a_schedule_is_shown_with_its_policies_and_dates(scheduled: ShopProgram)
     assert (lines["name"], lines["rule"]) == ("shop.nightly_report", "30 2 * * * (Europe/Berlin)")
     assert lines["clock"].endswith("a time that does not exist is shifted, the first of two equal times counts")
     assert re.search(
-        r"\nnext +\d{4}-\d\d-\d\d \d\d:30:00 UTC \(in .+\)\n +\w{3} \d{4}.* 02:30:00 \+0[12]00\n", shown
+        r"\nnext +\d{4}-\d\d-\d\d \d\d:30:00 UTC \(.+\)\n +\w{3} \d{4}.* \d\d:30:00 \+0[12]00\n", shown
     )
     fields = scheduled.run_on_store("schedules", "show", "nightly_report", "--json").json
     assert (fields["name"], fields["overlap"], fields["rule"]["dst_gap"]) == (
