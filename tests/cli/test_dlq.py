@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+import pytest
+
 from mainspring import Mainspring, Retry
 from tests.cli.shop_program import ShopProgram
 from tests.support import PATIENCE
@@ -93,7 +95,7 @@ def test_all_has_to_be_said_and_nothing_found_is_exit_code_one(shop: ShopProgram
     assert shop.run_on_store("dlq", "replay", "one", "--all").code == USAGE
     done = shop.run_on_store("dlq", "replay", "--queue", "empty")
     assert done.code == FAILURE
-    assert "no dead letter matches" in done.error_line
+    assert "no dead letter matches" in done.errors
 
 
 def test_a_purge_asks_first(shop: ShopProgram) -> None:
@@ -206,3 +208,18 @@ def test_the_last_failure_is_listed_first(shop: ShopProgram) -> None:
     assert [letter["id"] for letter in listed] == ["slow", "fast"]
     oldest = shop.run_on_store("dlq", "list", "--oldest-first", "--limit", "1").output.splitlines()
     assert oldest[1].split()[0] == "fast"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("dlq", "list"), ("dlq", "replay"), ("dlq", "purge", "--yes"), ("events", "--for", "0.1"), ("jobs", "list")],
+    ids=" ".join,
+)
+def test_a_filter_with_a_mistyped_queue_is_answered_with_the_queue_that_was_meant(
+    shop: ShopProgram, command: tuple[str, ...]
+) -> None:
+    shop.submit({"order_id": 1})
+    done = shop.run_on_store(*command, "--queue", "ordes")
+    assert (
+        "mainspring: queue 'ordes' has no jobs, handlers or schedules yet; did you mean 'orders'?\n" in done.errors
+    )

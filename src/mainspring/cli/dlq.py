@@ -15,7 +15,7 @@ from mainspring.cli.argument_parsing import convert_values, split_pairs
 from mainspring.cli.commands import Argument, CommandGroup
 from mainspring.cli.deferred_signals import DeferredSignals
 from mainspring.cli.exit_codes import ExitCode
-from mainspring.cli.job_filters import report_unknown_type
+from mainspring.cli.job_filters import report_unknown_names
 from mainspring.cli.job_views import DEAD_LETTER_TABLE, job_detail, print_page
 from mainspring.cli.json_fields import job_fields
 from mainspring.cli.options import (
@@ -97,8 +97,8 @@ def list_letters(
         )
         now = application.manager().engine.now()
         print_page(page, now, DEAD_LETTER_TABLE, as_json=as_json, none="no dead letters")
-        if not page and type is not None:
-            report_unknown_type(application, type)
+        if not page:
+            report_unknown_names(application, queue=queue, type=type)
 
 
 @dlq.command("show")
@@ -186,7 +186,7 @@ def replay_letters(
             limit=limit,
             change=change if texts or removals else None,
         )
-        _require_some(application, len(plans), type, as_json=as_json)
+        _require_some(application, len(plans), queue, type, as_json=as_json)
         if dry_run:
             _preview(plans, as_json=as_json)
             return
@@ -263,7 +263,7 @@ def purge_letters(
     chosen = _choose(ids, more_ids, queue, type, everything=everything)
     with open_app(app, url) as application:
         found = [letter.id for letter in _find_all(application, chosen, queue, type)]
-        _require_some(application, len(found), type, as_json=as_json)
+        _require_some(application, len(found), queue, type, as_json=as_json)
         if not dry_run:
             _require_consent(len(found), yes=yes)
             with ProgressBar("purging", len(found)) as bar, DeferredSignals() as signals:
@@ -321,14 +321,15 @@ def _find(application: Mainspring, ids: list[str], queue: str | None, type_: str
             return
 
 
-def _require_some(application: Mainspring, count: int, type_: str | None, *, as_json: bool) -> None:
+def _require_some(
+    application: Mainspring, count: int, queue: str | None, type_: str | None, *, as_json: bool
+) -> None:
     if count:
         return
     if as_json:
         print_json({"count": 0})
     print_message("mainspring: no dead letter matches; see mainspring dlq list")
-    if type_ is not None:
-        report_unknown_type(application, type_)
+    report_unknown_names(application, queue=queue, type=type_)
     raise click.exceptions.Exit(ExitCode.FAILURE)
 
 

@@ -13,6 +13,7 @@ from mainspring.cli.app_selection import open_app
 from mainspring.cli.commands import Command
 from mainspring.cli.deferred_signals import DeferredSignals
 from mainspring.cli.exit_codes import ExitCode
+from mainspring.cli.job_filters import report_unknown_names
 from mainspring.cli.json_fields import event_fields
 from mainspring.cli.options import NumberRange, app_options, json_option, parse_duration, queue_option, type_option
 from mainspring.cli.output import (
@@ -84,6 +85,7 @@ def events(
             print_message(
                 "listening" + (", stop with Ctrl+C" if limit is None else f" for {limit.total_seconds():g} s")
             )
+            report_unknown_names(application, queue=queue, type=type)
             for event in stream:
                 if any(value is not None and getattr(event, name) != value for name, value in wanted.items()):
                     continue

@@ -57,10 +57,8 @@ class JobFilters:
 
     def report_unknown_names(self, application: Mainspring) -> None:
         """Print a message for each unknown queue, job type or argument in the filters, with similar names."""
-        if self.queue is not None:
-            report_unknown_queues([self.queue], [queue.name for queue in application.all_queues()])
+        report_unknown_names(application, queue=self.queue, type=self.type)
         if self.type is not None:
-            report_unknown_type(application, self.type)
             self._report_arguments(application, self.type)
 
     def _report_arguments(self, application: Mainspring, type_: str) -> None:
@@ -71,6 +69,14 @@ class JobFilters:
             if argument not in known:
                 remedy = did_you_mean(argument, known) or f"it has {', '.join(known) or 'none'}"
                 print_message(f"mainspring: handler {full_name!r} has no parameter {argument!r}; {remedy}")
+
+
+def report_unknown_names(application: Mainspring, *, queue: str | None, type: str | None) -> None:
+    """Print a message if a filter names an unknown queue or job type, with names that are spelt alike."""
+    if queue is not None:
+        report_unknown_queues([queue], [known.name for known in application.all_queues()])
+    if type is not None:
+        report_unknown_type(application, type)
 
 
 def report_unknown_type(application: Mainspring, name: str) -> None:

@@ -14,6 +14,7 @@ from mainspring.jobs.limits import Bucket, describe_bucket, family_of
 from mainspring.jobs.records import JobRecord, WorkerRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import describe_distance, describe_duration, to_datetime
+from mainspring.similar_names import find_similar
 
 OVERTIME = (
     "A handler on a thread cannot be killed: the thread is busy until the handler returns, or until it checks "
@@ -240,7 +241,9 @@ def _unserved(facts: _JobFacts) -> Explanation | None:
             else f"none of {len(facts.workers)} workers knows"
         )
         remedy = "Import the handler's module in the worker with Mainspring(include=[...]), or add an alias."
-        text = f"{due}, and {whom} its handler {record.type!r}."
+        similar = find_similar(record.type, {name for worker in facts.workers for name in worker.info.types})
+        like = f"; a handler with a similar name is {similar[0]!r}" if similar else ""
+        text = f"{due}, and {whom} its handler {record.type!r}{like}."
         return facts.explain(Reason.UNKNOWN_HANDLER, text, remedy=remedy)
     return None if facts.able else _queue_unserved(facts, due)
 

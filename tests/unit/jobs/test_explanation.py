@@ -206,6 +206,8 @@ def test_a_job_that_no_worker_knows_says_how_to_make_it_known(app: Mainspring, t
     assert explanation.reason is Reason.UNKNOWN_HANDLER
     assert "and the one worker does not know its handler 'shop.gone'." in str(explanation)
     assert "Mainspring(include=[...])" in str(explanation)
+    engine.submit([NewJob("y", "shop.wrok", "default", 1, engine.now(), b"{}", "json")])
+    assert "its handler 'shop.wrok'; a handler with a similar name is 'shop.work'." in str(app.explain("y"))
 
 
 def test_a_job_whose_queue_no_worker_serves_says_which_queues_are_served(url: str) -> None:
