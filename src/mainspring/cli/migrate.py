@@ -5,6 +5,7 @@ A stopped migration can be continued.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -112,7 +113,7 @@ def _move(export: SqliteExport, application: Mainspring, source: str, *, force: 
         planned = plan_migration(export)
         seconds = 0.0
         if not migrator.is_complete:
-            command = f"mainspring migrate {source} '{target}'"
+            command = shlex.join(("mainspring", "migrate", source, target))
             seconds = _run(migrator.copying(), "moving", planned.jobs - migrator.done_before, signals, command)
             seconds += _run(migrator.verifying(), "comparing", planned.jobs, signals, command)
         if migrator.deviations and not force:
@@ -146,7 +147,8 @@ def _undo(export: SqliteExport, application: Mainspring, source: str, *, as_json
         signals = stack.enter_context(DeferredSignals())
         total = 2 * undo.total()  # each job is first checked, then removed
         with closing(undo.run()) as steps:
-            _run(steps, "taking back", total, signals, f"mainspring migrate {source} '{target}' --undo")
+            command = shlex.join(("mainspring", "migrate", source, target, "--undo"))
+            _run(steps, "taking back", total, signals, command)
     _show_undone(source, as_json=as_json)
 
 

@@ -40,7 +40,8 @@ def check_stream(facts: NatsFacts) -> Iterator[Finding]:
     config = stream["config"]
     found = [*_limited(config), *_locked(config), *_outdated(facts, config), *_without_events(facts)]
     state = stream["state"]
-    yield from found or [ok(f"stream {config['name']} keeps {state['messages']:,} messages, without a limit")]
+    messages = format_count(state["messages"], "message")
+    yield from found or [ok(f"stream {config['name']} keeps {messages}, without a limit")]
 
 
 def _limited(config: dict[str, Any]) -> Iterator[Finding]:

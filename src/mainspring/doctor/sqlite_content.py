@@ -5,6 +5,7 @@ Invariant: the file is opened read-only, so no check migrates, repairs or checkp
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -116,7 +117,7 @@ def check_integrity(
         f"the file is damaged: {found[0].splitlines()[0]}",
         "Jobs may be lost or run twice, and the damage grows with every write.",
         "Stop all workers, keep a copy of the file with its -wal, and restore a backup; or save what can be read: "
-        f"sqlite3 {path} .recover",
+        f"sqlite3 {shlex.quote(str(path))} .recover",
     )
 
 
@@ -130,8 +131,8 @@ def check_log(path: Path) -> Finding:
         f"its log has grown to {in_bytes(size)}; 16 MiB would be usual",
         "Probably a program keeps a read transaction open, so that the log cannot be copied into the file. Reads "
         "become slow, and the disk fills up.",
-        f"Look for a long transaction or a suspended process: lsof {log}. The log shrinks when all processes have "
-        "closed it.",
+        "The log shrinks when all processes have closed it. Look for a long transaction or a suspended process: "
+        f"lsof {shlex.quote(str(log))}",
     )
 
 
@@ -146,7 +147,7 @@ def check_free_pages(path: Path) -> Finding:
     return info(
         f"of {in_bytes(pages * size)} only {in_bytes((pages - free) * size)} are in use",
         "New jobs use the free part again; until then it only takes space on the disk.",
-        f"To free the space, with all workers stopped: sqlite3 {path} VACUUM",
+        f"To free the space, with all workers stopped: sqlite3 {shlex.quote(str(path))} VACUUM",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import stat
 import tempfile
@@ -116,7 +117,7 @@ def check_permissions(path: Path) -> Iterator[Finding]:
         yield warning(
             f"all users of this machine may write to {some([str(found) for found in open_to_all])}",
             "A user who can write there can run your handlers with any arguments, or delete the store.",
-            f"chmod o-w {' '.join(str(found) for found in open_to_all)}",
+            shlex.join(("chmod", "o-w", *map(str, open_to_all))),
         )
     if not (locked or other_owners or open_to_all):
         yield ok(f"user {me} may write to the store, and not all users may")

@@ -13,6 +13,7 @@ change meanwhile.
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -93,7 +94,7 @@ def _require_private(found: os.stat_result, folder: Path) -> None:
     if found.st_uid != os.getuid():
         raise FolderUnsafe(f"{folder} belongs to user {found.st_uid}; name another place: {FOLDER_VARIABLE}")
     if stat.S_IMODE(found.st_mode) & 0o077:
-        raise FolderUnsafe(f"{folder} is open to other users; remove it, or: chmod 700 {folder}")
+        raise FolderUnsafe(f"{folder} is open to other users; remove it, or: chmod 700 {shlex.quote(str(folder))}")
 
 
 SUFFIX = ".worker.json"

@@ -115,5 +115,5 @@ class Banner:
     @property
     def slots(self) -> str:
         """The number of threads, coroutines and, if they are used, processes, as text."""
-        processes = f", {self.processes} processes" if self.has_processes else ""
+        processes = f", {format_count(self.processes, 'process', 'processes')}" if self.has_processes else ""
         return f"{format_count(self.threads, 'thread')}, {format_count(self.coroutines, 'coroutine')}{processes}"

@@ -1,6 +1,7 @@
 """Checks of where a SQLite store is."""
 
 import os
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,6 +117,16 @@ def test_a_file_that_all_users_may_write_is_reported(store: Path, name: str) -> 
     if target.is_dir():
         target.chmod(0o1777)  # as /tmp: what others own is safe
         assert is_all_ok(place.check_permissions(store))
+
+
+def test_the_advice_can_be_pasted_for_any_path(tmp_path: Path) -> None:
+    store = tmp_path / "my shop" / "jobs (old).db"
+    store.parent.mkdir(mode=0o755)
+    store.touch()
+    store.chmod(0o666)
+    finding = assert_finding(place.check_permissions(store), Severity.WARNING, "all users of this machine")
+    subprocess.run(finding.remedy, shell=True, check=True)
+    assert is_all_ok(place.check_permissions(store))
 
 
 def test_room_runs_out(store: Path) -> None:

@@ -33,6 +33,7 @@ from mainspring.jobs.engine import MAX_CRASHES, STALE
 from mainspring.jobs.migration_records import MigratedJob, MigratedSchedule, MigratedSettings
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import to_instant
+from mainspring.plurals import format_count
 
 BUSY_TIMEOUT_SECONDS = 30.0
 MAX_OCCURRENCES = 100  # how many occurrences without a job are exported of each schedule, the latest ones
@@ -200,8 +201,8 @@ class SqliteExport:
         if running:
             raise EngineUnavailable(
                 engine=self.description,
-                reason=f"{running:,} jobs are RUNNING, and no worker is known to have them",
-                remedy="start a worker and stop it again, which rescues them, then migrate again",
+                reason=f"{format_count(running, 'job is', 'jobs are')} RUNNING, and no known worker runs them",
+                remedy="start a worker and stop it again, which rescues these jobs, then migrate again",
             )
 
     def record_receipt(self) -> None:

@@ -11,6 +11,7 @@ a checksum of it. In the comments, `rows` is the module `codec`, and `lines` and
 from __future__ import annotations
 
 import logging
+import shlex
 from datetime import UTC, datetime, timedelta
 
 import apsw
@@ -401,7 +402,7 @@ def moved_error(connection: apsw.Connection, path: str) -> StoreMoved:
     """Return the error for a file whose jobs were moved to another store, or are being moved."""
     target, since, finished = connection.execute(READ_MOVE).get
     at = (EPOCH + timedelta(microseconds=finished or since)).strftime("%Y-%m-%d %H:%M:%S UTC")
-    command = f"mainspring migrate sqlite:///{path} '{target}'"
+    command = shlex.join(("mainspring", "migrate", f"sqlite:///{path}", str(target)))
     if finished:
         reason = f"its jobs were moved to {target} at {at}"
         remedy = f"use that URL from now on; {command} --undo takes them back if no worker has changed them"
