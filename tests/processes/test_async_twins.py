@@ -31,6 +31,7 @@ WITHOUT_A_TWIN = {
     "Mainspring.middleware",
     "Mainspring.on_worker_start",
     "Mainspring.on_worker_stop",
+    "Mainspring.on_dead_letter",
     "Mainspring.queue",
     # variants and descriptions of a job function
     "JobFunction.after",
@@ -54,6 +55,8 @@ WITHOUT_A_TWIN = {
     "Mainspring.make_engine",
     "Mainspring.exchange_runtime",
     "Mainspring.forget_after_fork",
+    # a step of the start of a worker, which has a twin
+    "Mainspring.store_declarations",
     # `open_manager` is the twin, for the modules of the package
     "Mainspring.manager",
     # a worker in the foreground belongs to the main thread, which has no event loop
@@ -195,6 +198,7 @@ READS: dict[str, tuple[Call, Any]] = {
     "DeadLetters.list": (lambda s: s.app.dead_letters.list_async(), ...),
     "DeadLetters.count": (lambda s: s.app.dead_letters.count_async(), 1),
     "DeadLetters.get": (lambda s: s.app.dead_letters.get_async("letter"), ...),
+    "DeadLetters.handlers": (lambda s: s.app.dead_letters.handlers_async(), []),
     "Schedules.get": (lambda s: s.app.schedules.get_async("yearly"), ...),
     "Schedules.list": (lambda s: s.app.schedules.list_async(), ...),
     "Schedules.jobs": (lambda s: s.app.schedules.jobs_async("yearly"), []),
@@ -216,6 +220,7 @@ WRITES: dict[str, tuple[Call, Any]] = {
     "DeadLetters.edit": (lambda s: s.app.dead_letters.edit_async("letter", {"number": 1}), None),
     "DeadLetters.replay": (lambda s: s.app.dead_letters.replay_async("letter"), ...),
     "DeadLetters.replaying": (lambda s: all_of(s.app.dead_letters.replaying_async("letter")), ...),
+    "DeadLetters.remove_handler": (lambda s: s.app.dead_letters.remove_handler_async("alert"), False),
     "DeadLetters.purge": (lambda s: s.app.dead_letters.purge_async("letter"), 1),
     "Schedules.put": (lambda s: s.app.schedules.put_async("new", s.double, "0 0 1 1 *", arguments=(1,)), ...),
     "Schedules.remove": (lambda s: s.app.schedules.remove_async("yearly"), None),
