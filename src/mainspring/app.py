@@ -40,7 +40,7 @@ from mainspring.jobs.processes.application import ChildSetup, identify, worker_u
 from mainspring.jobs.projection import Projection
 from mainspring.jobs.queues import Queue, queue_names, require_queues
 from mainspring.jobs.recurrence.schedules import Schedules
-from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, MsgpackSerializer
+from mainspring.jobs.serializers import PlainSerializer, Serializer, make_serializer
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD
 from mainspring.jobs.worker.stop_report import PATIENCE_FOR_ANSWERS
@@ -122,7 +122,8 @@ class Mainspring(Decorators):
 
     - `url`: the URL of the store
     - `include`: names of modules with handlers, which are imported before a worker starts
-    - `serializer`: the encoding of arguments and results, `"json"` or `"msgpack"`
+    - `serializer`: the encoding of arguments and results, `"json"`, `"msgpack"`, or a serializer of your own: an
+      object with `name`, `encode(data)` and `decode(data)`
     - `threads`: how many handlers a worker of this application runs at once on threads
     - `coroutines`: how many `async def` handlers a worker runs at once
     - `processes`: how many child processes a worker has for `execution="process"`, or a `ProcessSettings`; None
@@ -144,7 +145,7 @@ class Mainspring(Decorators):
         url: str | None = None,
         *,
         include: list[str] | tuple[str, ...] = (),
-        serializer: Literal["json", "msgpack"] = "json",
+        serializer: Literal["json", "msgpack"] | PlainSerializer | Serializer = "json",
         threads: int = DEFAULT_THREADS,
         coroutines: int = DEFAULT_COROUTINES,
         processes: int | ProcessSettings | None = None,
@@ -158,8 +159,7 @@ class Mainspring(Decorators):
         clock: Clock | None = None,
     ) -> None:
         super().__init__()
-        if serializer not in SERIALIZERS:
-            raise ValueError(f"serializer must be one of {', '.join(SERIALIZERS)}, got {serializer!r}")
+        self.serializer: Serializer = make_serializer(serializer)
         if durability not in ("full", "normal"):
             raise ValueError(f"durability must be 'full' or 'normal', got {durability!r}")
         to_nanoseconds(grace, "grace")
@@ -178,7 +178,6 @@ class Mainspring(Decorators):
         self.queues = require_queues(queues)
         self.durability: Literal["full", "normal"] = durability
         self.max_payload = max_payload
-        self.serializer: JsonSerializer | MsgpackSerializer = SERIALIZERS[serializer]()
         if isinstance(processes, int):
             processes = ProcessSettings(count=require_positive(processes, "processes", "processes"))
         self.processes = require_instance(

@@ -7,6 +7,7 @@ MainspringError
 ├── WouldDeadlock (also a RuntimeError)
 ├── DuplicateJob
 ├── UnknownHandler
+├── UnknownSerializer
 ├── InvalidArguments
 │   └── ArgumentsTooLarge (also a LimitExceeded)
 ├── LimitExceeded
@@ -133,6 +134,18 @@ class InvalidArguments(MainspringError):
         self.remedy = remedy
         where = "" if parameter is None else f", parameter {parameter!r}"
         super().__init__(f"{handler}{where}: {problem}; {remedy}")
+
+
+class UnknownSerializer(MainspringError):
+    """The data of a job are encoded by a serializer that this process does not have."""
+
+    def __init__(self, *, name: str, known: tuple[str, ...]) -> None:
+        self.name = name
+        self.known = known
+        super().__init__(
+            f"the data are encoded by the serializer {name!r}, and this process has only {', '.join(known)}; "
+            "give Mainspring(serializer=...) the serializer with this name, or run a version that has it"
+        )
 
 
 class LimitExceeded(MainspringError):

@@ -25,6 +25,7 @@ from mainspring.errors import (
     StoreMoved,
     StoreTooNew,
     UnknownHandler,
+    UnknownSerializer,
     WouldDeadlock,
 )
 from mainspring.jobs import (
@@ -159,6 +160,7 @@ __all__ = [
     "ThreadPool",
     "Unique",
     "UnknownHandler",
+    "UnknownSerializer",
     "WorkerStatus",
     "WouldDeadlock",
     "blocking",

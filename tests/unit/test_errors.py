@@ -30,6 +30,7 @@ from mainspring.errors import (
     StoreMoved,
     StoreTooNew,
     UnknownHandler,
+    UnknownSerializer,
     WouldDeadlock,
 )
 
@@ -41,6 +42,7 @@ EXAMPLES: list[tuple[MainspringError, list[str]]] = [
     (WouldDeadlock(runner="orders", task="reload"), ["'orders'", "'reload'"]),
     (DuplicateJob(existing_id="order-42"), ["'order-42'"]),
     (UnknownHandler(name="shop.gone", known=("shop.cancel",)), ["'shop.gone'", "shop.cancel"]),
+    (UnknownSerializer(name="sealed", known=("json", "msgpack")), ["'sealed'", "json, msgpack"]),
     (
         InvalidArguments(handler="shop.cancel", parameter="order_id", problem="Expected `int`"),
         ["shop.cancel", "'order_id'", "Expected `int`"],

@@ -82,6 +82,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "ThreadPool",
         "Unique",
         "UnknownHandler",
+        "UnknownSerializer",
         "WorkerStatus",
         "WouldDeadlock",
         "blocking",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mainspring.cli.json_fields import job_fields
 from mainspring.cli.output import (
@@ -26,6 +26,7 @@ from mainspring.cli.output import (
     to_text,
 )
 from mainspring.jobs.info import JobInfo, JobPage, ProgressInfo
+from mainspring.plurals import format_count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -138,7 +139,7 @@ def _describe(job: JobInfo, now: int) -> Iterator[tuple[str, Cell]]:
     yield "handler", job.type
     yield "queue", f"{job.queue}, priority {job.priority.name.lower().replace('_', '-')}"
     yield "status", styled_status(job.status)
-    yield "arguments", compact_json(job.arguments)
+    yield "arguments", _data(job.arguments)
     yield "created", _format_instant(job.created, now)
     yield "due", _format_instant(job.due, now)
     for name in ("started", "finished", "expires"):
@@ -153,7 +154,7 @@ def _describe(job: JobInfo, now: int) -> Iterator[tuple[str, Cell]]:
 
 def _describe_more(job: JobInfo) -> Iterator[tuple[str, Cell]]:
     if job.result is not None:
-        yield "result", compact_json(job.result)
+        yield "result", _data(job.result)
     if job.warning is not None:
         yield "warning", job.warning
     if job.progress is not None:
@@ -168,6 +169,13 @@ def _describe_more(job: JobInfo) -> Iterator[tuple[str, Cell]]:
         yield "limit", limit
     for header, value in job.headers.items():
         yield f"header {escape_control(header)}", value
+
+
+def _data(data: Any) -> str:
+    """Return arguments or a result as JSON. Bytes are data of a serializer that this process does not have."""
+    if isinstance(data, bytes):
+        return f"{format_count(len(data), 'byte')} of a serializer that this command does not know; try --app"
+    return compact_json(data)
 
 
 def _format_instant(instant: datetime, now: int) -> str:

@@ -25,7 +25,7 @@ from mainspring.jobs.recurrence.rules import Every
 from mainspring.jobs.recurrence.schedule_info import OccurrenceInfo, ScheduleInfo
 from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.retry import Cancel, Retry, Snooze
-from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer, Serializer
+from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer, PlainSerializer, Serializer
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker_status import Liveness, WorkerStatus
@@ -57,6 +57,7 @@ __all__ = [
     "Middleware",
     "MsgpackSerializer",
     "OccurrenceInfo",
+    "PlainSerializer",
     "ProcessSettings",
     "ProgressInfo",
     "Queue",

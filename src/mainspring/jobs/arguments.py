@@ -24,9 +24,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec.structs import astuple
 
-from mainspring.errors import InvalidArguments
+from mainspring.errors import InvalidArguments, UnknownSerializer
 from mainspring.jobs.ids import short_key
-from mainspring.jobs.serializers import SERIALIZERS, Decoder, Serializer, to_builtin
+from mainspring.jobs.serializers import Decoder, Serializer, Serializers, to_builtin
 from mainspring.jobs.type_changes import Check, TypeChange, check_for
 from mainspring.plurals import format_count
 
@@ -61,6 +61,7 @@ class Arguments:
         self._name = name
         self._signature = _signature_of(name, function)
         self._serializer = serializer
+        self.serializers = Serializers(serializer)
         parameters = self._signature.parameters.values()
         self._names = tuple(p.name for p in parameters)
         self._is_plain = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
@@ -192,12 +193,23 @@ class Arguments:
         """Decode the stored arguments of a job into positional and named arguments for a call of its handler."""
         decoder = self._decoders.get(codec)
         if decoder is None:
-            decoder = self._decoders[codec] = _serializer_named(codec, self._name).decoder(self._struct)
+            decoder = self._decoders[codec] = self._decoder_named(codec)
         try:
             values = decoder.decode(payload)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             raise self._explain(error, {}) from error
         return self._call_of(values)
+
+    def plain(self, payload: bytes, codec: str) -> Any:
+        """Decode the stored arguments of a job to plain data; bytes that cannot be decoded stay bytes."""
+        return self.serializers.decode_any(payload, codec)
+
+    def _decoder_named(self, codec: str) -> Decoder:
+        try:
+            return self.serializers.get(codec).decoder(self._struct)
+        except UnknownSerializer as error:
+            problem, _, remedy = str(error).rpartition("; ")
+            raise InvalidArguments(handler=self._name, parameter=None, problem=problem, remedy=remedy) from error
 
     def bind(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         """Bind the arguments of a call to the handler's parameters; return them by name, without defaults."""
@@ -357,17 +369,6 @@ def _remedy(parameter: Parameter, change: TypeChange) -> str:
 
 def _pass_through(_kind: type[Any], data: Any) -> Any:
     return data
-
-
-def _serializer_named(codec: str, handler: str) -> Serializer:
-    if codec not in SERIALIZERS:
-        raise InvalidArguments(
-            handler=handler,
-            parameter=None,
-            problem=f"the arguments are stored as {codec!r}, and this version reads only {', '.join(SERIALIZERS)}",
-            remedy="run this job with the version of Mainspring that submitted it, or a newer one",
-        )
-    return SERIALIZERS[codec]()
 
 
 def _quoted(text: str) -> str | None:

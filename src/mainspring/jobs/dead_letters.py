@@ -19,10 +19,11 @@ from mainspring.jobs.commands import Changed, Delete, DropDeadLetterHandler, Edi
 from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.ids import require_id
-from mainspring.jobs.info import JobInfo, JobPage, decode_any
+from mainspring.jobs.info import JobInfo, JobPage
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.off_loop import OffLoop, async_iterator_twin, async_twin
 from mainspring.jobs.records import JobRecord, Query
+from mainspring.jobs.serializers import Serializers
 from mainspring.jobs.status import JobStatus
 
 PAGE = 500
@@ -63,13 +64,14 @@ class PlannedReplay:
 
     letter: JobRecord
     edited: EditedArguments | None
+    serializers: Serializers
 
     @property
     def arguments(self) -> Any:
         """The arguments of the new job, as plain data."""
         if self.edited is not None:
             return self.edited.arguments
-        return decode_any(self.letter.payload, self.letter.codec)
+        return self.serializers.decode_any(self.letter.payload, self.letter.codec)
 
     def command(self, new_id: str, due: int) -> Replay:
         """Return the command that replays the dead letter."""
@@ -105,7 +107,7 @@ def plan_replay(
     full_name = None if type is None else manager.registry.full_name(type)
     found = _named(manager, ids) if ids else _unreplayed(manager, queue, full_name)
     return [
-        PlannedReplay(letter, None if change is None else _edit(manager, letter, change))
+        PlannedReplay(letter, None if change is None else _edit(manager, letter, change), manager.serializers)
         for letter in islice(found, limit)
     ]
 
@@ -157,7 +159,7 @@ def _unreplayed(manager: JobManager, queue: str | None, type_: str | None) -> It
 def _edit(manager: JobManager, letter: JobRecord, change: ChangeArguments) -> EditedArguments:
     """Change the arguments of a dead letter, check them as a submit does, and encode them."""
     handler = manager.registry.get(letter.type)
-    arguments = change(handler, decode_any(letter.payload, letter.codec))
+    arguments = change(handler, handler.arguments.plain(letter.payload, letter.codec))
     payload = handler.arguments.encode_bound(arguments)
     manager.submission.check_size(letter.type, payload)
     return EditedArguments(arguments, payload, handler.arguments.codec, handler.search_keys(arguments))

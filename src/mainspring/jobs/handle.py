@@ -10,7 +10,7 @@ from mainspring.clock import Duration
 from mainspring.errors import JobFailed
 from mainspring.jobs.explanation import Explanation
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.info import JobInfo, decode_any
+from mainspring.jobs.info import JobInfo
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.off_loop import OffLoop, async_twin
@@ -103,7 +103,8 @@ class JobHandle(Generic[R]):
         if record.result is None:
             return None  # type: ignore[return-value]
         if self._handler is None:
-            return decode_any(record.result, record.codec)  # type: ignore[no-any-return]
+            serializers = self._source.manager().serializers
+            return serializers.get(record.codec).decoder(Any).decode(record.result)  # type: ignore[no-any-return]
         return self._handler.result.decode(record.result, record.codec)  # type: ignore[no-any-return]
 
     def reschedule(self, *, delay: Duration | None = None, at: datetime | None = None) -> bool:

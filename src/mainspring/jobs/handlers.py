@@ -18,7 +18,6 @@ from mainspring.clock import Duration
 from mainspring.errors import UnknownHandler
 from mainspring.jobs.arguments import Arguments, plain_function, search_key, single_item_function
 from mainspring.jobs.handler_options import HandlerOptions
-from mainspring.jobs.info import decode_any
 from mainspring.jobs.policies import names_of
 from mainspring.jobs.records import NewJob
 from mainspring.jobs.results import ResultType
@@ -73,7 +72,7 @@ class Handler:
         self.arguments.require_parameters(self.sequence_by)
         self.search_by = names_of(options.search)
         self.arguments.require_parameters(self.search_by)
-        self.result = ResultType(plain, is_batch=options.batch is not None)
+        self.result = ResultType(plain, is_batch=options.batch is not None, serializers=self.arguments.serializers)
         self.timeout = _optional(options.timeout, "timeout")
         self.soft_timeout = _optional(options.soft_timeout, "soft_timeout")
         self.expires = _optional(options.expires, "expires")
@@ -135,7 +134,7 @@ class HandlerRegistry:
         handler = self._handlers.get(job.type)
         if handler is None or not handler.search_by:
             return job
-        return replace(job, search=handler.search_keys(decode_any(job.payload, job.codec)))
+        return replace(job, search=handler.search_keys(handler.arguments.plain(job.payload, job.codec)))
 
     def __contains__(self, name: object) -> bool:
         return name in self._handlers

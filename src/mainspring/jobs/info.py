@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from mainspring.jobs.limits import describe_bucket
 from mainspring.jobs.records import Attempt, JobRecord, Progress
-from mainspring.jobs.serializers import JsonSerializer
+from mainspring.jobs.serializers import BUILT_IN, Serializers
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import to_datetime
 from mainspring.runners.task import Priority
@@ -113,8 +111,8 @@ class JobInfo:
         return (self.started - self.due).total_seconds()
 
 
-def to_info(record: JobRecord) -> JobInfo:
-    """Make a snapshot of a stored job."""
+def to_info(record: JobRecord, serializers: Serializers = BUILT_IN) -> JobInfo:
+    """Make a snapshot of a stored job. Data that no serializer here can decode stay bytes."""
     is_completed = record.status is JobStatus.COMPLETED
     return JobInfo(
         id=record.id,
@@ -126,8 +124,8 @@ def to_info(record: JobRecord) -> JobInfo:
         created=to_datetime(record.created),
         started=_optional(record.started),
         finished=_optional(record.finished),
-        arguments=decode_any(record.payload, record.codec),
-        result=None if record.result is None else decode_any(record.result, record.codec),
+        arguments=serializers.decode_any(record.payload, record.codec),
+        result=None if record.result is None else serializers.decode_any(record.result, record.codec),
         error=None if is_completed else record.error,
         starts=record.starts,
         failures=record.failures,
@@ -150,15 +148,6 @@ def to_info(record: JobRecord) -> JobInfo:
         progress=None if record.progress is None else _progress(record.progress),
         warning=record.error if is_completed else None,
     )
-
-
-def decode_any(data: bytes, codec: str) -> Any:
-    """Decode bytes to plain data. Bytes that cannot be decoded are returned as they are."""
-    try:
-        decode = msgspec.json.decode if codec == JsonSerializer.name else msgspec.msgpack.decode
-        return decode(data)
-    except msgspec.MsgspecError:
-        return data
 
 
 def _progress(progress: Progress) -> ProgressInfo:

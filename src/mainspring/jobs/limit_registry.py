@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from mainspring.jobs.commands import Arrangement, ChangeLimits, Command, DropLimit, PutLimit
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.handlers import Handler, HandlerRegistry
-from mainspring.jobs.info import decode_any
 from mainspring.jobs.limits import Limit, bucket_of
 from mainspring.jobs.policies import Concurrency, Rate, names_of
 from mainspring.jobs.quotas import depth_family, is_quota, submit_rate_family
@@ -208,8 +207,8 @@ def _with_limits(
     def with_limits(records: Iterable[JobRecord]) -> Iterator[tuple[JobRecord, tuple[str, ...]]]:
         for record in records:
             if record.type in registry:
-                given = decode_any(record.payload, record.codec)
                 handler = registry.get(record.type)
+                given = handler.arguments.plain(record.payload, record.codec)
                 yield record, declared.buckets(handler, record.queue, given if isinstance(given, dict) else {})
 
     return with_limits

@@ -40,7 +40,7 @@ from mainspring.jobs.quotas import Quota, quotas_of
 from mainspring.jobs.records import JobRecord, Query, require_cursor
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.jobs.search import JobFilter, search
-from mainspring.jobs.serializers import JsonSerializer, Serializer
+from mainspring.jobs.serializers import JsonSerializer, PlainSerializer, Serializer, Serializers, make_serializer
 from mainspring.jobs.status import JobStatus, to_status
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission, SubmitOptions
 from mainspring.jobs.timestamps import to_past
@@ -86,7 +86,7 @@ class JobManager:
         io: TaskRunner,
         execution: TaskRunner,
         engine: Engine,
-        serializer: Serializer | None = None,
+        serializer: Serializer | PlainSerializer | None = None,
         registry: HandlerRegistry | None = None,
         limits: LimitRegistry | None = None,
         middlewares: Middlewares | None = None,
@@ -106,7 +106,8 @@ class JobManager:
         require_positive(coroutines, "coroutines", "coroutines at once")
         require_positive(max_payload, "max_payload", "bytes")
         self.engine = engine
-        self.serializer: Serializer = serializer or JsonSerializer()
+        self.serializer: Serializer = make_serializer(serializer or JsonSerializer())
+        self.serializers = Serializers(self.serializer)
         self.registry = registry or HandlerRegistry()
         self.clock = control.services.clock
         self._control = ControlLayer(control)
@@ -192,7 +193,7 @@ class JobManager:
 
     def get(self, job_id: str) -> JobInfo:
         """Return a snapshot of a job. Raises `JobNotFound` if there is no such job."""
-        return to_info(self.record(job_id))
+        return to_info(self.record(job_id), self.serializers)
 
     def record(self, job_id: str) -> JobRecord:
         """Return the stored record of a job. Raises `JobNotFound` if there is no such job."""
@@ -234,7 +235,7 @@ class JobManager:
             is_replayed=is_replayed,
             by_failure=by_failure,
         )
-        wanted = JobFilter(arguments, text)
+        wanted = JobFilter(arguments, text, self.serializers)
         if not wanted.is_empty:
             return search(engine.find, query, wanted)
         page = engine.find(query)

@@ -11,7 +11,7 @@ from typing import Any, Never, NoReturn, get_type_hints
 
 import msgspec
 
-from mainspring.jobs.serializers import SERIALIZERS, Serializer
+from mainspring.jobs.serializers import BUILT_IN, Serializer, Serializers
 from mainspring.jobs.type_changes import Check, check_for
 
 _EXACT = frozenset({bool, bytes, int, str})  # the types that both encodings and their decoders keep
@@ -27,7 +27,10 @@ _PLAIN: dict[type, tuple[type, ...]] = {
 class ResultType:
     """The type of a handler's result, from its return annotation; any type if it has none."""
 
-    def __init__(self, function: Callable[..., Any], *, is_batch: bool) -> None:
+    def __init__(
+        self, function: Callable[..., Any], *, is_batch: bool, serializers: Serializers = BUILT_IN
+    ) -> None:
+        self._serializers = serializers
         self._type: Any = Any if is_batch else _return_type(function)
         is_class = isinstance(self._type, type)
         self._exact = self._type if is_class and self._type in _EXACT else None
@@ -38,8 +41,11 @@ class ResultType:
         """The warning for a handler that returned None; None if its annotation allows that."""
 
     def decode(self, data: bytes, codec: str) -> Any:
-        """Decode a stored result to the type of the annotation, or to plain data if it is not of that type."""
-        serializer = SERIALIZERS[codec]()
+        """Decode a stored result to the type of the annotation, or to plain data if it is not of that type.
+
+        Raises `UnknownSerializer` if this process does not have the serializer of the result.
+        """
+        serializer = self._serializers.get(codec)
         try:
             return serializer.decoder(self._type).decode(data)
         except (msgspec.MsgspecError, TypeError):

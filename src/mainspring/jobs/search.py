@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from mainspring.jobs.arguments import key_part, search_key
-from mainspring.jobs.info import JobPage, decode_any, to_info
+from mainspring.jobs.info import JobPage, to_info
 from mainspring.jobs.records import JobRecord, Page, Query, SearchTerm
+from mainspring.jobs.serializers import BUILT_IN, Serializers
 from mainspring.jobs.timestamps import to_datetime
 
 MAX_SCANNED = 10_000
@@ -40,13 +42,16 @@ class JobFilter:
     An engine applies them in part at most, by its search index.
     """
 
-    def __init__(self, arguments: Mapping[str, Any] | None, text: str | None) -> None:
+    def __init__(
+        self, arguments: Mapping[str, Any] | None, text: str | None, serializers: Serializers = BUILT_IN
+    ) -> None:
         if text is not None and not isinstance(text, str):
             raise TypeError(f"text must be a string to look for, got {text!r}")
         if arguments is not None and not isinstance(arguments, Mapping):
             raise TypeError(f"arguments must be a dict such as {{'order_id': 42}}, got {arguments!r}")
         self._keys = {name: _keys_of(name, value) for name, value in (arguments or {}).items()}
         self._text = (text or "").casefold()
+        self.serializers = serializers
 
     @property
     def is_empty(self) -> bool:
@@ -60,16 +65,16 @@ class JobFilter:
 
     def matches(self, record: JobRecord) -> bool:
         """Return whether the arguments and the texts of a job match."""
-        arguments = searchable_arguments(record)
+        arguments = searchable_arguments(record, self.serializers)
         for name, keys in self._keys.items():
             if name not in arguments or search_key(name, arguments[name]) not in keys:
                 return False
         return not self._text or any(self._text in text.casefold() for text in _texts_of(record, arguments))
 
 
-def searchable_arguments(record: JobRecord) -> Mapping[str, Any]:
+def searchable_arguments(record: JobRecord, serializers: Serializers = BUILT_IN) -> Mapping[str, Any]:
     """Return the arguments by which a job may be found, by name."""
-    arguments = decode_any(record.payload, record.codec)
+    arguments = serializers.decode_any(record.payload, record.codec)
     return arguments if isinstance(arguments, Mapping) else {}
 
 
@@ -86,6 +91,7 @@ def _texts_of(record: JobRecord, arguments: Mapping[str, Any]) -> tuple[str, ...
 def search(find: Callable[[Query], Page], query: Query, wanted: JobFilter) -> JobPage:
     """Return a page of the jobs that match a query and a filter. The scan reads at most `MAX_SCANNED` jobs."""
     query = replace(query, search=wanted.terms)
+    page_of = partial(_to_page, wanted.serializers)
     found: list[JobRecord] = []
     scanned = 0
     after = query.after
@@ -100,16 +106,23 @@ def search(find: Callable[[Query], Page], query: Query, wanted: JobFilter) -> Jo
                 found.append(record)
                 if len(found) == query.limit:
                     is_last = page.end is None and record is page.records[-1]
-                    return _to_page(found, None if is_last else position, record, scanned=scanned)
+                    return page_of(found, None if is_last else position, record, scanned=scanned)
         last = page.records[-1] if page.records else None
         if page.end is None:
-            return _to_page(found, None, last, scanned=scanned)
+            return page_of(found, None, last, scanned=scanned)
         if scanned >= MAX_SCANNED:
-            return _to_page(found, page.end, last, scanned=scanned, is_complete=False)
+            return page_of(found, page.end, last, scanned=scanned, is_complete=False)
 
 
 def _to_page(
-    found: list[JobRecord], end: str | None, last: JobRecord | None, *, scanned: int, is_complete: bool = True
+    serializers: Serializers,
+    found: list[JobRecord],
+    end: str | None,
+    last: JobRecord | None,
+    *,
+    scanned: int,
+    is_complete: bool = True,
 ) -> JobPage:
     reached = None if last is None else to_datetime(last.created)
-    return JobPage(map(to_info, found), end, is_complete=is_complete, scanned=scanned, reached=reached)
+    jobs = [to_info(record, serializers) for record in found]
+    return JobPage(jobs, end, is_complete=is_complete, scanned=scanned, reached=reached)

@@ -11,10 +11,10 @@ from unittest.mock import ANY
 from mainspring.clock import Duration
 from mainspring.errors import InvalidArguments
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.info import JobInfo, decode_any
+from mainspring.jobs.info import JobInfo
 from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.records import JobRecord
-from mainspring.jobs.serializers import JsonSerializer
+from mainspring.jobs.serializers import BUILT_IN, JsonSerializer
 from mainspring.jobs.submission import JobTemplate
 from mainspring.jobs.timestamps import to_datetime, to_instant, to_microseconds
 
@@ -158,7 +158,7 @@ def _defaults_of(handler: Handler) -> dict[str, Any]:
 
 
 def _plain_arguments(record: JobRecord) -> dict[str, Any]:
-    arguments = decode_any(record.payload, record.codec)
+    arguments = BUILT_IN.decode_any(record.payload, record.codec)
     return arguments if isinstance(arguments, dict) else {}
 
 
@@ -168,7 +168,7 @@ def _plain(value: Any) -> Any:
     For a value that cannot be stored, return an object equal to no other.
     """
     try:
-        return decode_any(JsonSerializer().encode(value), JsonSerializer.name)
+        return BUILT_IN.decode_any(JsonSerializer().encode(value), JsonSerializer.name)
     except (TypeError, ValueError, OverflowError, RecursionError):
         return object()
 

@@ -28,7 +28,7 @@ from mainspring.jobs.recurrence.schedule_records import (
     Overlap,
     ScheduleRecord,
 )
-from mainspring.jobs.serializers import JsonSerializer
+from mainspring.jobs.serializers import BUILT_IN, JsonSerializer
 from mainspring.testing import ManualClock
 
 MAX_PAYLOAD = 1_000
@@ -130,6 +130,7 @@ class _FakeManager:
         self.arrange = engine.arrange if io is None else partial(io.call, ARRANGE)
         self.fire = engine.fire if io is None else partial(io.call, FIRE)
         self.submission = self
+        self.serializers = BUILT_IN
         self._ids = 0
 
     def new_id(self) -> str:

@@ -11,8 +11,9 @@ from mainspring import JobStatus, Mainspring, Priority, Retry
 from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.jobs.backlog import WaitingJobs
 from mainspring.jobs.engine import Swept
-from mainspring.jobs.info import decode_any, to_info
+from mainspring.jobs.info import to_info
 from mainspring.jobs.records import Attempt, Cause, JobRecord, NewJob, Outcome, OutcomeKind, Progress, Query
+from mainspring.jobs.serializers import BUILT_IN
 from mainspring.jobs.worker.attempt_log import log_refusal
 from mainspring.jobs.worker.maintenance import log_rescue
 from mainspring.testing import time_travel
@@ -106,7 +107,7 @@ def test_a_snapshot_cannot_bemake_record() -> None:
     ],
 )
 def test_what_cannot_be_read_is_shown_as_it_is(data: bytes, codec: str, shown: Any) -> None:
-    assert decode_any(data, codec) == shown
+    assert BUILT_IN.decode_any(data, codec) == shown
 
 
 def test_a_few_of_many_rescued_jobs_are_named(caplog: pytest.LogCaptureFixture) -> None:

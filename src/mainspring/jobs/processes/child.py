@@ -47,14 +47,13 @@ from mainspring.jobs.processes.messages import (
 )
 from mainspring.jobs.records import Lease
 from mainspring.jobs.retry import Cancel, RetryLater, Snooze
-from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer
+from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.timestamps import to_microseconds
 from mainspring.jobs.worker.error_text import describe_briefly, describe_error, describe_fault, to_storable_text
 from mainspring.jobs.worker.outcomes import UnfitArguments, UnstorableResult, encode_result
 
 ORPHANED = 75  # EX_TEMPFAIL, because another worker will rescue the job
 
-_SERIALIZERS = {name: make() for name, make in SERIALIZERS.items()}
 _is_serving = False
 
 
@@ -308,7 +307,7 @@ def _answer_for_result(request: CallRequest, handler: Handler, lease: Lease, val
     if not request.keep_result:
         return ChildAnswer(AnswerKind.COMPLETED)
     try:
-        serializer = _SERIALIZERS[lease.codec]
+        serializer = handler.arguments.serializers.get(lease.codec)
         result, warning = encode_result(value, serializer, handler=handler, limit=request.max_result)
     except UnstorableResult as refusal:
         return ChildAnswer(AnswerKind.NOT_RETRYABLE, error=str(refusal))

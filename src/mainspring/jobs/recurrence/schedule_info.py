@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from mainspring.jobs.info import decode_any
 from mainspring.jobs.policies import CatchUp
 from mainspring.jobs.recurrence.planning import first_due
 from mainspring.jobs.recurrence.rules import Rule, rule_of
 from mainspring.jobs.recurrence.schedule_definition import Misfire
 from mainspring.jobs.recurrence.schedule_records import Occurrence, OccurrenceKind, Overlap, ScheduleRecord
+from mainspring.jobs.serializers import BUILT_IN, Serializers
 from mainspring.jobs.timestamps import to_datetime
 from mainspring.runners.task import Priority
 from mainspring.runners.validation import require_positive
@@ -72,7 +72,7 @@ class OccurrenceInfo:
     decided: datetime
 
 
-def to_schedule_info(record: ScheduleRecord) -> ScheduleInfo:
+def to_schedule_info(record: ScheduleRecord, serializers: Serializers = BUILT_IN) -> ScheduleInfo:
     """Make a snapshot of a stored schedule."""
     return ScheduleInfo(
         name=record.name,
@@ -80,7 +80,7 @@ def to_schedule_info(record: ScheduleRecord) -> ScheduleInfo:
         queue=record.queue,
         priority=Priority(record.priority),
         rule=rule_of(record),
-        arguments=decode_any(record.payload, record.codec),
+        arguments=serializers.decode_any(record.payload, record.codec),
         misfire=CatchUp(record.catch_up) if record.misfire == "all" else record.misfire,  # type: ignore[arg-type]
         overlap=record.overlap,
         jitter=timedelta(microseconds=record.jitter),

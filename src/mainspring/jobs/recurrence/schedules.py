@@ -94,13 +94,14 @@ class Schedules:
 
     def get(self, name: str) -> ScheduleInfo:
         """Return a snapshot of a schedule. Raises `ScheduleNotFound` if there is no such schedule."""
-        return to_schedule_info(self._record(name))
+        return to_schedule_info(self._record(name), self._source.manager().serializers)
 
     get_async = async_twin(get)
 
     def list(self) -> list[ScheduleInfo]:
         """List all schedules, sorted by name."""
-        return [to_schedule_info(record) for record in self._source.manager().engine.schedules()]
+        manager = self._source.manager()
+        return [to_schedule_info(record, manager.serializers) for record in manager.engine.schedules()]
 
     list_async = async_twin(list)  # noqa: A003 - the method above
 
@@ -173,10 +174,11 @@ class Schedules:
         """
         require_positive(limit, "limit", "jobs")
         query = Query(type=self._record(name).type, newest_first=True, limit=JOB_PAGE)
+        manager = self._source.manager()
         found: Jobs = []
         for _ in range(SEARCHED_JOBS // JOB_PAGE):
-            page = self._source.manager().engine.find(query)
-            found += [to_info(record) for record in page.records if record.schedule == name]
+            page = manager.engine.find(query)
+            found += [to_info(record, manager.serializers) for record in page.records if record.schedule == name]
             if page.end is None or len(found) >= limit:
                 break
             query = replace(query, after=page.end)

@@ -19,7 +19,7 @@ from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
 from mainspring.jobs.records import Cause, FollowUp, Lease, NewJob, Outcome, OutcomeKind
 from mainspring.jobs.retry import Cancel, RetryLater, Snooze
-from mainspring.jobs.serializers import SERIALIZERS, JsonSerializer, Serializer
+from mainspring.jobs.serializers import JsonSerializer, Serializer, Serializers, keeps_raw
 from mainspring.jobs.timestamps import LAST_INSTANT, to_microseconds
 from mainspring.jobs.worker.error_text import describe_briefly, describe_error, describe_fault, to_storable_text
 from mainspring.jobs.worker.lease_table import LeasedJob
@@ -58,8 +58,7 @@ class OutcomeFactory:
     def __init__(
         self, serializer: Serializer, now: Callable[[], int], follow_ups: FollowUpFactory, *, max_result: int
     ) -> None:
-        self._serializers: dict[str, Serializer] = {name: make() for name, make in SERIALIZERS.items()}
-        self._serializers[serializer.name] = serializer
+        self._serializers = Serializers(serializer)
         self._now = now
         self._follow_ups = follow_ups
         self._max_result = max_result
@@ -86,7 +85,7 @@ class OutcomeFactory:
             return None, job.handler.result.none_warning
         if not needs_result(job):
             return None, None
-        serializer = self._serializers[job.lease.codec]
+        serializer = self._serializers.get(job.lease.codec)
         return encode_result(value, serializer, handler=job.handler, limit=self._max_result)
 
     def _complete_with(self, job: LeasedJob, result: bytes | None, warning: str | None) -> Outcome:
@@ -97,9 +96,9 @@ class OutcomeFactory:
             if handler.keep_result is not None:
                 outcome.keep_result_until = self._after(handler.keep_result)
         if lease.follow_up is not None:
-            serializer = self._serializers[lease.codec]
+            serializer = self._serializers.get(lease.codec)
             passed = bytes(serializer.encode(None)) if result is None else result
-            outcome.follow_up = self._follow_ups.make(lease, lease.follow_up, passed, serializer)
+            outcome.follow_up = self._follow_ups.make(lease, lease.follow_up, passed, self._serializers)
         return outcome
 
     def for_answer(self, job: LeasedJob, answer: ChildAnswer) -> Outcome:
@@ -248,12 +247,14 @@ class FollowUpFactory:
         self._new_id = new_id
         self._now = now
 
-    def make(self, lease: Lease, plan: FollowUp, result: bytes, serializer: Serializer) -> NewJob:
+    def make(self, lease: Lease, plan: FollowUp, result: bytes, serializers: Serializers) -> NewJob:
         """Make the follow-up job, with the result and bound arguments, and the headers of the job before it."""
         due = min(LAST_INSTANT, self._now() + plan.delay)
-        arguments = _bound_arguments(plan, serializer)
+        serializer = serializers.get(lease.codec)
+        arguments = _bound_arguments(plan, serializer, serializers)
         if plan.argument is not None:
-            arguments[plan.argument] = msgspec.Raw(result)
+            kept = msgspec.Raw(result) if keeps_raw(serializer) else serializer.decoder(Any).decode(result)
+            arguments[plan.argument] = kept
         job = NewJob(
             self._new_id(),
             plan.type,
@@ -264,32 +265,35 @@ class FollowUpFactory:
             lease.codec,
             sequence=plan.sequence,
             steps_aside=plan.steps_aside,
-            limits=self._buckets(plan, result, serializer),
+            limits=self._buckets(plan, result, serializer, serializers),
             expires=None if plan.expires is None else min(LAST_INSTANT, due + plan.expires),
             headers=lease.headers,
             follow_up=plan.follow_up,
         )
         return self._registry.with_search_keys(job)
 
-    def _buckets(self, plan: FollowUp, result: bytes, serializer: Serializer) -> tuple[str, ...]:
+    def _buckets(
+        self, plan: FollowUp, result: bytes, serializer: Serializer, serializers: Serializers
+    ) -> tuple[str, ...]:
         if not any(names for _, names in plan.limits):
             return tuple(bucket_of(family) for family, _ in plan.limits)
-        given: dict[str, Any] = {} if plan.bound is None else _decode_bound(plan, plan.bound, Any)
+        given: dict[str, Any] = {} if plan.bound is None else _decode_bound(plan, plan.bound, Any, serializers)
         if plan.argument is not None:
             given[plan.argument] = serializer.decoder(Any).decode(result)
         known = self._registry.get(plan.type).arguments if plan.type in self._registry else _UNKNOWN
         return tuple(bucket_of(family, known.key(given, names) if names else "") for family, names in plan.limits)
 
 
-def _bound_arguments(plan: FollowUp, serializer: Serializer) -> dict[str, Any]:
+def _bound_arguments(plan: FollowUp, serializer: Serializer, serializers: Serializers) -> dict[str, Any]:
     """Return the arguments that `bind` has fixed, still encoded if the follow-up job has the same encoding."""
     if plan.bound is None:
         return {}
-    return _decode_bound(plan, plan.bound, msgspec.Raw if plan.codec == serializer.name else Any)
+    is_kept = plan.codec == serializer.name and keeps_raw(serializer)
+    return _decode_bound(plan, plan.bound, msgspec.Raw if is_kept else Any, serializers)
 
 
-def _decode_bound(plan: FollowUp, bound: bytes, kind: Any) -> dict[str, Any]:
-    arguments: dict[str, Any] = SERIALIZERS[plan.codec]().decoder(dict[str, kind]).decode(bound)
+def _decode_bound(plan: FollowUp, bound: bytes, kind: Any, serializers: Serializers) -> dict[str, Any]:
+    arguments: dict[str, Any] = serializers.get(plan.codec).decoder(dict[str, kind]).decode(bound)
     return arguments
 
 

@@ -128,12 +128,15 @@ class SubmitTests(EngineSuite):
     @pytest.mark.parametrize(
         "payload", [EVERY_BYTE, b"", b"\x00", b"null"], ids=["every byte", "empty", "nul", "text"]
     )
-    def test_binary_arguments_and_results_come_back_byte_by_byte(self, bench: Bench, payload: bytes) -> None:
-        worker, lease = bench.begin("job", payload=payload, codec="msgpack")
-        assert (lease.payload, lease.codec) == (payload, "msgpack")
+    @pytest.mark.parametrize("codec", ["msgpack", "one's own"])
+    def test_binary_arguments_and_results_come_back_byte_by_byte(
+        self, bench: Bench, payload: bytes, codec: str
+    ) -> None:
+        worker, lease = bench.begin("job", payload=payload, codec=codec)
+        assert (lease.payload, lease.codec) == (payload, codec)
         assert bench.settle(worker, lease, OutcomeKind.COMPLETED, result=payload)
         record = bench.record()
-        assert (record.payload, record.result, record.codec) == (payload, payload, "msgpack")
+        assert (record.payload, record.result, record.codec) == (payload, payload, codec)
 
     def test_ids_may_hold_what_other_notations_give_a_meaning(self, bench: Bench) -> None:
         ids = [
