@@ -104,7 +104,7 @@ class EngineModel(ClaimModel, ScheduleModel):
         if outcome.kind is not OutcomeKind.COMPLETED:
             job["error"] = outcome.error or job["error"]
             return True
-        job |= {"result": outcome.result, "error": None, "keep_result_until": outcome.keep_result_until}
+        job |= {"result": outcome.result, "error": outcome.error, "keep_result_until": outcome.keep_result_until}
         return True
 
     def _charge(self, job: Job, outcome: Outcome, now: int) -> None:

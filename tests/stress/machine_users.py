@@ -46,6 +46,7 @@ jobs = st.fixed_dictionaries(
         "unique": uniques,
         "expires": st.sampled_from([1.0, 30.0, 90.0]),
         "headers": st.just({"trace": "1"}),
+        "search": st.sampled_from([("order_id=1",), ("order_id=2", "customer")]),
     },
 )
 ages = st.sampled_from([None, 0, seconds(5), seconds(60)])
