@@ -33,11 +33,11 @@ with app, app.running():
             print(f"given up: {error.reason}")
 
     # FAILED jobs are the dead letters. They wait for an operator.
-    letters = app.dead_letters.list()
+    letters = app.dead_letters.list()  # the newest failure first
     for letter in letters:
         causes = [f"{attempt.cause}: {attempt.error.splitlines()[0]}" for attempt in letter.history]
         print(f"dead letter of order {letter.arguments['order']}, {letter.attempts} attempts, {causes[-1]}")
-    assert [letter.attempts for letter in letters] == [3, 1]
+    assert [letter.attempts for letter in letters] == [1, 3]
 
     provider["is_down"] = False
     app.dead_letters.edit(hopeless.id, {"card": "4343"})  # checked against the signature

@@ -13,8 +13,11 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ELSEWHERE = {"web.md"}  # its blocks are files of several programs: see test_web_frameworks.py
 DOCUMENTS = [
-    path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if PYTHON.search(path.read_text())
+    path
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if PYTHON.search(path.read_text()) and path.name not in ELSEWHERE
 ]
 
 
