@@ -25,14 +25,11 @@ UNAVAILABLE = 3
 OTHER_USER = 65534  # a user without any rights, on Debian
 PROGRAM = """
 import contextlib, os, sys
-from mainspring import Mainspring
 from mainspring.cli.exit_codes import run_cli
 from mainspring.cli.main import commands
 
 other, user = sys.argv.pop(1), int(sys.argv.pop(1))
 with open(os.devnull, "w") as null, contextlib.redirect_stdout(null), contextlib.redirect_stderr(null):
-    with Mainspring(other) as app:
-        app.counts()
     url, sys.argv[-1] = sys.argv[-1], other
     run_cli(commands)  # imports the modules of the command
 sys.argv[-1] = url
@@ -58,12 +55,14 @@ class ReadOnlyStore:
     """A store in a folder that this process may write to, and the process of the commands may not."""
 
     def __init__(self, shop: ShopProgram) -> None:
-        self._other_url = f"sqlite:///{shop.folder / 'other.db'}"
         self.folder = Path(tempfile.mkdtemp(prefix="mainspring-"))
         self.shop = shop.in_folder(self.folder)
         self.shop.make_dead_letters("dead")
         self.shop.submit({"order_id": 1}, id="later")
         (self.folder / "shop.py").unlink()
+        other = shop.folder / "other.db"  # for the first run of each command, which imports the modules
+        other.write_bytes((self.folder / "shop.db").read_bytes())
+        self._other_url = f"sqlite:///{other}"
 
     def protect(self, *, folder_mode: int = 0o555, file_mode: int = 0o444) -> None:
         """Take the right to write from other users; if this user is not root, from this user, too."""
