@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import resource
 import select
 import signal
@@ -235,27 +234,32 @@ def test_a_worker_that_cannot_store_outcomes_is_not_ready_until_the_disk_has_spa
     assert any(line["message"].startswith("the store works again, after ") for line in worker.lines)
 
 
-def test_a_worker_with_a_mistyped_queue_is_unhealthy_and_every_command_says_why(workers: WorkersOfShop) -> None:
-    worker = workers.start("--queues", "ordes", "--stall-after", "1s")
-    (warning,) = [
-        line["message"] for line in worker.lines if line["level"] == "warning" and "ordes" in line["message"]
-    ]
+@pytest.mark.parametrize("engine", ["sqlite", "nats"])
+def test_a_worker_with_a_mistyped_queue_is_unhealthy_and_every_command_says_why(
+    workers: WorkersOfShop, make_nats_server: MakeServers, engine: str
+) -> None:
+    where = ("--url", make_nats_server().url if engine == "nats" else workers.shop.url)
+    cache = {"XDG_CACHE_HOME": str(workers.shop.folder)}
+    worker = workers.start("--queues", "ordes", "--stall-after", "1s", *where, **cache)
+    (warning,) = [line["message"] for line in worker.lines if "no handler uses" in line["message"]]
     assert warning.endswith("serves queue 'ordes', but no handler uses that queue; did you mean 'orders'?")
-    workers.shop.run("submit", "ping", "--id", "order-42", "--app", "slow:app")
+
+    def run(*arguments: str) -> CommandResult:
+        return workers.shop.run(*arguments, "--app", "slow:app", *where, **cache)
+
+    assert run("submit", "ping", "--id", "order-42").code == 0
     complaint = workers.wait_for_code(1).error_line
-    assert (
-        "no worker serves queue 'orders': 1 due job of slow.ping in queue orders (the oldest, order-42"
-        in complaint
-    )
+    assert "no worker serves queue 'orders': 1 due job of slow.ping in queue orders (the oldest," in complaint
     assert workers.check("--ready").code == 0
-    explained = workers.shop.run("explain", "order-42", "--app", "slow:app").output
+    advice = f"mainspring run slow:app --queues orders {' '.join(where)}"
+    explained = run("explain", "order-42").output
     assert "and no worker serves queue 'orders'" in explained
-    assert explained.endswith("\n  mainspring run slow:app --queues orders\n")
-    examined = workers.shop.run("doctor", "--app", "slow:app")
+    assert explained.endswith(f"\n  {advice}\n")
+    examined = run("doctor")
     assert "no worker serves queue orders, and 1 job waits in it" in examined.output
-    assert "\n  mainspring run slow:app --queues orders" in re.sub(r"\n +", "\n  ", examined.output)
+    assert advice in examined.output
     assert examined.code == 1
-    workers.start("--queues", "orders")  # as the commands advise
+    workers.start("--queues", "orders", *where, **cache)  # as the commands advise
     assert workers.wait_for_code(0).code == 0
 
 

@@ -85,6 +85,8 @@ def _sum(one: Backlog | None, other: Backlog) -> Backlog:
 
 MAX_LANES = 8  # how many lanes with a handler in this process one sweep checks
 MAX_OTHER_LANES = 20
+NO_CONSUMER = {"num_pending": 1, "num_ack_pending": 0, "delivered": {"stream_seq": 0, "consumer_seq": 0}}
+"""Stands for the consumer of a lane that no worker has served yet, with at least one message."""
 MAX_MESSAGES = 16  # how many messages of one lane are read, including those of leased jobs
 
 
@@ -144,9 +146,9 @@ class WaitingJobFinder:
 
         The requests for all lanes are sent together, in at most three rounds.
         """
-        infos = self._streams.known_consumer_infos(self._lanes.all[lane] for lane in lanes)
-        known = {lane: infos[subject] for lane in lanes if (subject := self._lanes.all[lane]) in infos}
-        busy = {lane: info for lane, info in known.items() if info["num_pending"] or info["num_ack_pending"]}
+        infos = self._streams.consumer_infos(self._lanes.all[lane] for lane in lanes)
+        found = {lane: infos.get(self._lanes.all[lane], NO_CONSUMER) for lane in lanes}
+        busy = {lane: info for lane, info in found.items() if info["num_pending"] or info["num_ack_pending"]}
         return {
             lane: _describe(lane, busy[lane], jobs)
             for lane, jobs in self._read(busy).items()

@@ -48,6 +48,17 @@ class WaitingJobTests(EngineSuite):
             lambda: {waiting.queue for waiting in bench.engine.sweep(worker).waiting} == {"orders", "mail"}
         )
 
+    def test_it_tells_of_a_queue_that_no_worker_has_served(self, bench: Bench) -> None:
+        worker = bench.enroll(queues=("mail",))
+        bench.look(worker, queues=("mail",))
+        bench.submit("old", "young", queue="orders")
+        assert bench.eventually(lambda: [each.queue for each in bench.engine.sweep(worker).waiting] == ["orders"])
+        (waiting,) = bench.engine.sweep(worker).waiting
+        assert (waiting.type, waiting.count, waiting.oldest) == (TYPE, 2, "old")
+        other = bench.enroll()
+        assert bench.ids_when_there(other, 2) == ["old", "young"]
+        assert bench.eventually(lambda: bench.engine.sweep(worker).waiting == ())
+
     def test_it_tells_how_many_and_which_is_the_oldest(self, bench: Bench) -> None:
         bench.submit("old")
         bench.pass_time(0.1)
