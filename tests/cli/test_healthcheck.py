@@ -239,13 +239,13 @@ def test_a_worker_with_a_mistyped_queue_is_unhealthy_and_every_command_says_why(
     workers: WorkersOfShop, make_nats_server: MakeServers, engine: str
 ) -> None:
     where = ("--url", make_nats_server().url if engine == "nats" else workers.shop.url)
-    cache = {"XDG_CACHE_HOME": str(workers.shop.folder)}
-    worker = workers.start("--queues", "ordes", "--stall-after", "1s", *where, **cache)
+    cache = str(workers.shop.folder)
+    worker = workers.start("--queues", "ordes", "--stall-after", "1s", *where, XDG_CACHE_HOME=cache)
     (warning,) = [line["message"] for line in worker.lines if "no handler uses" in line["message"]]
     assert warning.endswith("serves queue 'ordes', but no handler uses that queue; did you mean 'orders'?")
 
     def run(*arguments: str) -> CommandResult:
-        return workers.shop.run(*arguments, "--app", "slow:app", *where, **cache)
+        return workers.shop.run(*arguments, "--app", "slow:app", *where, XDG_CACHE_HOME=cache)
 
     assert run("submit", "ping", "--id", "order-42").code == 0
     complaint = workers.wait_for_code(1).error_line
@@ -259,7 +259,7 @@ def test_a_worker_with_a_mistyped_queue_is_unhealthy_and_every_command_says_why(
     assert "no worker serves queue orders, and 1 job waits in it" in examined.output
     assert advice in examined.output
     assert examined.code == 1
-    workers.start("--queues", "orders", *where, **cache)  # as the commands advise
+    workers.start("--queues", "orders", *where, XDG_CACHE_HOME=cache)  # as the commands advise
     assert workers.wait_for_code(0).code == 0
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
@@ -32,14 +33,24 @@ _Signatures = dict[str, tuple[int, int, int] | None]
 
 def imported_files() -> set[str]:
     """Return the source files of imported modules, without the standard library and installed packages."""
-    installed = tuple(
-        os.path.join(os.path.realpath(sysconfig.get_path(name)), "")  # noqa: PTH118 - compared with many strings
-        for name in ("stdlib", "platstdlib", "purelib", "platlib")
-    )
     modules = list(sys.modules.values())  # a copy, because other threads may import modules meanwhile
-    files = (getattr(module, "__file__", None) for module in modules)
-    real = {os.path.realpath(file) for file in files if isinstance(file, str) and file.endswith(".py")}
-    return {file for file in real if not file.startswith(installed)}
+    files = {file for module in modules if isinstance(file := getattr(module, "__file__", None), str)}
+    return {source for file in files if (source := _source_of(file)) is not None}
+
+
+@cache
+def _source_of(file: str) -> str | None:
+    """Return the real path of a module's file; None if it is not a source file of the application."""
+    source = os.path.realpath(file)
+    is_installed = any(source.startswith(os.path.join(folder, "")) for folder in _installed())  # noqa: PTH118
+    return None if is_installed or not source.endswith(".py") else source
+
+
+@cache
+def _installed() -> set[str]:
+    """Return the folders of the standard library and of installed packages."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return {os.path.realpath(sysconfig.get_path(name)) for name in names}
 
 
 def files_below(folder: Path) -> set[str]:
@@ -116,7 +127,7 @@ def _read(files: set[str]) -> _Signatures:
 def _signature(file: str) -> tuple[int, int, int] | None:
     """Return a value that changes when a file is written or replaced; None if there is no such file."""
     try:
-        found = Path(file).stat()
+        found = os.stat(file)  # noqa: PTH116 - twice a second for each file
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
