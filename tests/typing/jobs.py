@@ -10,6 +10,7 @@ from mainspring import (
     CatchUp,
     Concurrency,
     Cron,
+    DeadLetter,
     EventKind,
     EventStream,
     Every,
@@ -91,6 +92,28 @@ async def store(data: bytes) -> int:
 def ship(order_id: int) -> str:
     assert_type(current_job().headers.get("user"), str | None)
     return str(order_id)
+
+
+@app.job(at_most_once=True, then=ping.options(delay=5))
+def transfer(order_id: int) -> None: ...
+
+
+@app.on_dead_letter
+def alert(letter: DeadLetter) -> str:
+    assert_type(letter.finished, datetime)
+    return letter.reason
+
+
+@app.on_dead_letter
+@app.job(queue="alerts")
+async def record(job_id: str) -> bool:
+    return bool(job_id)
+
+
+@app.on_worker_start
+@app.on_worker_stop
+def connect() -> int:
+    return 7
 
 
 @app.job(batch=100, execution="process")
@@ -176,6 +199,16 @@ async def call_from_a_loop(handle: JobHandle[bool], queue: Queue) -> None:
         assert_type(same, Mainspring)
     async for event in await app.events_async(timeout=5):
         assert_type(event.kind, EventKind)
+
+
+async def use_hooks(letter: DeadLetter) -> None:
+    assert_type(alert(letter), str)
+    assert_type(alert.submit(letter), JobHandle[str])
+    assert_type(await record("order-42"), bool)
+    assert_type(connect(), int)
+    transfer.options(then=cancel_order.bind(reason="unpaid")).submit(42)
+    assert_type(app.dead_letters.handlers(), list[str])
+    assert_type(app.dead_letters.remove_handler("shop.alert"), bool)
 
 
 def submit_with_policies() -> None:

@@ -6,10 +6,11 @@ import pytest
 from msgspec.json import decode
 from msgspec.structs import replace
 
-from mainspring.jobs.commands import DropDeadLetterHandler, PutDeadLetterHandler, Reopen
+from mainspring.jobs.commands import DropDeadLetterHandler, PutDeadLetterHandler, PutLimit, Reopen
 from mainspring.jobs.dead_letter_jobs import MARK, DeadLetter, DeadLetterHandler
 from mainspring.jobs.engine import MAX_CRASHES, Capability, Demand
 from mainspring.jobs.limits import bucket_of
+from mainspring.jobs.quotas import depth_family, submit_rate_family
 from mainspring.jobs.records import Cause, FollowUp, JobRecord, Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import to_datetime
@@ -228,6 +229,14 @@ class DeadLetterHandlerTests(EngineSuite):
         assert alert.due >= before + seconds(60)
         assert (alert.expires or 0) - alert.due == seconds(5)
         assert (alert.limits, alert.follow_up) == ((bucket_of("few"),), plan.follow_up)
+
+    def test_the_jobs_of_a_handler_are_exempt_from_submit_quotas(self, bench: Bench) -> None:
+        put(bench)
+        assert bench.arrange(PutLimit(depth_family("alerts"), 1, None))
+        assert bench.arrange(PutLimit(submit_rate_family("alerts"), 1, seconds(60)))
+        for job_id in "abc":
+            fail(bench, job_id)
+        assert len(alerts(bench)) == 3
 
     def test_jobs_under_limits_and_in_sequences_make_jobs_as_well(self, bench: Bench) -> None:
         bench.limit("few", 1)
