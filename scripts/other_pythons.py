@@ -21,7 +21,7 @@ PROBE = "import ensurepip, sys; print('{}.{}'.format(*sys.version_info))"
 
 JOBS = (
     "argument_types arguments context control_layer cron decorators handle handlers ids invoker io_layer "
-    "job_template manager processes retry serializers stall_detector timestamps worker worker_errors"
+    "job_template manager off_loop processes retry serializers stall_detector timestamps worker worker_errors"
 )
 # What a Python may do differently: threads and their end, asyncio, time, signatures and types, pickling, the start
 # of processes, signals, files. Of each engine a little: the rest tests the storage more than the interpreter.
