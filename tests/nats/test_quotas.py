@@ -59,7 +59,9 @@ def counts_of(bench: Bench) -> list[str]:
     return counted
 
 
-def test_submitters_at_the_same_time_exceed_the_depth_by_one_batch_each_at_most(benches: list[Bench]) -> None:
+def test_submitters_at_the_same_time_fill_the_queue_and_each_of_them_is_refused_beyond_its_depth(
+    benches: list[Bench],
+) -> None:
     set_depth(benches, DEPTH)
 
     def submit(number: int) -> int:
@@ -74,7 +76,7 @@ def test_submitters_at_the_same_time_exceed_the_depth_by_one_batch_each_at_most(
         return stored
 
     stored = sum(at_once(*(lambda number=number: submit(number) for number in range(SUBMITTERS))))
-    assert DEPTH <= stored <= DEPTH + SUBMITTERS * BATCH
+    assert DEPTH <= stored <= SUBMITTERS * DEPTH  # the announcements of others may come late
     assert benches[0].engine.counts(queue="default")[JobStatus.PENDING] == stored
 
 
