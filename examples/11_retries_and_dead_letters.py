@@ -33,7 +33,7 @@ with app, app.running():
             print(f"given up: {error.reason}")
 
     # FAILED jobs are the dead letters. They wait for an operator.
-    letters = app.dead_letters.list()  # the newest failure first
+    letters = app.dead_letters.list()  # the earliest failure first
     for letter in letters:
         causes = [f"{attempt.cause}: {attempt.error.splitlines()[0]}" for attempt in letter.history]
         print(f"dead letter of order {letter.arguments['order']}, {letter.attempts} attempts, {causes[-1]}")

@@ -172,9 +172,8 @@ class ShopProgram:
             ]
 
     def make_dead_letters(self, *ids: str) -> None:
-        """Make dead letters with these ids: order_id is the number of each, from 1 on."""
+        """Make dead letters with these ids, one after another: order_id is the number of each, from 1 on."""
         with self.open() as app, app.running():
             for number, job_id in enumerate(ids, 1):
                 app.manager().submit("shop.cancel_order", {"order_id": number}, id=job_id)
-            for job_id in ids:
                 assert app.handle(job_id).wait(PATIENCE) is JobStatus.FAILED

@@ -13,7 +13,7 @@ FAILURE, USAGE = 1, 2
 
 def left(shop: ShopProgram) -> list[str]:
     with shop.open() as app:
-        return [letter.id for letter in app.dead_letters.list()]
+        return [letter.id for letter in app.dead_letters.list(newest_first=False)]
 
 
 def test_a_replay_by_id_is_a_new_job_and_happens_once(shop: ShopProgram) -> None:

@@ -77,9 +77,9 @@ def add_tests(namespace: dict[str, Any]) -> None:
     """Add CPython's tests of each kind of executor to a module."""
     for kind in KINDS:
         for tests in make_tests(kind):
-            for name, reason in NOT_APPLICABLE.items():
+            for name in NOT_APPLICABLE:
                 if hasattr(tests, name):
-                    setattr(tests, name, unittest.skip(reason)(lambda self: None))
+                    setattr(tests, name, None)  # hides the test of a base class
             namespace[tests.__name__] = tests
 
 

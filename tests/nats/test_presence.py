@@ -495,7 +495,8 @@ def test_without_the_right_to_ask_the_servers_the_lease_decides(
     victim.nats.close()
     observer.wait_for(observer.absences, subject)
     assert (observer.count(worker), observer.bench.record().owner) == (0, worker)
-    assert sum("no server answers to '$SYS.REQ.ACCOUNT.PING.CONNZ'" in message for message in caplog.messages) == 1
+    warning = "no server answers a request to the subject '$SYS.REQ.ACCOUNT.PING.CONNZ'"
+    assert sum(warning in message for message in caplog.messages) == 1
 
 
 # -- jobs that are claimed while the connection is lost

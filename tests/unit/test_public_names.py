@@ -58,6 +58,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "RefusedByStore",
         "Retry",
         "RunnerClosed",
+        "RunnerExecutor",
         "RunnerStatistics",
         "ScheduleBusy",
         "ScheduleInfo",
