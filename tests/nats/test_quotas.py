@@ -88,6 +88,9 @@ def test_a_process_counts_once_and_then_adds_up_the_submits_of_all(benches: list
         one.submit(f"one {number}", after=3_600)
         other.submit(f"other {number}", after=3_600)
     assert counted == ["default"]
+    engine = one.engine
+    assert isinstance(engine, NatsEngine)
+    assert eventually(lambda: engine.components.quotas._bounds["default"] >= 40)  # all announcements have come
     with pytest.raises(LimitExceeded, match="has 40 pending jobs and takes at most 60"):
         one.submit(*(f"many {number}" for number in range(21)))
     assert counted == ["default", "default"]
