@@ -6,9 +6,9 @@ its submits to queues with a depth quota, before it stores the jobs; a notificat
 If the bound would exceed the quota, the process counts again, in its projection, and only this count refuses a
 submit.
 
-Processes that submit at the same instant may not have heard of each other: together they may exceed the quota by
-one batch each. The next count finds a submit whose notification was lost, and jobs of exempt kinds (retries,
-follow-up jobs, jobs of schedules).
+Processes may not have heard of each other's submits yet: together they may exceed the quota by the jobs that they
+submit until they hear of them. The next count finds a submit whose notification was lost, and jobs of exempt kinds
+(retries, follow-up jobs, jobs of schedules).
 
 Rate. The tokens are in the record of a limiter. A submit reads and replaces this record before it stores its jobs,
 which takes two requests. Tokens of a submit that then fails are used up.
