@@ -9,7 +9,7 @@ from typing import Any
 from mainspring import TaskFailure, ThreadPool
 from mainspring.jobs import JobManager
 from mainspring.testing import ManualClock
-from tests.support import eventually
+from tests.support import PATIENCE, eventually
 from tests.unit.jobs.scripted_engines import ScriptedEngine
 
 
@@ -54,6 +54,15 @@ class ManagerFixture:
 
         assert eventually(is_handed_back), "no job was handed back"
         return self.engine.wait_for("settle")
+
+    def wait_until_maintained(self) -> None:
+        """Wait until the control and io layers are idle: due maintenance is done, and its timers are set.
+
+        Handlers may still run.
+        """
+        control, io, _ = self._pools
+        for pool in (control, io, control):  # the answers of the engine may make calls of the control layer
+            pool.wait_idle(PATIENCE)
 
     def close(self) -> None:
         """Stop at once, without waiting for tasks that still run."""

@@ -173,6 +173,7 @@ class Turns:
     """The health reports of a worker, in order."""
 
     def __init__(self, shop: ManagerFixture) -> None:
+        self._shop = shop
         self._clock = shop.clock
         self._changed = Condition()
         self.all: list[WorkerHealth] = []
@@ -195,6 +196,8 @@ class Turns:
                 assert self._changed.wait_for(lambda: self.last.turned_ns == self._clock.monotonic_ns(), PATIENCE)
                 if (self.last.stall is not None) is until_stall:
                     return second
+            # A repetition whose next run is not set yet would leave out the next second.
+            self._shop.wait_until_maintained()
         raise AssertionError(f"nothing has changed: {self.last}")
 
 
