@@ -159,7 +159,6 @@ def test_flask_under_gunicorn(folder: Path, options: tuple[str, ...]) -> None:
 
 
 def test_fastapi_beside_a_worker(folder: Path) -> None:
-    pytest.importorskip("fastapi")  # there is none for Python 3.15 yet: see pyproject.toml
     with served(folder, "uvicorn", "fastapi_shop:web", "--uds", "{}") as site, worker(folder):
         job = site.request("POST", "/orders/7")["job"]
         assert site.request("POST", f"/payments/{job}") == {"is_paid_in_time": True}
@@ -167,7 +166,6 @@ def test_fastapi_beside_a_worker(folder: Path) -> None:
 
 
 def test_fastapi_with_a_worker_in_the_web_process(folder: Path) -> None:
-    pytest.importorskip("fastapi")
     with served(folder, "uvicorn", "small_shop:web", "--uds", "{}") as site:
         assert site.request("GET", "/prices/3") == {"price": 300}
 
