@@ -43,7 +43,7 @@ def test_paths_are_told_from_other_code() -> None:
 
 
 WHERE_TO_CHANGE = re.compile(r"^\| (?P<what>.+) \| `(?P<path>[\w/]+\.py)` \| `(?P<name>\w+)` \|$", re.MULTILINE)
-MOST_LINES = 220  # half of it is the table, which gets a row with each feature
+MOST_LINES = 200
 FEWEST_QUESTIONS = 20
 
 
