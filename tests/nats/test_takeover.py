@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mainspring.engines.nats import workers
 from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.records import Cause, OutcomeKind
 from mainspring.jobs.status import JobStatus
@@ -159,3 +160,11 @@ def test_a_job_that_the_dead_only_held_is_free_again_without_a_crash(
     assert lease.is_started or other.nats.start(rival, [lease]) == [True]
     record = other.record()
     assert (record.owner, record.starts, record.crashes, record.history) == (rival, 1, 0, ())
+
+
+def test_all_workers_are_listed_however_few_one_request_reads(
+    bench: FaultBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "WORKERS_PAGE", 2)
+    numbers = [bench.enroll() for _ in range(5)]
+    assert [record.number for record in bench.nats.workers()] == numbers

@@ -304,13 +304,22 @@ class DeadLetters:
     def purge(self, *ids: str) -> int:
         """Delete jobs that FAILED, permanently. Return how many were deleted.
 
-        Raises `JobNotFound` or `InvalidTransition` if an id is not that of a FAILED job. Some of the others are
-        deleted nevertheless.
+        Raises `JobNotFound` or `InvalidTransition`, and deletes nothing, if an id is not that of a FAILED job. If
+        another process changes one of the jobs during the purge, the error comes after some of the others are
+        deleted.
         """
         manager = self._source.manager()
-        remaining = iter(ids)
-        while chunk := [Delete(job_id, JobStatus.FAILED) for job_id in islice(remaining, CHUNK)]:
-            for command, changed in zip(chunk, manager.change_all(chunk), strict=True):
+        chunks = [ids[start : start + CHUNK] for start in range(0, len(ids), CHUNK)]
+        for chunk in chunks:
+            found = manager.engine.find(Query(ids=chunk)).records
+            statuses = {record.id: record.status for record in found}
+            for job_id in chunk:
+                status = statuses.get(job_id)
+                answer = Changed(is_done=status is JobStatus.FAILED, status=status)
+                manager.require_done(Delete(job_id, JobStatus.FAILED), answer, action="purge", needs="FAILED")
+        for chunk in chunks:
+            commands = [Delete(job_id, JobStatus.FAILED) for job_id in chunk]
+            for command, changed in zip(commands, manager.change_all(commands), strict=True):
                 manager.require_done(command, changed, action="purge", needs="FAILED")
         return len(ids)
 

@@ -5,6 +5,7 @@ Engines write events only while a client asks for them. So a stream renews its r
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ LISTEN_AGAIN_NS = 15 * NANOSECONDS
 LOOK_NS = NANOSECONDS // 10
 PAGE = 1_000
 
+logger = logging.getLogger("mainspring.events")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent:
@@ -42,7 +45,8 @@ class EventStream:
     """An iterator over future events, for `for` and `async for`. It ends at its timeout, or after `stop`.
 
     It returns all events since it was made, also those before the first iteration. But it must be read at least
-    once a minute: otherwise engines stop writing events, and the stream misses those until its next read.
+    once a minute: otherwise engines stop writing events, and the stream misses those until its next read. It logs
+    a warning then.
     """
 
     def __init__(
@@ -61,7 +65,8 @@ class EventStream:
         self._deadline = deadline_after(clock, timeout)
         self._condition = Condition()
         self._waiting: deque[JobEvent] = deque()
-        self._place = engine.listen(engine.now() + LISTEN_FOR)
+        self._written_until = engine.now() + LISTEN_FOR  # engines write events until then
+        self._place = engine.listen(self._written_until)
         self._listen_at = clock.monotonic_ns() + LISTEN_AGAIN_NS
 
     def __iter__(self) -> Iterator[JobEvent]:
@@ -118,11 +123,23 @@ class EventStream:
 
     def _read(self) -> None:
         if self._clock.monotonic_ns() >= self._listen_at:
-            self._engine.listen(self._engine.now() + LISTEN_FOR)
-            self._listen_at = self._clock.monotonic_ns() + LISTEN_AGAIN_NS
+            self._listen_again()
         page = self._engine.events(self._place, PAGE)
         self._place = page.end
         self._waiting.extend(_to_public(event) for event in page.events)
+
+    def _listen_again(self) -> None:
+        now = self._engine.now()
+        missed = now - self._written_until
+        self._written_until = now + LISTEN_FOR
+        self._engine.listen(self._written_until)
+        self._listen_at = self._clock.monotonic_ns() + LISTEN_AGAIN_NS
+        if missed > 0:
+            logger.warning(
+                "this event stream was not read for more than %d s; events of the last %.1f s may be missing",
+                LISTEN_FOR // MICROSECONDS,
+                missed / MICROSECONDS,
+            )
 
 
 def _to_public(event: Event) -> JobEvent:

@@ -327,6 +327,21 @@ def test_a_job_that_is_no_dead_letter_cannot_be_purged(letters: Letters, delay: 
     assert letters.app.get(job).id == job
 
 
+def test_a_purge_that_names_one_wrong_job_deletes_nothing(
+    letters: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "CHUNK", 2)
+    ids = letters.make(3)
+    letters.is_broken = False
+    healthy = letters.pay.submit(1).id
+    letters.travel.settle()
+    with pytest.raises(InvalidTransition, match="cannot purge"):
+        letters.app.dead_letters.purge(*ids, healthy)
+    with pytest.raises(JobNotFound):
+        letters.app.dead_letters.purge(*ids, "nowhere")
+    assert {letter.id for letter in letters.app.dead_letters.list()} == set(ids)
+
+
 def test_the_replay_of_a_purged_letter_goes_on(letters: Letters) -> None:
     (job,) = letters.make()
     letters.is_broken = False

@@ -213,6 +213,21 @@ def test_a_follower_that_reads_now_and_then_misses_nothing(
     assert told == 30
 
 
+def test_a_follower_that_did_not_read_for_too_long_is_warned(
+    app: Mainspring, travel: TimeTravel, work: JobFunction[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    events = app.events()
+    travel.fast_forward(event_stream.LISTEN_FOR / 1_000_000)
+    events.pending()
+    assert not caplog.records
+    travel.fast_forward(event_stream.LISTEN_FOR / 1_000_000 + 5)
+    work.submit()
+    travel.settle()
+    assert events.pending() == []
+    (warning,) = caplog.messages
+    assert "not read for more than 60 s; events of the last 5.0 s may be missing" in warning
+
+
 def test_followers_are_independent(app: Mainspring, travel: TimeTravel, work: JobFunction[..., None]) -> None:
     one = app.events()
     work.submit()

@@ -24,7 +24,7 @@ from mainspring.engines.nats.job_records import decode, encode
 from mainspring.engines.nats.presence import Presence, Sign
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.subject_names import SubjectNames
-from mainspring.engines.nats.write_batch import WriteBatch
+from mainspring.engines.nats.write_batch import StoredMessage, WriteBatch
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.records import WorkerInfo, WorkerRecord
 from mainspring.jobs.timestamps import MICROSECONDS
@@ -35,6 +35,7 @@ CONFIRMED_SECONDS = 1.0
 
 This time is shorter than `presence.ABSENCE_SECONDS`, so that there is a margin.
 """
+WORKERS_PAGE = 1_000  # how many records of workers one request reads
 MAX_CONFIRMATIONS = 3  # how many heartbeats to try in a row, if an overloaded machine gets the replies too late
 
 logger = logging.getLogger("mainspring.nats")
@@ -287,7 +288,13 @@ class WorkerRegistry:
 
     def read_all(self) -> dict[int, HeartbeatEntry]:
         """Return the stored heartbeats of all workers, by worker number."""
-        found = self._jetstream.scan(f"{self._names.workers}*")
+        found: list[tuple[str, StoredMessage]] = []
+        is_more = True
+        while is_more:
+            after = found[-1][1].revision if found else 0
+            page = self._jetstream.scan(f"{self._names.workers}*", after=after, most=WORKERS_PAGE)
+            found += page
+            is_more = len(page) == WORKERS_PAGE
         entries = ((subject.rpartition(".")[2], entry) for subject, entry in found)
         return {
             int(number): HeartbeatEntry(decode(entry.data, HeartbeatRecord), entry.revision)
