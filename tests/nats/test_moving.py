@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import CatchUp, Mainspring, current_job
+from mainspring.engines.nats.workers import WorkerRegistry
 from mainspring.engines.sqlite import SqliteEngine
 from mainspring.errors import EngineUnavailable, LimitExceeded, StoreMoved
 from mainspring.jobs.commands import PutSchedule
@@ -150,6 +151,20 @@ def test_workers_on_the_target_wait_until_all_is_there(path: Path, target: Targe
         migrator.finish()
         (lease,) = bench.take_when_there(bench.enroll(), 1)
         assert lease.id == "job"
+
+
+def test_a_worker_that_starts_again_and_again_does_not_stop_a_migration(
+    path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(path, "job")
+    registered: list[WorkerInfo] = []
+    with opened_export(path) as source, target.opened() as engine, target.bench() as bench:
+        migrator = Migrator(source, engine, target.url)
+        migrator.begin()
+        monkeypatch.setattr(WorkerRegistry, "enroll", lambda _registry, info: registered.append(info))
+        with pytest.raises(EngineUnavailable, match="no worker may start before that ends"):
+            bench.enroll()
+    assert registered == []  # otherwise the migration might find the worker, and give up
 
 
 def test_a_process_that_has_the_source_open_is_told_where_the_jobs_are(path: Path, target: Target) -> None:
