@@ -177,7 +177,9 @@ class LimitExceeded(MainspringError):
 class ArgumentsTooLarge(LimitExceeded, InvalidArguments):
     """The encoded arguments of a job exceed the size limit, so the job was not stored."""
 
-    def __init__(self, *, handler: str, size: int, limit: int) -> None:
+    def __init__(
+        self, *, handler: str, size: int, limit: int, setting: str = "Mainspring(max_payload=...)"
+    ) -> None:
         self.handler = handler
         self.parameter = None
         self.problem = "arguments too large"
@@ -186,7 +188,7 @@ class ArgumentsTooLarge(LimitExceeded, InvalidArguments):
             what=f"the encoded arguments of {handler}, in bytes,",
             size=size,
             limit=limit,
-            remedy="store the data elsewhere and pass its key, or raise Mainspring(max_payload=...)",
+            remedy=f"store the data elsewhere and pass its key, or raise {setting}",
         )
 
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from mainspring import JobStatus, Mainspring, current_job
+from mainspring.cli.bulk_cancel import ChosenJobs
 from tests.cli.shop_program import ShopProgram
 from tests.support import PATIENCE, eventually
 
@@ -53,6 +54,20 @@ def test_a_dry_run_lists_the_jobs_and_cancels_none(orders: ShopProgram) -> None:
     dry = orders.run_on_store("jobs", "cancel", "job-0", "job-3", "--dry-run", "--json")
     assert dry.json == {"dry_run": True, "count": 2, "jobs": ["job-0", "job-3"]}
     assert len(pending(orders)) == 6
+
+
+def test_a_dry_run_with_ids_leaves_out_jobs_that_have_ended(orders: ShopProgram) -> None:
+    orders.make_dead_letters("dead")
+    dry = orders.run_on_store("jobs", "cancel", "job-0", "dead", "--dry-run")
+    assert dry.errors == "mainspring: dead cannot be canceled: it is FAILED\n1 job (1 pending) would be canceled\n"
+    assert orders.run_on_store("jobs", "cancel", "dead", "--dry-run").code == FAILURE
+
+
+def test_running_jobs_would_only_be_asked_to_stop() -> None:
+    pending_only = ChosenJobs({"a": JobStatus.PENDING}, [])
+    assert f"{pending_only.description} {pending_only.effect}" == "1 job (1 pending) canceled"
+    both = ChosenJobs({"a": JobStatus.PENDING, "b": JobStatus.RUNNING}, [])
+    assert f"{both.description} {both.effect}" == "2 jobs (1 pending, 1 running) canceled or asked to stop"
 
 
 def test_a_long_dry_run_shows_the_first_jobs_and_counts_the_rest(orders: ShopProgram) -> None:

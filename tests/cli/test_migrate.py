@@ -48,7 +48,7 @@ def test_a_move_is_counted_made_and_told_and_the_file_is_refused_from_then_on(
     planned = migrate(shop, goal, "--dry-run")
     assert planned.output.splitlines() == [
         f"would move 2 pending jobs, 1 dead letter, 0 schedules, 0 limits, 0 paused queues to {goal}",
-        "0 COMPLETED and CANCELED jobs would stay behind",
+        "0 COMPLETED or CANCELED jobs would stay behind",
     ]
     shop.submit({"order_id": 3})  # nothing was changed
     moved = migrate(shop, goal, "--json").json
@@ -80,7 +80,7 @@ def test_what_differs_is_listed_and_decided_by_force_or_undo(shop: ShopProgram, 
     differs = migrate(shop, goal)
     assert differs.code == FAILURE
     assert differs.output.splitlines()[1].split()[:2] == ["job", "taken"]
-    assert differs.errors.startswith("mainspring: 1 differ at nats://")
+    assert differs.errors.startswith("mainspring: 1 job, schedule, limit or queue differs at nats://")
     refused = shop.run("run", "shop:app")
     assert refused.code == UNAVAILABLE
     assert f"its jobs are being moved to {goal}" in refused.errors
@@ -107,7 +107,8 @@ def test_what_cannot_be_moved_is_refused_in_one_line(shop: ShopProgram, goal: st
     with shop.open() as app, app.running():
         busy = migrate(shop, goal)
     assert busy.code == UNAVAILABLE
-    assert "works on it; stop it" in busy.error_line
+    assert "it has live workers: " in busy.error_line
+    assert "; stop them" in busy.error_line
 
 
 def test_a_terminal_sees_a_bar(shop: ShopProgram, goal: str) -> None:

@@ -154,6 +154,4 @@ def test_an_interrupted_submit_prints_exactly_how_to_go_on(shop: ShopProgram) ->
     with shop.open() as app:
         stored = app.counts()["PENDING"]
     assert 1_000 <= stored < 99_990
-    assert errors.endswith(
-        f"mainspring: {stored:,} of 99,990 jobs were stored; continue with --skip {stored + 10}\n"
-    )
+    assert errors.endswith(f"mainspring: stored {stored:,} of 99,990 jobs; continue with --skip {stored + 10}\n")

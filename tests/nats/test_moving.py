@@ -118,7 +118,7 @@ def test_a_live_worker_on_the_source_is_in_the_way(path: Path, target: Target) -
     worker = engine.enroll(WorkerInfo("host:42", 42, ("ping",)))
     with opened_export(path) as source:
         assert plan_migration(source).workers == ("host:42",)
-    with pytest.raises(EngineUnavailable, match=r"worker host:42 works on it; stop it"):
+    with pytest.raises(EngineUnavailable, match=r"it has live workers: host:42; stop them"):
         move(path, target)
     engine.leave(worker)
     engine.close()
@@ -129,7 +129,7 @@ def test_a_live_worker_on_the_target_is_in_the_way(path: Path, target: Target) -
     submit(path, "job")
     with target.bench() as bench:
         worker = bench.enroll()
-        with pytest.raises(EngineUnavailable, match="worker tester works on it"):
+        with pytest.raises(EngineUnavailable, match=r"it has live workers \(tester\), which .*; stop them"):
             move(path, target)
         submit(path, "the source is as it was")
         bench.engine.leave(worker)

@@ -62,7 +62,8 @@ def test_many_jobs_all_or_none_are_refused_before_anything_is_stored(app: Mainsp
 
 def test_a_backup_is_refused_with_what_to_do_instead(bench: FaultBench, tmp_path: Path) -> None:
     with pytest.raises(
-        EngineUnavailable, match=r"the engine cannot copy it to .*; back up the servers: `nats stream backup`"
+        EngineUnavailable,
+        match=r"the engine cannot copy a store on servers to .*; back up the servers: `nats stream backup`",
     ):
         bench.nats.backup(str(tmp_path / "copy"))
 
@@ -102,7 +103,7 @@ def test_the_limit_is_that_of_the_server(make_nats_server: MakeServers, tmp_path
     server = make_nats_server(settings={"max_payload": 262_144})
     with fault_benches(server, "small", tmp_path) as make:
         bench = make()
-        with pytest.raises(ArgumentsTooLarge, match="the limit is 196,608"):
+        with pytest.raises(ArgumentsTooLarge, match=r"the limit is 196,608; .* max_payload of the NATS server"):
             bench.nats.submit([bench.job(payload=b"x" * 200_000)])
 
 

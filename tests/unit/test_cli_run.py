@@ -82,15 +82,20 @@ def test_a_module_that_does_not_exist_is_named_with_where_it_was_looked_for(fold
 
 
 def test_a_name_that_is_no_application_is_answered_with_those_there_are(shop: str) -> None:
-    for name in ("other", "gone"):
-        result = run("run", f"{shop}:{name}")
-        assert result.exit_code == USAGE
-        assert f"'{shop}:{name}' is not a Mainspring application; it has {shop}:app" in message_of(result)
+    other = run("run", f"{shop}:other")
+    assert other.exit_code == USAGE
+    assert f"'{shop}:other' is of the type int, not a Mainspring application; give {shop}:app" in message_of(other)
+    gone = run("run", f"{shop}:gone")
+    assert gone.exit_code == USAGE
+    assert f"the module '{shop}' has no name 'gone'; give {shop}:app" in message_of(gone)
 
 
 def test_a_module_without_an_application_is_said_to_have_none(folder: Path) -> None:
     (folder / "broken_for_cli.py").write_text("")
-    assert "it has none" in message_of(run("run", "broken_for_cli:app"))
+    message = message_of(run("run", "broken_for_cli:app"))
+    assert (
+        "the module 'broken_for_cli' has no name 'app', and the module has no application; write app =" in message
+    )
 
 
 @pytest.mark.parametrize(

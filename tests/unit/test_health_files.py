@@ -245,6 +245,11 @@ def test_a_worker_is_as_well_as_its_worst_sign(changes: dict[str, Any], worst: H
     assert {wanted for wanted, problem in problems.items() if problem is not None} == expected
 
 
+def test_a_store_that_never_answered_is_not_said_to_be_silent_since_the_boot() -> None:
+    record = HealthRecord(identity(), msgspec.structs.replace(WELL, turned_ns=1, answered_ns=None))
+    assert "has had no answer from its store yet" in (find_problem(record, HealthLevel.READY, 2, 15) or "")
+
+
 def test_a_worker_that_is_gone_is_not_even_live() -> None:
     gone = msgspec.structs.replace(identity(), start="1")
     assert "was killed" in (find_problem(HealthRecord(gone, WELL), HealthLevel.LIVE, 1, 1) or "")

@@ -97,7 +97,7 @@ class SqliteStores:
             raise EngineUnavailable(
                 engine=f"folder {self.folder}",
                 reason=f"no store can be made in it ({error.strerror})",
-                remedy="choose a folder that exists and is writable: --in DIR",
+                remedy="choose a folder that exists and is writable: --in FOLDER, without --app and --url",
             ) from error
         with below as name:
             folder = Path(name).absolute()

@@ -18,7 +18,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING
 
 import click
@@ -87,7 +87,10 @@ def _read_configuration() -> Configuration:
 
 
 def load_application(app: str | None, url: str | None) -> Mainspring:
-    """Return the application that the command names, with its handlers loaded and the store not opened yet."""
+    """Return the application that the command names, with its handlers loaded and the store not opened yet.
+
+    If the command names only a store, the application has no handlers.
+    """
     selection = require_selection(app, url)
     if selection.app is None:
         assert selection.url is not None
@@ -161,7 +164,8 @@ def import_app(reference: str, *, folder: Path | None = None) -> Mainspring:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise click.BadParameter(
-                f"there is no module {module_name!r} in {place} or among the installed packages"
+                f"there is no module {module_name!r} in {place} or among the installed packages; check the name, "
+                "or run the command in the folder of the module"
             ) from error
         sys.stderr.write(_format_traceback(error))
         words = " ".join(str(error).split())
@@ -170,10 +174,23 @@ def import_app(reference: str, *, folder: Path | None = None) -> Mainspring:
     if isinstance(app, Mainspring):
         app.module = module_name
     else:
-        found = [key for key, value in vars(module).items() if isinstance(value, Mainspring)]
-        hint = f"it has {', '.join(f'{module_name}:{key}' for key in found)}" if found else "it has none"
-        raise click.BadParameter(f"{reference!r} is not a Mainspring application; {hint}")
+        raise click.BadParameter(_describe_missing(module, module_name, name))
     return app
+
+
+def _describe_missing(module: ModuleType, module_name: str, name: str) -> str:
+    """Return the message for a name that is no application, with the applications that the module has."""
+    from mainspring.app import Mainspring  # noqa: PLC0415 - probes need the URL only
+
+    found = [f"{module_name}:{key}" for key, value in vars(module).items() if isinstance(value, Mainspring)]
+    problem = f"the module {module_name!r} has no name {name!r}"
+    if hasattr(module, name):
+        kind = type(getattr(module, name)).__name__
+        problem = f"'{module_name}:{name}' is of the type {kind}, not a Mainspring application"
+    if found:
+        return f"{problem}; give {' or '.join(found)}"
+    remedy = f"write {name} = Mainspring(...) there, or name another module"
+    return f"{problem}, and the module has no application; {remedy}"
 
 
 def _format_traceback(error: Exception) -> str:

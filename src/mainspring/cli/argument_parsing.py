@@ -24,7 +24,8 @@ def find_job_function(application: Mainspring, name: str, command: str) -> JobFu
     registry = application.registry
     if not registry.all():
         raise click.BadParameter(
-            f"{command} needs the handlers: give --app module:app, and --url for another store"
+            f"{command} needs the handlers: give --app module:app, whose module must import all handlers; --url "
+            "may name another store"
         )
     full_name = registry.full_name(name)
     if full_name not in registry:

@@ -19,7 +19,7 @@ from mainspring.cli.deferred_signals import DeferredSignals
 from mainspring.cli.exit_codes import ExitCode
 from mainspring.cli.job_filters import JobFilters
 from mainspring.cli.job_views import JOB_TABLE, print_page
-from mainspring.cli.output import print_json, print_line, print_message
+from mainspring.cli.output import escape_control, print_json, print_line, print_message
 from mainspring.cli.progress import ProgressBar
 from mainspring.jobs.commands import Changed
 from mainspring.jobs.info import JobInfo, JobPage
@@ -46,6 +46,12 @@ class ChosenJobs(NamedTuple):
         parts = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
         return f"{format_count(len(self.statuses), 'job')} ({parts})"
 
+    @property
+    def effect(self) -> str:
+        """The effect of the command on the jobs: a running job can only be asked to stop."""
+        has_running = JobStatus.RUNNING in self.statuses.values()
+        return "canceled or asked to stop" if has_running else "canceled"
+
 
 def cancel_by_filters(
     application: Mainspring,
@@ -56,12 +62,15 @@ def cancel_by_filters(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Cancel the jobs that match, after a confirmation; with `dry_run`, only print them."""
+    """Cancel the jobs that match the filters, after a confirmation; with `dry_run`, only print them.
+
+    If `ids` are given, the jobs are those, without those that have ended. Only a dry run has ids.
+    """
     if filters.status not in (None, *CANCELABLE):
         raise click.BadParameter(
             f"a job that is {filters.status} has ended and cannot be canceled; give --status pending or running"
         )
-    chosen = _choose(map(application.get, ids) if ids else _find(application, filters))
+    chosen = _choose(_get_unended(application, ids) if ids else _find(application, filters))
     if not chosen.statuses:
         if as_json:
             print_json({"dry_run": dry_run, "count": 0})
@@ -73,6 +82,15 @@ def cancel_by_filters(
         return
     _require_consent(chosen, yes=yes)
     _cancel(application, chosen, as_json=as_json)
+
+
+def _get_unended(application: Mainspring, ids: tuple[str, ...]) -> Iterator[JobInfo]:
+    for job_id in ids:
+        job = application.get(job_id)
+        if job.status.lower() in CANCELABLE:
+            yield job
+        else:
+            print_message(f"mainspring: {escape_control(job_id)} cannot be canceled: it is {job.status}")
 
 
 def _find(application: Mainspring, filters: JobFilters) -> Iterator[JobInfo]:
@@ -106,14 +124,16 @@ def _preview(application: Mainspring, chosen: ChosenJobs, *, as_json: bool) -> N
     now = application.manager().engine.now()
     print_page(JobPage(chosen.first, None), now, JOB_TABLE, as_json=False, none="no jobs")
     more = len(chosen.statuses) - len(chosen.first)
-    print_message(f"{f'and {more:,} more; ' if more else ''}{chosen.description} would be canceled")
+    print_message(f"{f'and {more:,} more; ' if more else ''}{chosen.description} would be {chosen.effect}")
 
 
 def _require_consent(chosen: ChosenJobs, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.BadParameter(f"{chosen.description} would be canceled; give --yes, or --dry-run to list them")
+        raise click.BadParameter(
+            f"{chosen.description} would be {chosen.effect}; give --yes, or --dry-run to list them"
+        )
     if not click.confirm(f"Cancel {chosen.description}?", err=True):
         raise click.exceptions.Exit(ExitCode.FAILURE)
 

@@ -71,7 +71,7 @@ def events(
 ) -> None:
     """Print the events of jobs as they happen.
 
-    Each event is one line. Past events are not stored.
+    Each event is one line. Events from before the command are not printed.
 
     Example: mainspring events --follow --queue orders --json
     """

@@ -48,7 +48,7 @@ def error_message(error: MainspringError) -> str:
                 f"overlap='skip' allows one at a time; wait for it, or cancel it: {cancel}"
             )
         case UnknownHandler(known=()):
-            return f"no handler is known, and {error.name!r} is needed; give --app module:app with the store"
+            return f"no handler is known, and {error.name!r} is needed; give --app module:app"
         case UnknownHandler():
             known = ", ".join(error.known)
             remedy = "check the name, and that the application imports its module"
@@ -150,7 +150,10 @@ def _message(error: click.ClickException) -> str:
 
 
 def _color() -> bool | None:
-    """Return whether the help has colors; None lets click decide, which checks for a terminal."""
+    """Return whether the environment requests colors in the help; None if it does not say.
+
+    If None, click prints colors on a terminal only.
+    """
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return True if os.environ.get("FORCE_COLOR") else None

@@ -88,7 +88,10 @@ def healthcheck(
 
 
 def find_problem(sign: HealthRecord, level: HealthLevel, now: int, allowed: int) -> str | None:
-    """Return the problem of a worker and its remedy as text; None if the worker is healthy enough."""
+    """Return the problem of a worker as text, with a remedy if there is one; None if it is healthy enough.
+
+    `now` and `allowed`, the largest age of a health report or of an answer of the store, are in nanoseconds.
+    """
     health = sign.health
     age = now - health.turned_ns
     if sign.is_stale:
@@ -101,7 +104,9 @@ def find_problem(sign: HealthRecord, level: HealthLevel, now: int, allowed: int)
         return "has not started yet; wait for it" if health.state is WorkerState.STARTING else "is stopping"
     if health.trouble is not None:
         return f"cannot use its store: {health.trouble}"
-    silence = now - (health.answered_ns or 0)
+    if health.answered_ns is None:
+        return f"has had no answer from its store yet; check {sign.worker.engine}"
+    silence = now - health.answered_ns
     if silence > allowed:
         return f"has had no answer from its store for {_seconds(silence)}; check {sign.worker.engine}"
     return health.stall if level is HealthLevel.HEALTHY else None

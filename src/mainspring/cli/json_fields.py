@@ -73,7 +73,7 @@ def rule_text(rule: Rule | None) -> str:
         case Every():
             return f"every {rule.interval}"
         case _:
-            return "written by a newer version"
+            return "unreadable here: of a newer version, or in an unknown time zone"
 
 
 def explanation_fields(explanation: Explanation, suggestion: Suggestion) -> dict[str, Any]:

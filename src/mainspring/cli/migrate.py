@@ -179,10 +179,10 @@ def _show_plan(planned: MigrationPlan, url: str, *, as_json: bool) -> None:
         return
     print_line(f"would move {_amounts(planned)} to {target}")
     if planned.running:
-        print_line(f"{planned.running:,} RUNNING jobs move when their workers are stopped")
-    print_line(f"{planned.left_behind:,} COMPLETED and CANCELED jobs would stay behind")
+        print_line(f"RUNNING jobs, which move when their workers are stopped: {planned.running:,}")
+    print_line(f"{format_count(planned.left_behind, 'COMPLETED or CANCELED job')} would stay behind")
     if planned.workers:
-        print_message(f"mainspring: stop worker {', '.join(planned.workers)} first")
+        print_message(f"mainspring: stop these workers first: {', '.join(planned.workers)}")
 
 
 def _show_moved(
@@ -199,10 +199,10 @@ def _show_moved(
         rate = f"{moved_now / max(seconds, 0.001):,.0f} jobs/s"
         print_line(f"moved {_amounts(planned)} to {target} in {seconds:.1f} s ({rate}), and compared them")
     if migrator.deviations:
-        print_line(f"{len(migrator.deviations):,} of them differ and were left unchanged there")
-    print_line(
-        f"{planned.left_behind:,} COMPLETED and CANCELED jobs stay in {source}, which can no longer be used"
-    )
+        print_line(
+            f"{format_count(len(migrator.deviations), 'difference')} accepted; {target} was not changed there"
+        )
+    print_line(f"{source} can no longer be used; COMPLETED and CANCELED jobs stay in it: {planned.left_behind:,}")
 
 
 def _show_deviations(
@@ -213,10 +213,13 @@ def _show_deviations(
     else:
         rows = [(deviation.what, deviation.name, deviation.problem) for deviation in deviations[:SHOWN]]
         print_table(("WHAT", "NAME", "PROBLEM"), rows, uncut=("NAME",))
+    differ = format_count(
+        len(deviations), "job, schedule, limit or queue differs", "jobs, schedules, limits or queues differ"
+    )
     print_message(
-        f"mainspring: {len(deviations):,} differ at {target} (jobs, schedules, limits or queues), all others are "
-        "there; workers cannot start there yet: correct the differences and run the same command, or accept them "
-        "with --force, or undo the move with --undo"
+        f"mainspring: {differ} at {target} from the file, all others are there; workers cannot start there yet: "
+        "correct the differences and run the same command, or accept them with --force, or undo the move with "
+        "--undo"
     )
 
 

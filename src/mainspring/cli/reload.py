@@ -153,7 +153,11 @@ class Reloader:
             return imported | files_below(self._folder)  # the module with the error was not imported
 
         with StopSignals() as signals, SourceWatcher(find_files, signals.interrupt, counts_new=True):
-            logger.info("waiting for a change of a source file in %s", self._folder)
+            logger.info(
+                "waiting for a change of a source file in %s or below, or of an imported one; then the worker is "
+                "started again",
+                self._folder,
+            )
             return not signals.wait()
 
     def restart(self) -> None:

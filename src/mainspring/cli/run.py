@@ -37,7 +37,11 @@ logger = logging.getLogger("mainspring.worker")
 
 
 def choose_output(chosen: LogFormat) -> RunOutput:
-    """Return the output object for the log format, and for a terminal or a pipe."""
+    """Return the object that prints the banner and the messages of a worker.
+
+    It writes JSON log records if the log has this format. Otherwise it prints on stdout: in color on a terminal,
+    plain lines elsewhere.
+    """
     if chosen is LogFormat.JSON:
         return JsonRunOutput()
     if not is_terminal():
@@ -201,7 +205,10 @@ def run(
 
 
 def _run_until_signal(work: Callable[[], bool], reloader: Reloader | None) -> None:
-    """Run the worker. With a reloader, restart the process after a change; after an error, wait for a change."""
+    """Run the worker. With a reloader, restart the process after a change of a source file.
+
+    If the application cannot be imported, or a restarted worker cannot start, wait for the change first.
+    """
     if reloader is None:
         work()
         return

@@ -27,7 +27,7 @@ class BoundedRule:
     end: int | None = None
 
     def after(self, instant: int, count: int) -> list[int]:
-        """Return the next `count` occurrences after an instant."""
+        """Return the next occurrences after an instant, at most `count`."""
         found: list[int] = []
         following = first_due(self.rule, self.start, self.end, instant)
         while following is not None and len(found) < count:

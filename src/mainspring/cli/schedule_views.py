@@ -67,7 +67,7 @@ def _dates(schedule: ScheduleInfo, now: int) -> Iterator[tuple[str, Cell]]:
     if schedule.is_paused:
         yield "next", "paused"
     elif schedule.next_due is None:
-        yield "next", "none: the schedule has ended"
+        yield "next", "none: the schedule has no further occurrence"
     else:
         yield "next", f"{format_time(schedule.next_due)} UTC ({format_distance(schedule.next_due, now)})"
         for local in schedule.upcoming(UPCOMING):

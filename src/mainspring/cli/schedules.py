@@ -145,7 +145,10 @@ def full_name(application: Mainspring, name: str) -> str:
 
 def _stored(schedule: ScheduleInfo) -> BoundedRule:
     if schedule.rule is None:
-        raise click.BadParameter(f"the rule of {schedule.name!r} was written by a newer version; upgrade this one")
+        raise click.BadParameter(
+            f"the rule of {schedule.name!r} cannot be read here: a newer version has written it, or its time zone "
+            "is unknown; upgrade Mainspring or tzdata"
+        )
     if schedule.is_paused:
         print_message(f"{escape_control(schedule.name)} is paused: the dates apply when it is resumed")
     return BoundedRule(schedule.rule, schedule.record.start, schedule.record.end)

@@ -79,7 +79,7 @@ def submit_all(job: JobFunction[..., Any], calls: Calls, skipped: int, *, as_jso
             if len(ids) < len(calls):
                 # a commit that failed may have stored a part of its jobs
                 certainty = "" if signals.is_stop_requested else "at least "
-                how_many = f"{certainty}{len(ids):,} of {format_count(len(calls), 'job')} were stored"
+                how_many = f"stored {certainty}{len(ids):,} of {format_count(len(calls), 'job')}"
                 print_message(f"mainspring: {how_many}; continue with --skip {skipped + len(ids)}")
     signals.exit_if_requested()
     if as_json:

@@ -124,7 +124,7 @@ def promise_parcel(order: int) -> None:
 @app.cron(f"*/{NIGHT} * * * * *", tz="Asia/Taipei", misfire=CatchUp(100), overlap="queue")
 @app.job(queue="reports")
 def nightly_report() -> str:
-    """Return the figures of the day, as the text of the report."""
+    """Return the text of the report: the numbers of unpaid, paid and canceled orders and of parcels until now."""
     job = current_job()
     timers, parcels = app.counts(type=cancel_order.name), app.counts(queue="parcels")
     journal.note(OrderEvent.REPORTED, 0, job.id, job.due)

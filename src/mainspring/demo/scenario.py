@@ -155,7 +155,7 @@ def run_demo(plan: CustomerPlan, screen: Screen) -> ClosingFigures:
     ):
         figures = DemoScenario(plan, screen, worker, pool).run()
     if failures:
-        raise RuntimeError(f"customers met errors: {len(failures):,}, the first of them above") from failures[
-            0
-        ].error
+        raise RuntimeError(
+            f"tasks of customers that failed: {len(failures):,}; the error of the first one is printed above"
+        ) from failures[0].error
     return figures

@@ -56,13 +56,13 @@ def _about_lost(lost: Sequence[WorkerRecord], now: int, *, has_others: bool) -> 
     if has_others:
         return info(
             what,
-            "The other workers rescue the jobs of this worker: within seconds if it died, after 45 s without a "
+            "The other workers rescue the jobs of such a worker: within seconds if it died, after 45 s without a "
             "heartbeat (on NATS, the lease) if it hangs.",
-            "If this finding comes back, find out what kills the worker: lack of memory, a debugger, "
+            "If this finding comes back, find out what kills or suspends workers: lack of memory, a debugger, "
             "a suspended machine.",
         )
     return warning(
-        what, "The jobs of this worker wait until another worker rescues them, and no other worker runs.", *START
+        what, "The jobs of such a worker wait until another worker rescues them, and no other worker runs.", *START
     )
 
 
@@ -219,7 +219,7 @@ def _about_blocked(blocked: BlockedGroup, now: int) -> Finding:
         what = f"{waits} in sequence {blocked.sequence!r} behind job {first}"
         reason = "Jobs of a sequence run one after another: they start when that job has ended."
     else:
-        what = f"{waits} for the {describe_bucket(blocked.bucket)}, which {some(blocked.by)} use up"
+        what = f"{waits} for the {describe_bucket(blocked.bucket)}, which is used up by {some(blocked.by)}"
         reason = "They start when one of these running jobs has ended."
     return warning(what, reason, "To see why it has not ended, and to request its stop:", *commands)
 
@@ -270,7 +270,7 @@ def check_quotas(snapshot: Snapshot) -> Iterator[Finding]:
     for queue, (pending, most) in near.items():
         is_full = pending >= most
         yield warning(
-            f"queue {queue} has {pending:,} pending jobs, and its quota allows {most:,}",
+            f"queue {queue} has {format_count(pending, 'pending job')}, and its quota allows {most:,}",
             f"Submits to it {'raise' if is_full else 'will raise'} LimitExceeded.",
             f"Start more workers, find out why jobs wait, or raise max_depth= of app.queue({queue!r}, ...).",
             ("queues", "list", queue),
@@ -295,18 +295,19 @@ def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
     if quarantined:
         yield warning(
             f"in quarantine after three crashes: {some([letter.id for letter in quarantined])}",
-            "The process or the worker of such a job died three times while it ran, and interrupted other jobs.",
+            "The process or the worker of such a job died three times while it ran; the death of a worker also "
+            "interrupts its other jobs.",
             "Find out whether the job kills its process, then run it again:",
             ("dlq", "show", quarantined[0].id),
             ("jobs", "retry", quarantined[0].id),
         )
-    others = len(letters) - len(quarantined)
+    others = [letter for letter in letters if not (letter.error or "").startswith("quarantined")]
     if others:
-        newest = max(letter.finished or 0 for letter in letters)
-        more = " or more" if len(letters) == READ else ""
+        age = in_microseconds(max(0, snapshot.now - max(letter.finished or 0 for letter in others)))
+        # if not all letters were read, the newest is unknown
+        more = " or more" if len(letters) == READ else f", the newest from {age} ago"
         yield info(
-            f"{format_count(others, 'dead letter')}{more}, the newest "
-            f"from {in_microseconds(max(0, snapshot.now - newest))} ago",
+            f"{format_count(len(others), 'dead letter')}{more}",
             "Jobs that failed for good are kept until you replay or purge them, or Keep(failed=...) deletes them.",
             "Look at the dead letters; then replay or purge them:",
             ("dlq", "list"),

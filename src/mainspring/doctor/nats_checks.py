@@ -1,4 +1,4 @@
-"""The list of the checks of a NATS store. The checks only use facts that were read before."""
+"""Lists the checks of a NATS store. The checks send no requests: they compare facts that `nats_facts` has read."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from mainspring.doctor.findings import Finding, error, in_bytes, in_seconds, inf
 from mainspring.doctor.nats_facts import NatsFacts
 from mainspring.engines.nats.engine import CLUSTER_START_LEAD, START_LEAD
 from mainspring.engines.nats.streams import MINIMUM_VERSION, NANOSECONDS
+from mainspring.engines.nats.submitting import RESERVED_BYTES
 from mainspring.jobs.timestamps import MICROSECONDS
 
 WARNING_SHARE = 0.8  # the share of the storage limit from which a warning is given
@@ -125,10 +126,14 @@ def check_distance(facts: NatsFacts) -> Finding:
 
 
 def check_payload(facts: NatsFacts, max_payload: int) -> Finding:
-    """Check whether arguments of the largest allowed size fit into a message."""
+    """Check whether a message may be as large as the application allows arguments to be.
+
+    The engine reserves a part of each message for headers and errors, so the arguments must be a little smaller.
+    """
     limit = int(facts.server.get("max_payload", 0))
     if limit >= max_payload:
-        return ok(f"a message may have {in_bytes(limit)}")
+        most = min(max_payload, limit - RESERVED_BYTES)
+        return ok(f"a message may have {in_bytes(limit)}, and the arguments of a job {in_bytes(most)}")
     return warning(
         f"a message may have {in_bytes(limit)}, and the application allows arguments of {in_bytes(max_payload)}",
         "A job is one message, with arguments, result and errors: a submit of a larger one is refused, and a "

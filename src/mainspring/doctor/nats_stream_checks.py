@@ -108,7 +108,7 @@ def check_replicas(facts: NatsFacts) -> Iterator[Finding]:
 def _leaderless(cluster: dict[str, Any], replicas: int) -> Iterator[Finding]:
     if not cluster.get("leader"):
         yield error(
-            f"the stream has no leader among its {replicas} servers",
+            f"the stream has no leader among its servers ({replicas})",
             "Nothing can be stored, and no job starts.",
             "Restart the servers: more than half of them must run.",
         )
@@ -208,8 +208,9 @@ def _with_other_lease(facts: NatsFacts, existing: dict[str, Any]) -> Iterator[Fi
     ]
     if others:
         yield warning(
-            f"{format_count(len(others), 'consumer')} wait {in_seconds(others[0] / NANOSECONDS)} for a "
-            f"heartbeat, and the lease of this application is {in_seconds(facts.settings.lease)}",
+            f"{format_count(len(others), 'consumer waits', 'consumers wait')} "
+            f"{in_seconds(others[0] / NANOSECONDS)} for a heartbeat, and the lease of this application is "
+            f"{in_seconds(facts.settings.lease)}",
             "Workers send four heartbeats in each lease. If a consumer waits for a shorter time, it delivers "
             "jobs again that still run; if for a longer time, jobs of dead workers are rescued later.",
             "Give all processes of this prefix the same lease=, and restart a worker.",

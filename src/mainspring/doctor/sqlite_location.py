@@ -108,7 +108,7 @@ def check_permissions(path: Path) -> Iterator[Finding]:
         )
     if other_owners:
         yield warning(
-            f"{some([found.name for found in other_owners])} beside it have another owner than the store",
+            f"files beside the store have another owner than the store: {some([f.name for f in other_owners])}",
             "Perhaps only the user who created them can write to them. If other processes cannot open the files "
             "of a worker, they cannot wake it, and notice its death after 45 s instead of at once.",
             "Let all processes of a store run as the same user.",
@@ -151,7 +151,7 @@ def check_disk(path: Path, free: int, inodes: int | None) -> Finding:
     reason = "On a full disk every submit fails, and no outcome of a job can be stored."
     remedy = "Free some space, or move the store; Keep(completed=...) deletes ended jobs earlier."
     if free < NO_ROOM or (inodes is not None and inodes < FEW_INODES):
-        left = in_bytes(free) if free < NO_ROOM else f"{inodes} more files are possible"
+        left = f"{in_bytes(free)} are free" if free < NO_ROOM else f"only {inodes} more files are possible"
         return error(f"the disk at {path.parent} is nearly full: {left}", reason, remedy)
     if free < LITTLE_ROOM or free < size:
         return warning(

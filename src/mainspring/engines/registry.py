@@ -115,7 +115,10 @@ class EngineProvider(ABC):
 
 
 def provider_for(url: str) -> EngineProvider:
-    """Return the provider for a URL; raise `EngineUnavailable` if no engine has its scheme."""
+    """Return the provider of the engine that serves the scheme of a URL, such as `nats` in `nats://host`.
+
+    Raise `EngineUnavailable` if no engine serves the scheme, or if the package of the engine cannot be imported.
+    """
     if not isinstance(url, str):
         raise TypeError(f"url must be a string such as 'sqlite:///orders.db', got {url!r}")
     scheme, separator, _ = url.partition("://")
@@ -182,7 +185,7 @@ def _provider_of_scheme(scheme: str) -> EngineProvider | None:
         return make()
     except Exception as error:
         raise EngineUnavailable(
-            engine=f"engine {scheme!r} of the package {point.value.partition(':')[0]}",
+            engine=f"the engine for {scheme}:// URLs, in the module {point.value.partition(':')[0]}",
             reason=f"it cannot be loaded ({type(error).__name__}: {error})",
-            remedy="update or reinstall the package that provides it",
+            remedy="update or reinstall the package that contains this module",
         ) from error

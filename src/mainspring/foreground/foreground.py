@@ -152,7 +152,7 @@ class Foreground:
         try:
             found = [schedule for schedule in self._app.schedules.list() if schedule.type in self._app.registry]
         except EngineUnavailable as error:  # the worker continues, as it would if the store failed later
-            logger.warning("schedules cannot be listed: %s", error)
+            logger.warning("schedules cannot be listed: %s; the worker continues without showing them", error)
             return []
         return [NextFiring(each.name, None if each.is_paused else each.next_due) for each in found]
 

@@ -33,7 +33,7 @@ class RunOutput(Protocol):
         """Show that the first signal has arrived and the worker stops."""
 
     def show_stopped(self) -> None:
-        """Show that the worker has stopped: every job was settled or handed back."""
+        """Show that the worker has stopped. If it has left jobs behind, the log says so."""
 
 
 class PlainRunOutput:

@@ -103,8 +103,9 @@ class Migrator:
         if workers:
             raise EngineUnavailable(
                 engine=self._target.description,
-                reason=f"worker {', '.join(workers)} works on it, and would run jobs before earlier ones arrive",
-                remedy="stop it until all jobs are there, then run the same command",
+                reason=f"it has live workers ({', '.join(workers)}), which would run jobs before earlier ones "
+                "arrive",
+                remedy="stop them until all jobs are there, then run the same command",
             )
 
     # -- step by step
@@ -185,7 +186,7 @@ def source_name(source: SqliteExport) -> str:
 def delete_moved(target: NatsEngine, move_id: str, stage: MigrationStage) -> Iterator[int]:
     """Delete the jobs and schedules that a migration has stored on the target, and its checkpoint last.
 
-    After each batch, yield the number of deleted jobs.
+    After each batch, yield how many jobs of the migration it had.
     """
     checkpoints = target.components.checkpoints
     checkpoints.set_stage(move_id, MigrationStage.UNDOING, after=[stage])

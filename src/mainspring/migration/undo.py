@@ -91,8 +91,8 @@ class MigrationUndo:
         if workers:
             raise EngineUnavailable(
                 engine=self._target.description,
-                reason=f"worker {', '.join(workers)} works on it",
-                remedy="stop it; if it has run any of the jobs, they cannot be taken back",
+                reason=f"it has live workers: {', '.join(workers)}",
+                remedy="stop them; if they have run any of the jobs, the migration cannot be undone",
             )
 
     def _require_none(self, names: list[str], what: str) -> None:

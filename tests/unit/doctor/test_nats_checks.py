@@ -114,6 +114,8 @@ def test_a_server_that_is_far_away_makes_jobs_late() -> None:
 
 def test_arguments_may_be_larger_than_messages() -> None:
     assert_finding(server.check_payload(facts(), 2 << 20), Severity.WARNING, "1 MiB", "2 MiB")
+    assert_finding(server.check_payload(facts(), 1 << 20), Severity.OK, "and the arguments of a job 960 KiB")
+    assert_finding(server.check_payload(facts(), 1 << 10), Severity.OK, "and the arguments of a job 1 KiB")
 
 
 def test_what_is_forbidden_is_told() -> None:

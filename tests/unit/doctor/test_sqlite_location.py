@@ -12,6 +12,7 @@ from mainspring.doctor import sqlite_location as place
 from mainspring.doctor.findings import Severity
 from mainspring.doctor.sqlite_checks import check_file
 from mainspring.doctor.sqlite_location import check_file_system, type_of
+from mainspring.engines.sqlite import read_only
 from mainspring.testing import ManualClock
 from tests.unit.doctor.finding_assertions import assert_finding, is_all_ok
 
@@ -99,6 +100,7 @@ def test_a_user_that_may_not_write_is_told_where(store: Path, monkeypatch: pytes
 
 def test_advice_to_root_is_no_change_of_the_owner(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "may_write", lambda path: path != store)
+    monkeypatch.setattr(read_only, "may_write", lambda path: path != store)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     finding = assert_finding(place.check_permissions(store), Severity.ERROR, "user root may not write to")
     assert finding.remedy == f"Remove the attribute that protects it: chattr -i {store}"
@@ -106,6 +108,11 @@ def test_advice_to_root_is_no_change_of_the_owner(store: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_flag=found.f_flag | os.ST_RDONLY))
     finding = assert_finding(place.check_permissions(store), Severity.ERROR)
     assert finding.remedy.startswith("The file system is read-only; mount it for writing: mount -o remount,rw /")
+
+
+def test_a_user_who_may_write_is_not_advised_to_get_write_access(store: Path) -> None:
+    assert read_only.write_remedy(store).startswith("check the limit of open files (ulimit -n)")
+    assert read_only.write_remedy(store.with_name("new.db")).startswith("check the limit of open files")
 
 
 @pytest.mark.parametrize("name", ["shop.db", "."])

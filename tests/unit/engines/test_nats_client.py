@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
+from mainspring.engines.nats import connection
 from mainspring.engines.nats.client import BatchingClient
 
 
@@ -55,4 +56,18 @@ def test_a_receiver_that_fails_does_not_stop_the_parser(caplog: pytest.LogCaptur
     assert [(message.subject, message.data) for message in received] == [("a", b"hi"), ("b", b"")]
     assert received[1].headers is not None
     assert received[1].headers["Status"] == "503"
-    assert [record.message for record in caplog.records] == ["a reply of the server could not be handled"] * 2
+    assert [record.message for record in caplog.records] == [
+        "a reply of the server could not be handled; its request counts as unanswered"
+    ] * 2
+
+
+def test_a_client_that_does_not_close_is_logged_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    client, _ = make_client()
+
+    async def hang() -> None:
+        raise TimeoutError
+
+    client.close = hang
+    caplog.set_level("DEBUG", "mainspring.nats")
+    asyncio.run(connection._close(client))
+    assert [record.message for record in caplog.records] == ["the connection did not close: TimeoutError()"]

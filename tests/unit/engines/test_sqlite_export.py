@@ -107,7 +107,7 @@ def test_the_mark_is_made_once_and_taken_back_once(source: SqliteExport) -> None
 def test_a_living_worker_is_in_the_way(bench: Bench, source: SqliteExport) -> None:
     worker = bench.enroll()
     assert source.live_workers() == ["tester"]
-    with pytest.raises(EngineUnavailable, match="worker tester works on it; stop it, then migrate"):
+    with pytest.raises(EngineUnavailable, match="it has live workers: tester; stop them, then migrate"):
         source.begin("move", TARGET)
     bench.engine.leave(worker)
     source.begin("move", TARGET)
@@ -133,7 +133,7 @@ def test_a_worker_without_a_lock_is_judged_by_its_heartbeat(
     bench.engine.backup(str(copy))  # as brought from another machine, where its worker may still live
     source = SqliteExport(copy, clock=clock)
     source.open()
-    with pytest.raises(EngineUnavailable, match="works on it"):
+    with pytest.raises(EngineUnavailable, match="it has live workers"):
         source.begin("move", TARGET)
     clock.jump(STALE_SECONDS + 1)
     source.begin("move", TARGET)

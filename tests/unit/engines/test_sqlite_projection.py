@@ -627,7 +627,7 @@ def test_the_second_process_is_told_who_has_it_and_gets_it_when_that_one_dies(pa
             SqliteProjection(path).open("stream")
         assert str(caught.value) == (
             f"projection {path}: process {process.pid} has it open, and it serves one process at a time; "
-            "give each process a path of its own"
+            "give each process a path of its own, with projection= in its URL"
         )
         process.kill()
         process.wait(PATIENCE)
@@ -646,4 +646,5 @@ def test_the_second_in_one_process_is_refused_as_well(path: Path, copy: SqlitePr
 def test_a_forked_child_has_no_projection_and_keeps_no_lock(path: Path) -> None:
     with child(FORKING, path) as process:
         said = set(lines(process, 2))
-    assert said == {f"projection {path}: it is not open; open() it first", "reopened at 2"}
+    refused = "it is not open in this process; open() it first; a forked child must open a projection of its own"
+    assert said == {f"projection {path}: {refused}", "reopened at 2"}

@@ -3,12 +3,14 @@
 A job is put into its lane when all its limiters have admitted the job. The engine requests the sequence first; the
 job holds the sequence until the job has ended. Then the engine requests all limits of the job at once. If a
 limiter refuses, the job waits in the line of that limiter. The transaction in which a job leaves a limiter also
-admits the next job. The groups of a limiter take turns. Only a few jobs of a key are in the lanes at once, so that
-the keys take turns in the lanes, too.
+admits the next job. A hand-over does the same in several steps, without a transaction: see `handover`. The groups
+of a limiter take turns. Only a few jobs of a key are in the lanes at once, so that the keys take turns in the
+lanes, too.
 
 Invariant: if a job waits for a limiter, then an admitted job will leave that limiter, or a wake-up is scheduled,
-or jobs of the same group are ready and will start. A transaction that adds a job to a line also writes the record
-of the limiter. So a transaction that makes room at the same time cannot overlook the added job.
+or jobs of the same group are ready and will start; or the limiter is that of a paused queue, and the job waits
+until the queue is resumed. A transaction that adds a job to a line also writes the record of the limiter. So a
+transaction or a hand-over that makes room at the same time cannot overlook the added job.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class Admitter:
     def prefetch_next(self, leaving: Mapping[str, int], also: Iterable[str]) -> None:
         """Read the jobs that come next in the lines of limiters, and the records of the subjects in `also`.
 
-        `leaving` has, for the name of each limiter, the number of jobs that leave the limiter.
+        `leaving` has, for the name of each limiter, the number of jobs that leave it, or whose start changes it.
         """
         heads: list[tuple[Limiter, LimiterGroup, int]] = []
         for name, number in leaving.items():
@@ -136,7 +138,8 @@ class Admitter:
     def _try_limits(self, job: StoredJob) -> bool:
         """Admit a job, or make the job wait for the first limit that refuses; return whether the job was admitted.
 
-        The job also waits if its queue is paused, or if its group already has as many ready jobs as it may have.
+        A job under limits also waits if its queue is paused, or if its group already has as many ready jobs as it
+        may have.
         """
         buckets = tuple(dict.fromkeys(job.limits))
         admitted_by = () if job.sequence is None else (sequence_limiter(job.sequence),)
@@ -546,9 +549,9 @@ class AdmissionControl:
     # -- readers
 
     def refusal_of(self, transaction: Transaction, job: StoredJob) -> tuple[Refusal | None, tuple[str, ...]]:
-        """Return the refusal of the first limit that refuses a job now, and some ids of jobs that fill this limit.
+        """Return a pair: the first limit's refusal of a job, and some ids of the jobs that fill this limit.
 
-        Return None if no limit refuses the job. There are no ids if the limit is a rate.
+        The refusal is None if no limit refuses the job now. There are no ids then, or if the limit is a rate.
         """
         limiters = Limiters(transaction, self._settings_cache)
         if admission_of(job).state in (READY, STARTED):

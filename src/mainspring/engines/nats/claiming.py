@@ -4,11 +4,12 @@ A delivery is a message about a job. The record of the job decides whether the j
 try to change the record at once, only one of them succeeds.
 
     record of the job            decision
-    missing                      the delivery goes back to the server for a while; after five times it is dropped
+    missing                      the delivery goes back to the server for a while; the fifth one is dropped
     ended, or in another lane    the delivery is outdated, and is acknowledged
     waits for a limiter          the same; the job gets a new message when it is admitted
     PENDING, without an owner    the job is claimed: started if due, held if due soon, left if no slot is free
-    owned by a live worker       the delivery goes back to the server for the rest of the lease
+    owned by this process        its lease gets the new delivery; if it has no lease, the job is handed back
+    owned by another live worker the delivery goes back to the server for the rest of the lease
     owned by a dead worker       the job is rescued
 
 A held job becomes RUNNING just before it is due, if the same worker still owns it. A claimed job must reach its
@@ -44,7 +45,6 @@ from mainspring.jobs.engine import Demand
 from mainspring.jobs.records import JobRecord, Lease, Outcome, OutcomeKind, is_suspect
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
-from mainspring.plurals import format_count
 
 EARLY = MICROSECONDS // 2  # how much earlier than scheduled the server may deliver a message
 MAX_DELAY_SECONDS = 5.0
@@ -72,9 +72,10 @@ class FreeSlots:
         ]
 
     def free(self) -> tuple[int, int, int, int]:
-        """Return four numbers: how many more jobs may start, may be held, may be suspects and may be at-most-once.
+        """Return how many more jobs of four kinds this demand accepts, as a tuple.
 
-        The last one is for the job types in `Demand.at_most_once`, whose jobs must not start a second time.
+        The kinds are: jobs that start now, jobs that are held, suspects that start or are held, and jobs that
+        start of the types in `Demand.at_most_once`.
         """
         return self.starts, self.ahead, self.suspects, self.at_most_once_starts
 
@@ -296,9 +297,9 @@ class NatsJobClaimer:
             if not decided:
                 raise
             logger.warning(
-                "%s became unavailable during a claim; %s decided, and the server will deliver the others again",
+                "%s became unavailable during a claim; the worker runs the jobs that it had claimed before, and "
+                "the server delivers the others again",
                 self._transactions.jetstream.address,
-                format_count(len(decided), "delivery was", "deliveries were"),
             )
             return decided
         self._transactions.jetstream.send([(delivery.reply, nak(1)) for delivery in deliveries])

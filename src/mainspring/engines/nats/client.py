@@ -52,7 +52,7 @@ class BatchingClient(Client):
                 )
             )
         except Exception:  # the parser must go on
-            logger.exception("a reply of the server could not be handled")
+            logger.exception("a reply of the server could not be handled; its request counts as unanswered")
 
     @property
     def server(self) -> dict[str, Any]:

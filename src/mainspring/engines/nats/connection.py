@@ -190,7 +190,7 @@ class Connection:
                 self.denied = text
             is_reported = denied is not None and self._fail_denied_requests(denied)
             level = logging.DEBUG if is_reported or is_optional else logging.ERROR
-        logger.log(level, "%s: %s", self.address, text)
+        logger.log(level, "%s: %s", self.address, text or type(error).__name__)
 
     def _fail_denied_requests(self, denied: DeniedSubject) -> bool:
         """Fail the requests to a denied subject; return whether a caller gets the error.
@@ -288,7 +288,10 @@ class Connection:
     # -- threads
 
     def run_on_loop(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Run a coroutine on the event loop, and wait for its result."""
+        """Run a coroutine on the event loop, and wait at most `timeout` seconds for its result; None for no limit.
+
+        Raise `EngineUnavailable` if the time is over, or if the connection is closed.
+        """
         loop = self._loop
         if loop is None:
             work.close()
@@ -395,8 +398,8 @@ class Connection:
             else:
                 await asyncio.sleep(0.05)
         raise self.unavailable(
-            f"the request {subject} did not succeed within {self.settings.timeout:g} s: no connection, no reply, "
-            "or no leader"
+            f"the request {subject} did not succeed before the timeout of {self.settings.timeout:g} s: no "
+            "connection, no reply, or no leader"
         )
 
     async def is_absent(self, subject: str, seconds: float) -> bool:
@@ -432,7 +435,7 @@ class Connection:
         try:
             await client.write([encode_message(*message) for message in messages])
         except nats.errors.Error as error:
-            logger.debug("%s: %s", self.address, error)
+            logger.debug("%s: messages that need no reply were not sent: %r", self.address, error)
 
     # -- notifications
 
@@ -453,7 +456,7 @@ async def _close(client: BatchingClient) -> None:
     try:
         await asyncio.wait_for(client.close(), 2)
     except (TimeoutError, OSError, nats.errors.Error) as error:
-        logger.debug("the connection did not close: %s", error)
+        logger.debug("the connection did not close: %r", error)
 
 
 def loop_time() -> float:

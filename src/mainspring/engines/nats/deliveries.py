@@ -164,7 +164,7 @@ class PullRequests:
     # -- fetching
 
     async def fetch(self, requests: Sequence[FetchRequest], seconds: float) -> list[Delivery]:
-        """Return the messages that these consumers have right now."""
+        """Return messages that these consumers have right now, at most `FetchRequest.most` of each."""
         replies = await asyncio.gather(*(self._fetch(request, seconds) for request in requests))
         return [delivery for reply in replies for delivery in reply]
 

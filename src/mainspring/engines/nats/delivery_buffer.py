@@ -2,7 +2,8 @@
 
 While a worker has free slots, each of its lanes has an idle pull: the server delivers the next message at once,
 which wakes the worker. The worker then fetches as many messages as it has free slots. If no worker of this process
-takes a message within a moment, it goes back to the server, so that an idle worker elsewhere gets it.
+takes the message of a job within `KEEP_SECONDS`, it goes back to the server, so that an idle worker elsewhere gets
+it.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class DeliveryBuffer:
             return found
 
     def fetch(self, requests: list[FetchRequest]) -> list[Delivery]:
-        """Return the deliveries that these consumers have right now."""
+        """Fetch and return deliveries that these consumers have right now, at most `FetchRequest.most` of each."""
         return self._jetstream.fetch(requests)
 
     def progress_replies(self) -> list[tuple[str, bytes]]:

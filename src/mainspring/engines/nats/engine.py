@@ -332,9 +332,10 @@ class NatsEngine:
         return results
 
     def _hand_back(self, worker: int, leases: Sequence[Lease]) -> None:
-        """Hand back jobs that must not start, because the connection was lost or is not confirmed.
+        """Hand back jobs that must not start, because other workers may count this worker as dead.
 
-        No crash is charged.
+        No crash is charged. If the server cannot be reached, only drop the leases: then the process that gets the
+        next delivery of a job decides about the job.
         """
         try:
             self.components.settler.settle(worker, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in leases])
@@ -378,8 +379,10 @@ class NatsEngine:
         return Swept(rescued, quarantined, self.components.waiting_jobs.find(self._types.get(worker, frozenset())))
 
     def repair_orphans(self, overdue: int | None = None) -> list[str]:
-        """Queue overdue jobs again that have lost their message; return their ids.
+        """Repair overdue jobs that have neither a message nor a live worker; return the ids of the repaired jobs.
 
+        Jobs without an owner are queued again, and jobs of dead workers are rescued. Each call checks one page of
+        the PENDING jobs and one page of the RUNNING jobs whose due time passed `overdue` or more microseconds ago.
         In a process with a projection, `prune` does the same.
         """
         repair = self.components.orphan_repair.repair
@@ -434,8 +437,8 @@ class NatsEngine:
     def backup(self, path: str) -> None:
         raise EngineUnavailable(
             engine=self.description,
-            reason=f"the engine cannot copy it to {path}",
-            remedy="back up the servers: `nats stream backup`, or the store directory of a stopped one",
+            reason=f"the engine cannot copy a store on servers to {path}",
+            remedy="back up the servers: `nats stream backup`, or copy the store directory of a stopped server",
         )
 
 

@@ -65,7 +65,7 @@ class JetStream(Connection):
         return self.run_on_loop(self.api_async(verb, body))
 
     async def api_async(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Call the JetStream API from a coroutine on the event loop."""
+        """Do the same as `api`, for coroutines on the event loop."""
         data = json.dumps(body).encode() if body else b""
         reply = await self._request_json(f"$JS.API.{verb}", data, self._deadline())
         if "error" in reply:
@@ -133,7 +133,7 @@ class JetStream(Connection):
         return decode_api_message(reply["message"])
 
     async def collect(self, body: dict[str, Any], stream: str | None = None) -> list[tuple[str, StoredMessage]]:
-        """Return the messages of a direct read, in the order of the stream."""
+        """Send a request for a direct read, and return the messages, in the order of the stream."""
         deadline = self._deadline()
         while deadline is None or loop_time() < deadline:
             if self._connected().is_connected:
@@ -143,7 +143,8 @@ class JetStream(Connection):
             else:
                 await asyncio.sleep(0.05)
         raise self.unavailable(
-            f"a read did not succeed within {self.settings.timeout:g} s: no connection, no reply, or no leader"
+            f"a read did not succeed before the timeout of {self.settings.timeout:g} s: no connection, no reply, "
+            "or no leader"
         )
 
     def scan(
@@ -167,7 +168,8 @@ class JetStream(Connection):
         """Store a batch; return the revision of its first message, or 0 if it has no messages.
 
         Return None if a subject has another revision than expected, or if it is unknown whether the batch was
-        stored. The messages of a batch have consecutive revisions. Its sends and purges follow the commit.
+        stored. The messages of a batch have consecutive revisions. After the commit, this method sends the
+        messages in `sends` and, if the role may purge, the requests in `purges`, without waiting for replies.
         """
         first: int | None = 0
         writes = batch.writes if self.settings.may_purge else _with_expiry(batch)
@@ -219,7 +221,7 @@ class JetStream(Connection):
             pause = min(0.1, 2 * pause)
         remedy = STORAGE_REMEDY if "resources" in reason else None
         raise self.unavailable(
-            f"a change was not stored within {self.settings.timeout:g} s{reason}", remedy=remedy
+            f"a change was not stored before the timeout of {self.settings.timeout:g} s{reason}", remedy=remedy
         )
 
     def _require_size(self, writes: Sequence[Write]) -> None:
@@ -312,16 +314,19 @@ class JetStream(Connection):
         return int(self.api(f"STREAM.INFO.{stream}")["state"]["last_seq"])
 
     def wait_until_processed(self, subject: str) -> None:
-        """Wait until the server has processed this process's messages.
+        """Wait until the server has processed the messages that this process has sent before.
 
-        The process sends a message that the server must refuse, and waits for the refusal.
+        The process sends a message to `subject` that the server must refuse, and waits for the refusal.
         """
         self.run_on_loop(self._commit([Write(subject, b"", expected=IMPOSSIBLE_REVISION)]))
 
     # -- pulling
 
     def fetch(self, requests: Sequence[FetchRequest]) -> list[Delivery]:
-        """Return the messages that these consumers have right now."""
+        """Return messages that these consumers have right now, at most `FetchRequest.most` of each.
+
+        Return an empty list while there is no connection.
+        """
         return self.run_on_loop(self.pulls.fetch(requests, TRY_SECONDS)) if requests and self.is_connected else []
 
 

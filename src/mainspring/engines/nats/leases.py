@@ -81,7 +81,11 @@ READ_INTERVAL = 5 * MICROSECONDS
 
 
 class StopRequests:
-    """Requests to stop running jobs. Notifications arrive on another thread."""
+    """The ids of running jobs of this process that were asked to stop.
+
+    The thread of the connection calls `add` when a notification arrives. `read` finds requests whose notification
+    was lost. `take` returns them, once, to the worker that runs the job.
+    """
 
     def __init__(self, transactions: TransactionManager, leases: ActiveLeases) -> None:
         self._transactions = transactions

@@ -155,7 +155,7 @@ class MigrationCheckpoints:
         self._transactions.run(lambda transaction: transaction.delete(self.subject(move_id)))
 
     def find_workers(self) -> list[str]:
-        """Return the names of the live workers of this store."""
+        """Return the names of the workers of this store whose heartbeat has not expired."""
         return [record.name for record, _ in self._workers.read_all().values() if not record.has_left]
 
     def find_open(self, source: str | None = None) -> list[MigrationCheckpoint]:
@@ -290,7 +290,10 @@ class JobImporter:
         return deviations
 
     def remove_jobs(self, move_id: str) -> Iterator[int]:
-        """Delete the jobs of a migration; after each batch, yield the number of deleted jobs."""
+        """Delete the jobs of a migration that are still PENDING or FAILED.
+
+        After each batch, yield how many jobs of the migration it had.
+        """
         jetstream, names = self._transactions.jetstream, self._transactions.names
         # later messages are tombstones that this loop has written
         position, last = 0, jetstream.last_sequence(names.stream)

@@ -320,7 +320,11 @@ class PresenceMonitor:
             try:
                 await self._probe_all(self._signs)
             except Exception:  # the task must go on, to send the next probes
-                logger.exception("%s: the search for dead workers failed", self._jetstream.address)
+                logger.exception(
+                    "%s: the search for dead workers failed; it is repeated after %g s",
+                    self._jetstream.address,
+                    PROBE_SECONDS,
+                )
             await asyncio.sleep(max(0.0, began + PROBE_SECONDS - loop_time()))
 
     async def _probe_all(self, watched: list[list[Sign]]) -> None:

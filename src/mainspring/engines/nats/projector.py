@@ -68,7 +68,10 @@ class Projector:
             return projection
 
     def _open(self) -> Projection:
-        """Open the projection file that the settings name, or one of a few files that each serve one process."""
+        """Open the projection file that the settings name, or the first of `MAX_FILES` files that can be opened.
+
+        Each file serves one process at a time.
+        """
         source = f"{self._names.stream} {self._streams.created}"
         chosen = self._jetstream.settings.projection
         if chosen is not None:
@@ -103,7 +106,7 @@ class Projector:
                 time.sleep(PAUSE_SECONDS)  # noqa: TID251 - no event tells when the replica has it
             done += len(found)
             if done // LOG_EVERY != (done - len(found)) // LOG_EVERY:
-                logger.info("%s: %d changes applied", projection.description, done)
+                logger.info("%s is being updated: %s applied so far", projection.description, f"{done:,} changes")
 
     def _read(self, subject: str, entry: StoredMessage) -> ProjectedJob:
         if not entry.data:

@@ -35,7 +35,7 @@ class NatsProvider(EngineProvider):
         except ImportError as error:
             raise EngineUnavailable(
                 engine=f"url {without_password(config.url)!r}",
-                reason=f"its client is not installed, or cannot be imported ({error})",
+                reason=f"the client for NATS is not installed, or cannot be imported ({error})",
                 remedy="pip install 'mainspring[nats]'",
             ) from error
         settings: NatsSettings = config.settings or NatsSettings()

@@ -5,9 +5,12 @@ from lanes whose types it has handlers for. Each lane has a record: the submit o
 workers read new ones.
 
 A PENDING job without an owner has one message: in its lane if it is due soon, else a scheduled message that the
-server publishes there shortly before the job is due. A job in a sequence or under limits is put into its lane when
-`admission` admits it. The message is stored in one transaction with the record. A submit of a few plain jobs uses
-no transaction: it stores the message of each job before its record, and workers ignore a message without a record.
+server publishes there shortly before the job is due. A job in a sequence or under limits has a scheduled reminder
+until it is due. Then `admission` puts it into its lane, or makes it wait in line.
+
+The message is stored in one transaction with the record, with two exceptions. A submit of a few plain jobs stores
+the message of each job before its record: a worker that gets a message without a record returns it to the server
+for a while, and drops it at the fifth delivery. A hand-over stores the record of the next job before its message.
 A lane may also have outdated messages of jobs that were canceled or rescheduled: the worker that gets one reads
 the record.
 """
@@ -106,7 +109,10 @@ class JobQueue:
         self._lanes = lanes
 
     def enqueue(self, transaction: Transaction, job: StoredJob) -> None:
-        """Store a waiting job, with the message that delivers it."""
+        """Store a waiting job, with the message that delivers it now or shortly before it is due.
+
+        For a job in a sequence or under limits, request admission if it is due; otherwise store a reminder.
+        """
         self._lanes.announce(transaction, job)
         names, batch = transaction.names, transaction.batch
         transaction.put_job(job)
@@ -136,8 +142,8 @@ class JobQueue:
     def separate_writes(self, transaction: Transaction, job: StoredJob) -> list[Write]:
         """Return the message and the record of a new plain job, to be stored in this order.
 
-        Workers ignore a message without a record. A scheduled message does not replace that of another job with
-        the same id.
+        A worker that gets the message before the record is stored returns it to the server for a while. A
+        scheduled message does not replace that of another job with the same id.
         """
         names, data = transaction.names, encode(job)
         ready = names.ready_of(job.queue, job.type, job.priority, job.id)

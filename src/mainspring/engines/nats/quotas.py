@@ -124,7 +124,7 @@ class NatsQuotas:
                     self._bounds[queue] += new
 
     def clear(self) -> None:
-        """Forget all bounds, because notifications may have been missed. The next submit counts again."""
+        """Forget all bounds, because quotas have changed or notifications may be lost. The next submit counts."""
         with self._lock:
             self._bounds.clear()
 
@@ -143,7 +143,7 @@ class NatsQuotas:
 
 
 class _TooFewTokens(NamedTuple):
-    """A rate has not enough tokens for a submit, for `wait` microseconds; None if it never has as many."""
+    """A rate has too few tokens for a submit, for `wait` microseconds; `wait` is None if it never has as many."""
 
     wait: int | None
 

@@ -86,7 +86,8 @@ class ReminderHandler:
     def _handle_all(self, deliveries: list[Delivery]) -> None:
         """Handle reminders, many in one transaction, and acknowledge them.
 
-        A reminder that fails is logged and delivered again later, so it does not block the claiming of jobs.
+        A reminder that fails is logged and delivered again later, so it does not block the claiming of jobs. If
+        the server is unavailable, all reminders are kept for the next call, and the error is raised.
         """
         reply = ACK
         try:
@@ -99,7 +100,11 @@ class ReminderHandler:
                 for delivery in deliveries:
                     self._handle_all([delivery])
                 return
-            logger.exception("the reminder %s failed; the server delivers it again", deliveries[0].subject)
+            logger.exception(
+                "the reminder %s failed; the server delivers it again in %g s",
+                deliveries[0].subject,
+                PAUSE_SECONDS,
+            )
             reply = nak(PAUSE_SECONDS)
         self._transactions.jetstream.send([(delivery.reply, reply) for delivery in deliveries])
 

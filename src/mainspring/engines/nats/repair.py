@@ -35,7 +35,6 @@ from mainspring.jobs.projection import Projection
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
-from mainspring.plurals import format_count
 
 SCAN_PAGE = 200
 
@@ -109,7 +108,7 @@ class NatsJobRescuer:
     def rescue(self, transaction: Transaction, job: StoredJob) -> None:
         """Take a job from a dead worker, and queue the job again.
 
-        If the job has crashed too often, or a stop was requested, the job ends instead.
+        If the job has crashed too often, must not start a second time, or was asked to stop, the job ends instead.
         """
         was_running = job.status is JobStatus.RUNNING
         after = transitions.rescued(job, transaction.now, self._max_crashes, at_most_once=job.at_most_once)
@@ -137,7 +136,7 @@ class NatsJobRescuer:
     def sweep(self) -> tuple[list[str], list[str]]:
         """Rescue jobs that workers have left behind.
 
-        Return the ids of the jobs that were rescued since the last sweep, and of those that were quarantined.
+        Return the ids of the jobs that were rescued since the last sweep, and of those that became dead letters.
         """
         self.take_over()
         entries = self._workers.read_all()
@@ -154,11 +153,10 @@ class NatsJobRescuer:
         for number, revision in self._monitor.take_dead().items():
             left_behind = self._in_flight.of(number)
             if self._workers.declare_dead(number, revision, left_behind):
-                jobs = format_count(len(left_behind), "job")
                 logger.warning(
-                    "worker %d has lost its connection and counts as dead; it left %s, which this worker rescues",
+                    "worker %d has lost its connection and counts as dead; jobs of it that are rescued now: %d",
                     number,
-                    jobs,
+                    len(left_behind),
                 )
                 self._rescue_all(number, left_behind)
 
@@ -231,9 +229,10 @@ OVERDUE = 60 * MICROSECONDS
 
 
 class OrphanRepair:
-    """The repair of orphans: overdue jobs that have neither a message nor a live worker are queued again.
+    """Repairs orphans, here: overdue jobs that have neither a message nor a live worker.
 
-    For a job that waits behind others, it completes the hand-overs of its limits instead.
+    A job without an owner is queued again. A job of a dead worker is rescued. For a job that waits in line, the
+    hand-overs of its limiter are completed.
     """
 
     def __init__(
@@ -255,9 +254,9 @@ class OrphanRepair:
         self._ends: dict[JobStatus | None, str | None] = {}  # the end of the last page, by status
 
     def repair(self, overdue: int = OVERDUE) -> list[str]:
-        """Queue orphans again that are overdue by `overdue` microseconds, and return their ids.
+        """Repair orphans whose due time passed `overdue` or more microseconds ago; return the ids of these jobs.
 
-        Each call checks one page of pending jobs and one page of running jobs.
+        Each call checks one page of PENDING jobs and one page of RUNNING jobs.
         """
         before = self._transactions.now() - overdue
         projection = self._projector.catch_up()
@@ -268,7 +267,11 @@ class OrphanRepair:
         ]
         repaired = [record.id for record in self._find_orphans(records) if self._queue_again(record)]
         for job_id in repaired:
-            logger.warning("job %s, or the job that it waited for, had no message; the job was repaired", job_id)
+            logger.warning(
+                "job %s was overdue and would not have started: its message was lost, its worker was dead, or the "
+                "limiter that it waits for had not admitted the next job; this is repaired now",
+                job_id,
+            )
         return repaired
 
     def _next_page(self, projection: Projection, query: Query) -> list[JobRecord]:

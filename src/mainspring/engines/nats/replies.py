@@ -1,4 +1,4 @@
-"""The reply inbox: passes each reply of the server to the request that waits for it.
+"""The reply inbox: receives the replies of the server, and passes each one to the request that waits for it.
 
 Most requests are coroutines on the event loop. A thread that stores messages one by one, such as a submit, waits
 for their acknowledgements without a coroutine: the inbox wakes the thread directly.

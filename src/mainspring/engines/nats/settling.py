@@ -25,6 +25,7 @@ from mainspring.jobs.limits import family_of
 from mainspring.jobs.records import Lease, Outcome, OutcomeKind, ProgressReport
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.transitions import RUNS_LATER
+from mainspring.plurals import format_count
 
 ENDS = (OutcomeKind.COMPLETED, OutcomeKind.FAILED, OutcomeKind.CANCELED)
 BATCH_SIZE = 300
@@ -122,8 +123,8 @@ class NatsJobSettler:
             if not left:
                 return results
         raise self._transactions.jetstream.unavailable(
-            f"the outcomes were not stored in {MAX_TRIES} tries: each time, other processes changed the records "
-            "of the jobs or of their limits, or replies were lost",
+            f"{format_count(len(left), 'outcome was', 'outcomes were')} not stored in {MAX_TRIES} tries: each "
+            "time, other processes changed the records of the jobs or of their limits, or replies were lost",
             remedy="try again",
         )
 

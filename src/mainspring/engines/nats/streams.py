@@ -160,7 +160,9 @@ class Streams:
             raise self._refused(verb, error) from error
 
     def _create(self, verb: str, config: dict[str, Any], info_verb: str) -> dict[str, Any]:
-        """Create a stream or consumer; if another process was faster, return the existing one.
+        """Create or update a stream or consumer, and return the server's description of it.
+
+        If another process was faster, return the description of what that process has created.
 
         A cluster that has just started may not know all its servers yet. Then this method tries again for a while.
         """
@@ -190,7 +192,7 @@ class Streams:
             remedy="an operator creates the streams: `mainspring queues list`, with role=operator in the URL; a "
             "worker without prepared=True creates the consumers"
             if self._settings.role
-            else "run a worker once with permission to create it, or without prepared=True",
+            else "start a worker once without prepared=True, as a user who may create it",
         )
 
     def consumers_of(self, subjects: Iterable[str]) -> dict[str, str]:
@@ -206,7 +208,7 @@ class Streams:
                 found[subject] = self.consumer_of(subject)
             except MissingConsumer as error:
                 self._missing_until[subject] = self._jetstream.monotonic() + MISSING_RETRY
-                logger.error("%s", error)
+                logger.error("%s; until it exists, this process gets no jobs from it", error)
         return found
 
     def consumer_of(self, subject: str) -> str:
@@ -286,9 +288,9 @@ class Streams:
             self._set_time(best[1], best[2])
 
     def _info(self) -> dict[str, Any]:
-        """Return the state of the main stream.
+        """Return the server's description of the main stream; create the stream if it was deleted.
 
-        If it was created again, drop the consumers and call `on_new_stream`.
+        If the stream was created again, forget the consumers and call `on_new_stream`.
         """
         info = self._find(f"STREAM.INFO.{self._names.stream}")
         if info is None:

@@ -12,7 +12,8 @@
     P.worker.<n>                        the heartbeat of a worker
     P.lane.<queue>.<type>.<priority>    a lane
     P.move.<move>                       the checkpoint of a migration
-    P.settings, P.listeners             paused queues and limits; until when events are written
+    P.settings                          paused queues, limits and dead-letter handlers
+    P.listeners                         until when events are written
 
 A subject has one message at most: publishing again replaces it. Names that users choose are encoded as tokens
 without dots, blanks and wildcards.
@@ -60,7 +61,7 @@ def from_token(token: str) -> str:
 
 
 def digest(*parts: str) -> str:
-    """Return a short token for long names: a hash of 128 bits, so collisions do not occur in practice."""
+    """Return a token of 32 characters for these names: their hash of 128 bits, so collisions do not occur."""
     return blake2b("\x00".join(parts).encode(), digest_size=16).hexdigest()
 
 

@@ -69,7 +69,9 @@ class JobSubmitter:
         """Raise an error if a job is too large for a message, before anything is stored."""
         limit = self._transactions.jetstream.max_payload - RESERVED_BYTES
         if len(job.payload) > limit:
-            raise ArgumentsTooLarge(handler=job.type, size=len(job.payload), limit=limit)
+            raise ArgumentsTooLarge(
+                handler=job.type, size=len(job.payload), limit=limit, setting="max_payload of the NATS server"
+            )
 
     def _store_plain(self, items: list[JobWithNonce]) -> list[Conflict | None]:
         """Store jobs on the assumption that their ids are free; read the records only if the commit fails."""
@@ -93,8 +95,9 @@ class JobSubmitter:
     def _store_few(self, items: list[JobWithNonce]) -> bool:
         """Store jobs one by one: first the message of a job, then its record.
 
-        Workers ignore a message without a record. A batch costs the server some milliseconds, whatever its size.
-        Return False if jobs may be missing: the caller must read the records.
+        A worker that gets a message without a record returns it to the server for a while. A batch would cost the
+        server some milliseconds, whatever its size. Return True if all jobs are stored. Return False if some may
+        be missing: then the caller must read the records.
         """
         transaction = self._transactions.begin()
         if self._event_log.has_listener(transaction):

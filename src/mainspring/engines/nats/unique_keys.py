@@ -19,7 +19,7 @@ ALIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 
 
 class KeyHolders(Struct, frozen=True, array_like=True):
-    """The ids of the jobs with a unique key, the newest first. Only the newest are kept."""
+    """The ids of the jobs with a unique key, or of an occurrence, the newest first. Only the newest are kept."""
 
     ids: tuple[str, ...]
 
@@ -35,7 +35,7 @@ def find_conflict(transaction: Transaction, job: NewJob) -> Conflict | None:
 
 
 def find_occurrence(transaction: Transaction, job: NewJob) -> str | None:
-    """Return the job that was stored for the same occurrence of a schedule; None if there is none."""
+    """Return the id of the job that was stored for the same occurrence of a schedule; None if there is none."""
     if job.schedule is None or job.occurrence is None:
         return None
     subject = transaction.names.occurrence(job.schedule, job.occurrence)
@@ -65,7 +65,7 @@ def claim(transaction: Transaction, job: StoredJob) -> None:
 
 
 def _add(transaction: Transaction, subject: str, job_id: str) -> None:
-    """Put a job first in a record of key holders, and drop jobs that were deleted."""
+    """Write the record of a key with this job as its newest holder; leave out jobs that were deleted."""
     holders = transaction.get_struct(subject, KeyHolders)
     others = [other for other in (holders.ids if holders else ()) if other != job_id]
     transaction.prefetch_jobs(others)
@@ -74,7 +74,7 @@ def _add(transaction: Transaction, subject: str, job_id: str) -> None:
 
 
 def find_alive_holder(transaction: Transaction, job: StoredJob) -> str | None:
-    """Return another job with the same unique key that has not ended; None if there is none."""
+    """Return the id of another job with the same unique key that has not ended; None if there is none."""
     if job.unique_key is None:
         return None
     others = _jobs_of(transaction, transaction.names.key(job.unique_key))

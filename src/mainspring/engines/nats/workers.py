@@ -68,9 +68,15 @@ class HeartbeatThread:
             try:
                 self._beat()
             except EngineUnavailable as error:
-                logger.warning("a heartbeat was not stored, or not confirmed: %s", error)
+                logger.warning(
+                    "a heartbeat of a worker was not stored, or the server did not confirm it (%s); the next one "
+                    "follows after %g s; after %g s without one, other workers may claim the jobs of this worker",
+                    error,
+                    self._seconds,
+                    self._seconds * BEATS_PER_LEASE,
+                )
             except Exception:  # the thread must go on, to send the next heartbeats
-                logger.exception("a heartbeat failed")
+                logger.exception("a heartbeat of a worker failed; the next one follows after %g s", self._seconds)
 
     def call_now(self) -> None:
         """Make the thread call the function at once, if the thread runs. Any thread may call this method."""
@@ -234,12 +240,12 @@ class WorkerRegistry:
         return max(self._jetstream.monotonic() - monotonic, self._jetstream.local_time() - wall) < self._lease
 
     def may_start(self, worker: int, connection: ConnectionId | None) -> bool:
-        """Return whether a worker may start the jobs that it has just claimed.
+        """Return whether a worker may start the jobs that it has just claimed, because it still counts as alive.
 
-        `connection` is the connection over which the claim began. Two seconds after the connection of a worker was
-        closed, other workers may claim its jobs. A recent reply over the same connection proves that the
-        connection was not closed. Without such a reply, a heartbeat must prove that the worker still counts as
-        alive.
+        Two seconds after the connection of a worker was closed, other workers may claim its jobs. `connection` is
+        the connection over which the claim began. If it is still open, and the server has replied to a request of
+        the last `CONFIRMED_SECONDS`, return True. Otherwise send a heartbeat, and return whether the server stores
+        it and replies in time.
         """
         if not self.has_lease(worker):
             return False
@@ -261,7 +267,8 @@ class WorkerRegistry:
     def declare_dead(self, worker: int, revision: int, left_behind: tuple[str, ...]) -> bool:
         """Store that a worker has died, with the ids of its jobs, and return True.
 
-        Return False if the worker has sent another heartbeat since `revision`, or has left.
+        Return False if the worker has sent another heartbeat since `revision`, or has left, or if the server's
+        reply was lost.
         """
         subject = self._names.worker(worker)
         entry = self._jetstream.read_one(subject)

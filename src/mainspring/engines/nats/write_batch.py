@@ -39,7 +39,7 @@ class Write(Struct, frozen=True, gc=False):
 
     @property
     def clears(self) -> bool:
-        """Whether this message clears its subject. A scheduled message has no data either, but clears nothing."""
+        """Whether this message clears its subject: it has no data, and it is not a scheduled message."""
         return not self.data and "Nats-Schedule" not in (self.headers or ())
 
 

@@ -188,13 +188,13 @@ class _ClaimAdmission:
         return [row for turn in zip_longest(*admitted) for row in turn if row is not None]
 
     def with_room(self) -> list[int]:
-        """Return the groups whose heads start and whose limits would admit another job."""
+        """Return the numbers of the groups whose jobs this claim starts, and whose limits would admit one more."""
         if not self._admission.is_tight:  # the usual case
             return list(self.last)
         return [number for number in self.last if number not in self.refusals and self._gates[number].room(1)]
 
     def full(self, groups: Iterable[int]) -> dict[int, Refusal]:
-        """Return the groups that were not refused, but whose limit is full now."""
+        """Return, by group number, the refusals of groups whose limit has become full without refusing a job."""
         if not self._admission.is_tight:
             return {}
         refusals = {number: self._gates[number].refusal() for number in groups}
@@ -254,7 +254,10 @@ class JobClaimer:
         self._is_any_parked = 0  # whether groups were parked when this claim began
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
-        """Claim jobs for a worker and return their leases."""
+        """Claim jobs for a worker; return their leases, and when the worker should fetch again.
+
+        Return `is_alive=False` if the worker is not enrolled.
+        """
         write = self._database.write
         now = self._now()
         if not write(sql.IS_ENROLLED, (worker,)):
@@ -381,7 +384,10 @@ class JobClaimer:
         return self._lanes.matching(types, demand.queues)[0]
 
     def _within_room(self, rows: list[LeaseRow], demand: Demand, taken: Sequence[Lease]) -> list[LeaseRow]:
-        """Return the rows without those jobs that exceed `Demand.at_most_once_starts`."""
+        """Return the rows, but only as many jobs that must not start a second time as may still start.
+
+        `Demand.at_most_once_starts` is the largest number of such jobs, and `taken` has those that start already.
+        """
         room = demand.at_most_once_starts - sum(lease.at_most_once for lease in taken)
         kept: list[LeaseRow] = []
         for row in rows:

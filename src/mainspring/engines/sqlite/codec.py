@@ -168,18 +168,27 @@ def to_optional_json(value: object) -> str | None:
 
 
 def new_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
-    """Encode jobs of any kind as a batch for `INSERT`."""
+    """Return one JSON text with the values of jobs without search keys, for the statement `INSERT`.
+
+    `lanes` has the number of each job's lane.
+    """
     return to_json([_new_row(job, lane) for job, lane in zip(jobs, lanes, strict=True)])
 
 
 def searchable_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
-    """Encode jobs of any kind as a batch for `INSERT_WITH_SEARCH_KEYS`."""
+    """Return one JSON text with the values of jobs and their search keys, for `INSERT_WITH_SEARCH_KEYS`.
+
+    `lanes` has the number of each job's lane. Some of the jobs may have no search keys.
+    """
     pairs = zip(jobs, lanes, strict=True)
     return to_json([(*_new_row(job, lane), job.search or None) for job, lane in pairs])
 
 
 def plain_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
-    """Encode plain jobs, which have only arguments and a due time, as a batch for `INSERT_PLAIN`."""
+    """Return one JSON text with the values of plain jobs, for the statement `INSERT_PLAIN`.
+
+    `lanes` has the number of each job's lane.
+    """
     return to_json(
         [
             (job.id, lane, job.due, to_text(job.payload, job.codec), job.codec)
@@ -209,12 +218,12 @@ def _new_row(job: NewJob, lane: int) -> tuple[Any, ...]:
 
 
 def equal_rows(jobs: Iterable[NewJob]) -> str:
-    """Encode jobs that differ only in id and payload as a batch for `INSERT_EQUAL`."""
+    """Return one JSON text with the ids and payloads of jobs that are equal otherwise, for `INSERT_EQUAL`."""
     return to_json({job.id: to_text(job.payload, job.codec) for job in jobs})
 
 
 def alike_rows(jobs: Iterable[NewJob], lane: int) -> str:
-    """Encode jobs that differ only in id, payload and keys as a batch for `INSERT_ALIKE`."""
+    """Return one JSON text with ids, payloads and keys of jobs that are equal otherwise, for `INSERT_ALIKE`."""
     return to_json(
         [
             (
@@ -311,7 +320,11 @@ def to_lease(
 
 
 def completed_rows(outcomes: Sequence[Outcome], *, has_more: bool) -> str:
-    """Encode outcomes of kind COMPLETED, which nearly always have only a result, as a batch for `COMPLETE`."""
+    """Return one JSON text with outcomes of the kind COMPLETED, for the statement `COMPLETE`.
+
+    With `has_more`, it also has the warnings of results and the times at which results are deleted, for
+    `COMPLETE_WITH_MORE`.
+    """
     return to_json(
         [
             (
@@ -328,7 +341,7 @@ def completed_rows(outcomes: Sequence[Outcome], *, has_more: bool) -> str:
 
 
 def outcome_rows(outcomes: Sequence[Outcome], now: int) -> str:
-    """Encode outcomes of other kinds than COMPLETED as a batch for `SETTLE`."""
+    """Return one JSON text with outcomes of other kinds than COMPLETED, for the statement `SETTLE`."""
     return to_json([_outcome_row(outcome, now) for outcome in outcomes])
 
 

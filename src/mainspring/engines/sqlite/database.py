@@ -328,7 +328,8 @@ class Database:
         except OSError as error:
             raise EngineUnavailable(
                 engine=f"SQLite file {self.path}",
-                reason=f"its log could not be written to the disk ({error})",
+                reason=f"its log could not be written to the disk ({error}); the change is stored, but a power "
+                "failure may undo it",
                 remedy="check the disk",
             ) from error
 

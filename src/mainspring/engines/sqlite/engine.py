@@ -181,7 +181,11 @@ class SqliteEngine:
                     self._worker_files.wake_others(self._database.version)
                 self._must_wake_others = False
         except Exception:  # not raised, because the caller would take the error for a failed commit
-            logger.exception("%s: workers could not be woken; they poll the store once a second", self.description)
+            logger.exception(
+                "%s: the files of dead workers could not be removed, or workers could not be woken; the change is "
+                "stored, and workers also poll the store once a second",
+                self.description,
+            )
             self._must_wake = self._must_wake_others = False
 
     def _wake_all(self) -> None:

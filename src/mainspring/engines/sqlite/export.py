@@ -33,7 +33,6 @@ from mainspring.jobs.engine import MAX_CRASHES, STALE
 from mainspring.jobs.migration_records import MigratedJob, MigratedSchedule, MigratedSettings
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import to_instant
-from mainspring.plurals import format_count
 
 BUSY_TIMEOUT_SECONDS = 30.0
 MAX_OCCURRENCES = 100  # how many occurrences without a job are exported of each schedule, the latest ones
@@ -176,8 +175,8 @@ class SqliteExport:
         if live:
             raise EngineUnavailable(
                 engine=self.description,
-                reason=f"worker {', '.join(self._names(live))} works on it",
-                remedy="stop it, then migrate again; nothing was changed",
+                reason=f"it has live workers: {', '.join(self._names(live))}",
+                remedy="stop them, then migrate again; nothing was changed",
             )
         return dead
 
@@ -201,7 +200,7 @@ class SqliteExport:
         if running:
             raise EngineUnavailable(
                 engine=self.description,
-                reason=f"{format_count(running, 'job is', 'jobs are')} RUNNING, and no known worker runs them",
+                reason=f"jobs that are RUNNING, and that no known worker runs: {running:,}",
                 remedy="start a worker and stop it again, which rescues these jobs, then migrate again",
             )
 

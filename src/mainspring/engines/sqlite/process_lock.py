@@ -66,7 +66,7 @@ class ProcessLock:
             raise EngineUnavailable(
                 engine=self._name,
                 reason=f"{holder} has it open, and it serves one process at a time",
-                remedy="give each process a path of its own",
+                remedy="give each process a path of its own, with projection= in its URL",
             ) from error
 
     @property

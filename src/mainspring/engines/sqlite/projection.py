@@ -407,7 +407,11 @@ class SqliteProjection:
 
     def _require_open(self) -> None:
         if not (self._is_open and self._lock.is_held):  # a forked child does not hold the lock
-            raise EngineUnavailable(engine=self.description, reason="it is not open", remedy="open() it first")
+            raise EngineUnavailable(
+                engine=self.description,
+                reason="it is not open in this process",
+                remedy="open() it first; a forked child must open a projection of its own",
+            )
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

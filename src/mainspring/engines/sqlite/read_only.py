@@ -46,6 +46,8 @@ def write_remedy(path: Path) -> str:
     if hasattr(os, "statvfs") and os.statvfs(place).f_flag & os.ST_RDONLY:
         mount = next(parent for parent in (place.absolute(), *place.absolute().parents) if parent.is_mount())
         return f"the file system is read-only; mount it for writing: mount -o remount,rw {shlex.quote(str(mount))}"
+    if may_write(place) and may_write(place if place.is_dir() else place.parent):
+        return "check the limit of open files (ulimit -n), and security policies such as SELinux and AppArmor"
     if os.geteuid() == 0:  # root needs no permission: an attribute protects the file
         return f"remove the attribute that protects it: chattr -i {shlex.quote(str(place))}"
     owner, me = user_name(place.stat().st_uid), user_name()

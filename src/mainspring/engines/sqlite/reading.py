@@ -16,7 +16,10 @@ from mainspring.jobs.status import JobStatus
 
 
 def find(connection: apsw.Connection, query: Query) -> Page:
-    """Return a page of jobs in the order of submission, or the newest first."""
+    """Return a page of jobs in the order of submission, or of failure with `by_failure`; or in reverse.
+
+    A query by ids returns all jobs that it finds.
+    """
     if query.ids is not None:
         rows: list[Any] = connection.execute(*statement_of(query)).fetchall()
         return Page([to_record(row) for row in rows], None)

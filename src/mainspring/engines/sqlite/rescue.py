@@ -51,7 +51,8 @@ class JobRescuer:
     def rescue(self, dead: Collection[int]) -> Swept:
         """Rescue the jobs of dead workers.
 
-        Return the jobs that will run again, those that were quarantined, and the due jobs that could start.
+        Return the ids of the jobs that will run again and of those that became dead letters, and the due jobs that
+        could start.
         """
         write = self._database.write
         now = self._now()

@@ -1,4 +1,8 @@
-"""Stores, pauses and fires schedules. A firing is one conditional update, so each occurrence fires only once."""
+"""Stores, pauses and fires schedules.
+
+A firing is one transaction. It does nothing if the schedule has changed since the worker read it, so each
+occurrence fires only once.
+"""
 
 from __future__ import annotations
 
@@ -243,7 +247,10 @@ def _columns(record: ScheduleRecord) -> tuple[Any, ...]:
 def read_schedules(
     connection: apsw.Connection, names: Sequence[str] | None, due_until: int | None, limit: int | None
 ) -> list[ScheduleRecord]:
-    """List schedules, on a read-only connection."""
+    """List schedules by name, or those with one of `names`, on a read-only connection; at most `limit`.
+
+    With `due_until`, list all schedules that are due by then and not paused, the earliest first.
+    """
     if due_until is not None:
         rows: list[Any] = connection.execute(DUE, (due_until, -1 if limit is None else limit)).fetchall()
     elif names is not None:

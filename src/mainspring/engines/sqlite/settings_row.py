@@ -1,4 +1,7 @@
-"""The row of the table `settings`, read again only after another process has written to the file."""
+"""The row of the table `settings`, in a cache.
+
+It is read again after another process has written to the file, or this process has changed the row.
+"""
 
 from __future__ import annotations
 

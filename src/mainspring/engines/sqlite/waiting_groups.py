@@ -199,9 +199,11 @@ class HeadSelector:
             self._database.write(sql.PROMOTE_NEXT, (to_json(numbers), ready))
 
     def select_group_heads(self, groups: Collection[str], now: int | None = None) -> None:
-        """Make the first job of each group its head, unless the group is parked.
+        """Make the first waiting job of each group its head; a parked group has no head.
 
-        A claim passes its own `now`: with a later time, the new heads would look as if they were not due yet.
+        The new head of a group that takes turns counts as ready from `now` on, or from its due time if that is
+        later. `now` is the current time if it is not given. A claim passes the time at which it began, because it
+        finds only heads that are ready by then.
         """
         fair = [number_of(group) for group in groups if takes_turns(group)]
         plain = [number_of(group) for group in groups if not takes_turns(group)]

@@ -92,7 +92,10 @@ class WorkerFiles:
             self._folder.rmdir()
 
     def release_after_fork(self) -> None:
-        """Close the parent's lock files in a forked child; otherwise the child would hold the locks, too."""
+        """Close the lock files and pipes that a forked child has inherited from its parent.
+
+        An open lock file would keep the lock of the parent held after the death of the parent.
+        """
         for descriptor in (*self._locks.values(), *self._pipes.values()):
             with suppress(OSError):
                 os.close(descriptor)
@@ -102,7 +105,7 @@ class WorkerFiles:
     # -- wake-up pipes
 
     def make_pipe(self, worker: int) -> int | None:
-        """Create and open the pipe that wakes a worker; return None if the system has no named pipes."""
+        """Create and open the pipe that wakes a worker; return its descriptor, None if it cannot be created."""
         path = self._pipe_path(worker)
         try:
             os.mkfifo(path, 0o600)
