@@ -54,7 +54,10 @@ def _installed() -> set[str]:
 
 
 def files_below(folder: Path) -> set[str]:
-    """Return the source files in a folder and below, without hidden folders and virtual environments."""
+    """Return the source files in a folder and below, without hidden folders and virtual environments.
+
+    Return at most `MAX_FILES`.
+    """
     return {str(path) for path, _ in zip(_walk(folder), range(MAX_FILES), strict=False)}
 
 
@@ -146,7 +149,7 @@ class Reloader:
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
     def wait_for_change(self) -> bool:
-        """Wait for a change after a failed import. Return False if SIGTERM or SIGINT came instead."""
+        """Wait until a source file changes, and return True; return False if SIGTERM or SIGINT came instead."""
         imported = imported_files()
 
         def find_files() -> set[str]:

@@ -119,7 +119,9 @@ def _unknown(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _undeclared(snapshot: Snapshot) -> Iterator[Finding]:
-    undeclared = [schedule for schedule in snapshot.undeclared if schedule.next_due is not None]
+    undeclared = [
+        schedule for schedule in snapshot.undeclared if schedule.next_due is not None and not schedule.is_paused
+    ]
     if undeclared:
         yield warning(
             f"schedules fire although this application declares them no longer: {_names(undeclared)}",

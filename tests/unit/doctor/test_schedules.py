@@ -89,7 +89,7 @@ def test_jobs_of_a_schedule_need_a_handler() -> None:
 
 
 def test_a_schedule_whose_declaration_is_gone_can_be_removed() -> None:
-    gone = [schedule("hourly"), schedule("ended", next_due=None, last_due=NOW)]
+    gone = [schedule("hourly"), schedule("ended", next_due=None, last_due=NOW), schedule("paused", is_paused=True)]
     found = check_schedules(snapshot(gone[0], undeclared=gone))
     finding = assert_finding(found, Severity.WARNING, "declares them no longer: hourly")
     assert finding.commands == (("schedules", "remove", "hourly"),)

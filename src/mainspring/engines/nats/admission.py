@@ -458,7 +458,7 @@ class AdmissionControl:
             self._admitter(transaction).complete_admissions(limiter.name)
 
     def finish_for(self, transaction: Transaction, job: StoredJob) -> bool:
-        """Complete hand-overs of the limiter that a job waits for; return whether the transaction has writes."""
+        """Complete hand-overs of the limiter that a job waits for; return whether this changes any record."""
         admission = admission_of(job)
         if admission.state != WAITS:
             return False

@@ -242,7 +242,7 @@ class Connection:
 
     @property
     def version(self) -> str:
-        """The version of the connected server."""
+        """The version of the connected server; empty if the connection is closed."""
         if self._client is None:
             return ""
         version = self._client.connected_server_version
@@ -255,7 +255,7 @@ class Connection:
 
     @property
     def max_payload(self) -> int:
-        """The largest message that the server accepts, in bytes."""
+        """The largest message that the server accepts, in bytes; 1 MiB if the connection is closed."""
         return self._client.max_payload if self._client else 1_048_576
 
     # -- time

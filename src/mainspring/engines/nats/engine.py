@@ -97,7 +97,7 @@ class NatsEngine:
 
     @property
     def start_lead(self) -> int:
-        """How many microseconds before its due time the start of a held job is committed. A cluster needs more."""
+        """How many microseconds before its due time the start of a held job is committed; more on a cluster."""
         return CLUSTER_START_LEAD if self._jetstream.reads_leader else START_LEAD
 
     @property

@@ -72,7 +72,7 @@ class NatsEventLog:
         return self._until > 0 and self._jetstream.now() < self._until
 
     def listen(self, until: int) -> str:
-        """Ask all processes to write events until an instant; return the position before them."""
+        """Ask all processes to write events until an instant; return the position after which they are stored."""
         data = self._jetstream.read_one(self._names.listeners).data
         stored = decode(data, ListenerRecord).until if data else 0
         if until > stored:

@@ -125,7 +125,10 @@ class JobFetcher:
         self._leases = stop_requests.leases
 
     def fetch(self, worker: int, demands: Sequence[Demand], lead: int, start_lead: int) -> Taken:
-        """Lease jobs to a worker, as many as its free slots can take."""
+        """Lease jobs to a worker, as many as its free slots can take.
+
+        Return no leases and `is_alive=False` if the worker is not enrolled.
+        """
         if not self._workers.is_enrolled(worker):
             return Taken([], None, False, [], is_alive=False)
         if self._settings_cache.refresh_if_needed():

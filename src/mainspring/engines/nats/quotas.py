@@ -45,7 +45,10 @@ _decode_notification = msgspec.msgpack.Decoder(tuple[str, str, int]).decode
 
 
 class NatsQuotas:
-    """Checks submits against the quotas of the store. Only `add_submitted` may be called from any thread."""
+    """Checks submits against the quotas of the store.
+
+    Any thread may call `add_submitted` and `clear`. One thread at a time calls `check`.
+    """
 
     def __init__(
         self, transactions: TransactionManager, settings_cache: SettingsCache, projector: Projector

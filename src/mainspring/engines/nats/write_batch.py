@@ -82,7 +82,7 @@ class WriteBatch:
         return index
 
     def schedule(self, subject: str, target: str, instant: int, data: bytes = b"") -> None:
-        """Make the server publish a message to `target` at an instant in microseconds."""
+        """Add a message to `subject` that the server publishes to `target` at an instant, in microseconds."""
         self.put(subject, data, None, schedule_headers(target, instant))
 
     def purge(self, *subjects: str) -> None:
