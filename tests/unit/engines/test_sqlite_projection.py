@@ -474,7 +474,7 @@ def test_an_empty_file_becomes_a_projection(path: Path) -> None:
 def test_a_projection_that_is_not_open_says_so(path: Path) -> None:
     copy = SqliteProjection(path)
     for use in (copy.counts, copy.reset, lambda: copy.apply([], 1), lambda: copy.find(EVERYTHING)):
-        with pytest.raises(EngineUnavailable, match=r"not open; open\(\) it first"):
+        with pytest.raises(EngineUnavailable, match=r"not open in this process; open\(\) it first"):
             use()
     copy.close()
     assert not path.exists()
