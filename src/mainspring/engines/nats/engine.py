@@ -259,8 +259,8 @@ class NatsEngine:
                 reason=f"the role {self.settings.role!r} may not claim jobs",
                 remedy="run workers as a user with the role worker: see `mainspring nats permissions`",
             )
-        # Checked before the registration, because a migration does not start while a worker is registered, even for
-        # a moment. Checked again after it, because a migration may have begun meanwhile.
+        # Checked before the registration, because a migration does not start while a worker is registered, even
+        # for a moment. Checked again after it, because a migration may have begun meanwhile.
         self.components.checkpoints.require_no_migration()
         number = self._workers.enroll(worker)
         try:
