@@ -205,8 +205,9 @@ class Mainspring(Decorators):
     def _require_possible(self, handler: Handler) -> None:
         if handler.options.at_most_once and self.durability == "normal":
             raise ValueError(
-                f"handler {handler.name!r} has at_most_once=True, which durability='normal' cannot promise: a "
-                "power failure may lose the record that a job has started; use durability='full'"
+                f"handler {handler.name!r} has at_most_once=True, but with Mainspring(durability='normal') a "
+                "power failure may lose the stored start of a job, and the job would start again; use "
+                "durability='full', or leave at_most_once= out"
             )
 
     def _handler_added(self) -> None:

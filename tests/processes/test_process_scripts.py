@@ -106,7 +106,7 @@ def test_a_script_runs_its_own_handlers_and_ends_though_it_closes_nothing(
 
 def test_a_script_without_a_guard_is_told_so_and_starts_no_bomb(program: Program) -> None:
     output = output_of(program("say(start(ProcessPool(1), triple, number=14).result)"))
-    assert output.count("put what starts workers and submits jobs under: if __name__ == '__main__':") == 1
+    assert output.count("put the code that starts workers and submits jobs under: if __name__ == '__main__':") == 1
     assert (
         "CannotStart: no child process could start the handler: the last process ended with exit code 1" in output
     )

@@ -51,7 +51,10 @@ class Handler:
     ) -> None:
         plain = plain_function(function)
         if isgeneratorfunction(plain) or isasyncgenfunction(plain):
-            raise TypeError(f"handler {name!r} is a generator function; a job runs once and returns one result")
+            raise TypeError(
+                f"handler {name!r} is a generator function, which a worker cannot run; "
+                "use a function that returns its result, or None"
+            )
         self.name = name
         self.function = function
         self.options = options

@@ -81,6 +81,7 @@ def require_id(job_id: object, name: str = "id") -> str:
             what=f"{name} {job_id[:40]!r}..., in characters,",
             size=len(job_id),
             limit=MAX_ID_LENGTH,
+            problem=f"{name} {job_id[:40]!r}... has {len(job_id):,} characters, the limit is {MAX_ID_LENGTH}",
             remedy="use a shorter one, such as a hash",
         )
     return job_id

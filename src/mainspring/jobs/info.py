@@ -102,9 +102,9 @@ class JobInfo:
 
     @property
     def lateness(self) -> float | None:
-        """The seconds between the due time and the start of the last attempt.
+        """The seconds from the due time to the start of the last attempt.
 
-        None if the job has not started, or if it is due again since, for a retry.
+        None if no attempt has started since the due time: the job has not started, or waits for its next attempt.
         """
         if self.started is None or self.started < self.due:
             return None

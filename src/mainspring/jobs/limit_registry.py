@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mainspring.jobs.commands import Arrangement, ChangeLimits, Command, DropLimit, PutLimit
+from mainspring.jobs.commands import Arrangement, Changed, ChangeLimits, Command, DropLimit, PutLimit
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.limits import Limit, bucket_of
@@ -24,6 +24,7 @@ from mainspring.jobs.policies import Concurrency, Rate, names_of
 from mainspring.jobs.quotas import depth_family, is_quota, submit_rate_family
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
+from mainspring.plurals import format_count
 from mainspring.runners.validation import require_instance, require_positive
 
 
@@ -139,7 +140,7 @@ logger = logging.getLogger("mainspring.worker")
 def store_limits(
     engine: Engine,
     arrange: Callable[[Sequence[Arrangement]], object],
-    change: Callable[[Sequence[Command]], object],
+    change: Callable[[Sequence[Command]], Iterable[Changed]],
     registry: HandlerRegistry,
     declared: LimitRegistry,
 ) -> None:
@@ -156,31 +157,38 @@ def store_limits(
 
 def apply_limits(
     engine: Engine,
-    change: Callable[[Sequence[Command]], object],
+    change: Callable[[Sequence[Command]], Iterable[Changed]],
     registry: HandlerRegistry,
     declared: LimitRegistry,
     changed: set[str],
 ) -> None:
     """Put waiting jobs under the declared limits. `changed` names limits that are new or have other `by=`."""
-    commands: list[Command] = []
+    commands: dict[str, Command] = {}  # by job id: a job is found by its type, and again by its queue
     moved = 0
     for record, limits in _affected_jobs(engine, registry, declared, changed):
         if limits != record.limits:
-            commands.append(ChangeLimits(record.id, limits))
+            commands[record.id] = ChangeLimits(record.id, limits)
         if len(commands) == PAGE:
-            change(commands)
-            moved += len(commands)
-            commands = []
+            moved += _count_done(change(list(commands.values())))
+            commands.clear()
     if commands:
-        change(commands)
-    if moved + len(commands):
-        logger.info("%d waiting jobs were put under the limits that are declared now", moved + len(commands))
+        moved += _count_done(change(list(commands.values())))
+    if moved:
+        what = format_count(moved, "waiting job")
+        logger.info("%s had other limits than the code declares; the declared limits apply now", what)
+
+
+def _count_done(answers: Iterable[Changed]) -> int:
+    return sum(answer.is_done for answer in answers)
 
 
 def _affected_jobs(
     engine: Engine, registry: HandlerRegistry, declared: LimitRegistry, changed: set[str]
 ) -> Iterator[tuple[JobRecord, tuple[str, ...]]]:
-    """Yield the waiting jobs whose limits may have changed, each with the buckets that must admit it now."""
+    """Yield the waiting jobs whose limits may have changed, each with the buckets that must admit it now.
+
+    A job may come twice: with the jobs of its handler, and with those of its queue.
+    """
     by_type = (
         (Query(status=JobStatus.PENDING, type=handler.name, limit=PAGE), families)
         for handler in registry.all()

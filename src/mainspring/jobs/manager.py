@@ -346,7 +346,10 @@ class JobManager:
             raise InvalidTransition(job_id=command.id, status=status, action=action, needs=needs)
 
     def change_all(self, commands: Sequence[Command]) -> builtins.list[Changed]:
-        """Carry out many commands on jobs, and return an answer for each."""
+        """Carry out commands on jobs; return the answer of the engine for each, in order.
+
+        A command that the engine refuses raises no error: its answer has `is_done` False.
+        """
         return self._io.call(CHANGE, commands)
 
     def quotas(self) -> dict[str, Quota]:
@@ -409,7 +412,10 @@ class JobManager:
         return await self._waiter.wait_async(job_id, lambda: self._state(job_id), deadline, self._off_loop)
 
     def _state(self, job_id: str) -> tuple[JobStatus, int]:
-        """Return the status of a job, and the nanoseconds until it is due; 0 if it is not PENDING."""
+        """Return the status of a job, and the nanoseconds until it is due.
+
+        The number is negative if a PENDING job is due already, and 0 if the job is not PENDING.
+        """
         record = self.record(job_id)
         is_pending = record.status is JobStatus.PENDING
         return record.status, (record.due - self.engine.now()) * 1_000 if is_pending else 0

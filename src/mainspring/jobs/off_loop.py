@@ -8,7 +8,7 @@ Invariants
   with calls that wait for jobs.
 - Calls that write never occupy all threads. While another process holds the write lock, calls that only read go
   on.
-- Threads start with the first call, and end with `close`.
+- Threads start with the first call, and end with `close`. A call after `close` starts new ones.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ class OffLoop:
         return await self.result(self.submit(partial(function, *args, **kwargs), writes=True))
 
     def submit(self, call: Callable[[], R], *, writes: bool) -> TaskFuture[R]:
-        """Start a call on one of the threads, and return its future."""
+        """Queue a call for one of the threads, and return the future of its result.
+
+        At most four calls that write run at once; others wait for their turn.
+        """
         while True:
             pool, writers = self._runners()
             try:
@@ -69,7 +72,10 @@ class OffLoop:
                 self._forget(pool)
 
     async def result(self, future: TaskFuture[R]) -> R:
-        """Await a call that `submit` has started."""
+        """Await the result of a call that `submit` has queued.
+
+        Raises `EngineUnavailable` if `close` has dropped the call before it began.
+        """
         import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
 
         try:
@@ -85,7 +91,10 @@ class OffLoop:
             raise
 
     def close(self) -> None:
-        """End the threads without waiting for the calls in progress. Calls that have not begun fail."""
+        """End the threads without waiting for the calls in progress, and drop calls that have not begun.
+
+        A coroutine that awaits a dropped call gets `EngineUnavailable`. The next call starts new threads.
+        """
         with self._lock:
             pool, self._pool, self._writers = self._pool, None, None
         if pool is not None:

@@ -269,12 +269,17 @@ for _status in STATUS_AFTER.values():
 
 
 class Cause(StrEnum):
-    """Why an attempt did not complete. Job records have a counter for each cause."""
+    """Why an attempt failed or was interrupted. An attempt that ends in another way has no cause.
+
+    Job records have a counter for each cause: `failures`, `timeouts`, `crashes`, and `interruptions` for DEPLOY.
+    """
 
     FAILURE = "failure"
     TIMEOUT = "timeout"
     CRASH = "crash"
+    """The worker, or the child process of the handler, died."""
     DEPLOY = "deploy"
+    """A shutdown of the worker interrupted the attempt."""
 
 
 class Outcome(Struct, gc=False):
@@ -288,7 +293,7 @@ class Outcome(Struct, gc=False):
     error: str | None = None
     """The error, or the reason for a cancel. For COMPLETED: a warning about the result, usually None."""
     cause: Cause | None = None
-    """For RETRY and FAILED: the cause, whose counter is raised."""
+    """For RETRY and FAILED: the cause, whose counter the engine raises; else None."""
     began: int | None = None
     """The instant at which the handler began; None if it did not begin, or if this was not measured."""
     keep_result_until: int | None = None

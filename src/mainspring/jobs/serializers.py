@@ -112,7 +112,8 @@ class _PlainDecoder:
             plain = self._plain.decode(data)
         except Exception as error:  # code of the user, which may raise anything
             raise ValueError(
-                f"the serializer {self._plain.name!r} cannot decode the data: {type(error).__name__}: {error}"
+                f"decode() of the serializer {self._plain.name!r} failed for stored data: "
+                f"{type(error).__name__}: {error}"
             ) from error
         return msgspec.convert(plain, self._kind, str_keys=True, dec_hook=_from_builtin)
 
@@ -136,8 +137,8 @@ def make_serializer(chosen: object) -> Serializer:
     can_decode = hasattr(chosen, "decode") or hasattr(chosen, "decoder")
     if isinstance(chosen, type) or not has_members or not can_decode:
         raise TypeError(
-            "serializer must be 'json', 'msgpack' or an object with name, encode(data) and decode(data), "
-            f"got {chosen!r}"
+            "serializer must be 'json', 'msgpack' or an object with name, encode(data) and decode(data); an "
+            f"instance, not its class; got {chosen!r}"
         )
     name = require_id(chosen.name, "the name of a serializer")  # type: ignore[attr-defined]
     if name in SERIALIZERS:
@@ -195,7 +196,10 @@ def to_builtin(value: Any) -> Any:
 def _from_builtin(kind: type[Any], data: Any) -> Any:
     validate = getattr(kind, "model_validate", None)
     if validate is None:
-        raise TypeError(f"{kind!r} cannot be read from the store")
+        raise TypeError(
+            f"{kind!r} cannot be read from the store; annotate with plain data, a dataclass, a msgspec Struct or "
+            "a pydantic model"
+        )
     return validate(data)  # msgspec adds the path of the value to a ValueError, such as pydantic's
 
 

@@ -251,8 +251,8 @@ def _require_possible(handler: Handler, options: SubmitOptions) -> None:
     for name, value in given.items():
         if value is not None:
             raise ValueError(
-                f"{handler.name} cannot follow another job with {name}={value!r}: leave it out, or submit the job "
-                "yourself at the end of the first handler"
+                f"{handler.name} has {name}={value!r}, which a job of then= or @app.on_dead_letter cannot have; "
+                f"leave {name}= out, or submit {handler.name} at the end of another handler"
             )
 
 

@@ -126,7 +126,10 @@ def settled(job: R, outcome: Outcome, now: int) -> R:
 
 
 def is_interruption(outcome: Outcome) -> bool:
-    """Return whether a shutdown has ended the attempt: the job runs again, or becomes a dead letter."""
+    """Return whether a shutdown has interrupted the attempt.
+
+    The job then runs again; a job that runs at most once becomes a dead letter.
+    """
     return outcome.kind is OutcomeKind.INTERRUPTED or outcome.cause is Cause.DEPLOY
 
 

@@ -39,7 +39,7 @@ class PoolStatistics(RunnerStatistics):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownReport:
-    """The report of a shutdown: the outcome of all tasks that it found, or that were posted during it.
+    """How many tasks a shutdown ran, skipped and abandoned, of those that were there or were posted during it.
 
     Each task is counted once. A task that called `shutdown` itself is not counted: it still runs.
     """

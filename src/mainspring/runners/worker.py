@@ -102,7 +102,7 @@ class WorkerThread:
         return self.runner is not self.home and any(task.is_live() for task in self.runner.queued_tasks())
 
     def describe_task(self) -> str:
-        """Return the name of the running task."""
+        """Return the name of the running task; `nothing` if none runs."""
         task = self.task
         return "nothing" if task is None else task.name
 
@@ -159,7 +159,10 @@ class WorkerThread:
 
     @contextmanager
     def nested(self, runner: TaskRunner) -> Iterator[None]:
-        """Run tasks of `runner` inside the running task; restore the state of the worker after the block."""
+        """Let this thread run tasks of `runner` in the `with` block, in the middle of its running task.
+
+        After the block, the worker has its running task, its runner and its counts of the slice again.
+        """
         task, outer = self.task, self.runner
         completed, failed = self.completed, self.failed
         before = self.completed_before_slice, self.failed_before_slice

@@ -170,7 +170,9 @@ def test_a_very_long_id_is_refused_with_its_limit() -> None:
     with pytest.raises(LimitExceeded) as caught:
         require_id("x" * (MAX_ID_LENGTH + 1), "queue")
     assert (caught.value.size, caught.value.limit) == (MAX_ID_LENGTH + 1, MAX_ID_LENGTH)
-    assert "queue" in str(caught.value)
+    assert str(caught.value).startswith(
+        f"queue {'x' * 40!r}... has 201 characters, the limit is 200; use a shorter"
+    )
 
 
 def test_the_error_names_the_option_to_blame() -> None:

@@ -60,7 +60,7 @@ def test_handlers_that_are_registered_while_an_announcement_is_under_way_are_ann
     assert _types(shop) == ("a", "b")
 
 
-def test_an_announcement_that_failed_is_made_again(clock: ManualClock) -> None:
+def test_an_announcement_that_failed_is_made_again(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
     engine = ScriptedEngine(clock=clock)
     with running_manager(clock, engine, has_maintenance=True) as shop:
         shop.manager.start()
@@ -68,6 +68,8 @@ def test_an_announcement_that_failed_is_made_again(clock: ManualClock) -> None:
         engine.fail("announce")
         shop.manager.register("ping", lambda: None)
         assert _types(shop) == ()
+        (warning,) = caplog.messages
+        assert warning.startswith("worker 1 could not store its new job types and tries again within a second: ")
         clock.advance(1)
         assert _types(shop) == ("ping",)
 

@@ -134,7 +134,23 @@ def test_many_jobs_are_moved_page_by_page(
         deploys.run(app, 0)
         assert limits(app) == {(bucket_of("concurrency of handler shop.mail"),)}
         assert app.counts()[JobStatus.PENDING] == 50
-    assert "50 waiting jobs were put under the limits that are declared now" in caplog.text
+    assert "50 waiting jobs had other limits than the code declares; the declared limits apply now" in caplog.text
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "1 waiting job had"), (3, "3 waiting jobs had")])
+def test_a_job_that_its_handler_and_its_queue_limit_is_counted_once(
+    deploys: Deploys, caplog: pytest.LogCaptureFixture, count: int, text: str
+) -> None:
+    submit(deploys, count=count)
+    with (
+        deploys.release(lambda app: app.queue("mail", concurrency=Concurrency(2)), rate=Rate(1, per=10)) as (
+            app,
+            _,
+        ),
+        caplog.at_level("INFO", "mainspring.worker"),
+    ):
+        deploys.run(app, 0)
+    assert f"{text} other limits than the code declares" in caplog.text
 
 
 def test_jobs_of_handlers_that_are_unknown_here_are_left_alone(deploys: Deploys) -> None:

@@ -207,7 +207,7 @@ def test_data_that_the_serializer_cannot_decode_make_a_dead_letter(url: str) -> 
         register(broken)
         with broken.running():
             assert broken.handle(job_id).wait(timeout=PATIENCE) == JobStatus.FAILED
-        assert "the serializer 'packed' cannot decode the data: KeyError: 'the key was rotated'" in (
+        assert "decode() of the serializer 'packed' failed for stored data: KeyError: 'the key was rotated'" in (
             broken.get(job_id).error or ""
         )
         assert isinstance(broken.get(job_id).arguments, bytes)

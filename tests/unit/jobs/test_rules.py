@@ -160,7 +160,10 @@ def test_a_description_that_is_not_whole_is_refused(description: Any) -> None:
 def test_an_error_about_a_description_repeats_it() -> None:
     with pytest.raises(ScheduleInvalid) as caught:
         rule_from({"kind": "moon"})
-    remedy = "give data that describe() returned; a newer version may have written this rule"
+    remedy = (
+        "pass the data that describe() of a rule returned; if a newer version of Mainspring has stored this rule, "
+        "update Mainspring"
+    )
     problem = "it is neither a complete cron rule nor a complete every rule"
     assert problem_of(caught.value) == ("the rule described by {'kind': 'moon'}", problem, remedy)
 

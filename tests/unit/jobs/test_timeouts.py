@@ -151,7 +151,16 @@ def test_a_timeout_is_a_warning_that_says_how_long_it_was(
     job = start(shop, Looking(entered).plain, entered, timeout=2.5)
     shop.clock.jump(2.5)
     shop.engine.wait_for("settle")
-    assert f"job {job} (slow) has run into the timeout of 2.5 s" in caplog.text
+    assert f"job {job} (slow) has run into the timeout of 2.5 s; its thread cannot be killed" in caplog.text
+
+
+def test_a_soft_timeout_is_a_warning_that_says_so(
+    shop: ManagerFixture, entered: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = start(shop, Looking(entered).plain, entered, soft_timeout=2.5)
+    shop.clock.jump(2.5)
+    shop.engine.wait_for("settle")
+    assert f"job {job} (slow) has run into the soft timeout of 2.5 s; current_job().cancelled asks" in caplog.text
 
 
 # -- requests

@@ -62,7 +62,7 @@ def require_main_guard() -> None:
     if is_child() and not _is_serving:
         raise RuntimeError(
             "this script starts a worker while a process of that worker imports it, and would do so without end; "
-            "put what starts workers and submits jobs under: if __name__ == '__main__':"
+            "put the code that starts workers and submits jobs under: if __name__ == '__main__':"
         )
 
 
@@ -83,7 +83,10 @@ def _prepare_signals() -> None:
 
 
 def _exit_now() -> None:
-    """End this process and those that a handler has started at once. Another worker will rescue the job."""
+    """Kill this process, and the processes that its handler has started, because the worker has died.
+
+    Another worker will rescue the job.
+    """
     if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(ORPHANED)
@@ -237,8 +240,9 @@ class Child:
             import_application()
         except Exception as error:
             raise HandlerNotFound(
-                f"the process for {request.handler} cannot import the application {self._setup.module!r}: "
-                f"{type(error).__name__}: {error}; make it importable in child processes, too"
+                f"the child process for handler {request.handler!r} cannot import {self._setup.module!r}, the "
+                f"module of the application: {type(error).__name__}: {error}; make it importable in child "
+                "processes, too"
             ) from error
         self._has_application = True
 
@@ -254,12 +258,15 @@ def find_handler(request: CallRequest) -> Handler:
         found: Any = sys.modules["__main__"] if module in MAIN else import_module(module)
     except ImportError as error:
         raise HandlerNotFound(
-            f"the process for {name} cannot import {module!r}: {error}; make it importable there, too"
+            f"the child process for handler {name!r} cannot import its module {module!r}: {error}; make it "
+            "importable in child processes, too"
         ) from error
     for part in qualname.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise HandlerNotFound(f"{module} has no function {qualname!r} in the process for {name}; {REMEDY}")
+        raise HandlerNotFound(
+            f"in the child process for handler {name!r}, module {module!r} has no function {qualname!r}; {REMEDY}"
+        )
     innermost = unwrap(found, stop=lambda one: isinstance(one, JobFunction))
     if isinstance(innermost, JobFunction):
         return innermost._handler

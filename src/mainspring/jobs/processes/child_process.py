@@ -190,7 +190,7 @@ class ChildProcess:
             raise self._explain_end(request) from None
         self.reap()
         raise CannotStart(
-            f"a process did not begin it in {patience:g} s; "
+            f"a process did not call it within {patience:g} s; "
             f"importing the application or {request.module} may hang or take too long"
         )
 
@@ -212,7 +212,7 @@ class ChildProcess:
         if running is not None:
             return ChildDied(exit_code, was_killed=self._was_killed)
         end = _describe_end(exit_code, was_killed=self._was_killed)
-        advice = "stderr may say why; a script needs if __name__ == '__main__': around what starts workers"
+        advice = "stderr may say why; scripts need if __name__ == '__main__': around the code that starts workers"
         return CannotStart(
             f"the last process {end} before the handler began; {advice}", was_killed=self._was_killed
         )
@@ -225,7 +225,10 @@ class ChildProcess:
                 self._work.close()
 
     def reap(self, patience: float = 0) -> int | None:
-        """Wait until the child process has exited, and kill it after `patience` seconds; return the exit code."""
+        """Let the child process exit, kill it if it has not exited after `patience` seconds, and wait for its end.
+
+        Return its exit code; None if it was not started, or if other code has read the exit code.
+        """
         self.ask_to_end()
         process = self._process
         if process is None:

@@ -36,11 +36,14 @@ _KINDS = {
 def plan_firing(record: ScheduleRecord, rule: Rule, now: int, new_id: Callable[[int], str]) -> Firing:
     """Return the firing for all occurrences from the schedule's `next_due` until now: which of them get a job.
 
-    Raises `ValueError` if `next_due` is after now.
+    Raises `ValueError` if the schedule has no occurrence until now: `next_due` is None or after now.
     """
     first = record.next_due
     if first is None or first > now:
-        raise ValueError(f"schedule {record.name!r} is not due at {now}: its next occurrence is {first}")
+        raise ValueError(
+            f"schedule {record.name!r} cannot be fired: its next occurrence is {first}, now is {now}, in "
+            "microseconds since 1970; fire it when it is due"
+        )
     following = first_due(rule, record.start, record.end, first)
     is_alone = following is None or following > now  # the usual case
     latest = first if is_alone else rule.last_until(_end_of_span(record, now), first) or first

@@ -127,7 +127,8 @@ def rule_from(description: Mapping[str, Any]) -> Rule:
             raise ScheduleInvalid(
                 rule=f"the rule described by {description!r}",
                 problem="it is neither a complete cron rule nor a complete every rule",
-                remedy="give data that describe() returned; a newer version may have written this rule",
+                remedy="pass the data that describe() of a rule returned; if a newer version of Mainspring has "
+                "stored this rule, update Mainspring",
             )
 
 

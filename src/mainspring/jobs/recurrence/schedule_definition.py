@@ -129,8 +129,8 @@ def _check_job(name: str, job: object) -> None:
         lost.append("sequence_by")
     if lost:
         raise ValueError(
-            f"schedule {name!r}: a schedule keeps {', '.join(KEPT_OPTIONS)} of a job's options, and not "
-            f"{', '.join(lost)}; leave it out"
+            f"schedule {name!r}: a schedule cannot store {' and '.join(lost)} of {job.name}; leave "
+            f"{'it' if len(lost) == 1 else 'them'} out (a schedule stores {', '.join(KEPT_OPTIONS)})"
         )
 
 

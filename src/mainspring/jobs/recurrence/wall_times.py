@@ -57,7 +57,7 @@ def parse_field(index: int, text: str) -> CronSim:
 
 @lru_cache(CACHED_FIELDS)
 def _items(index: int, text: str) -> frozenset[Any]:
-    """Return the numbers of a field; for days, also the values with which cronsim represents `L` and `#`."""
+    """Return the numbers of a field; for days, also the values of cronsim for `L`, `LW` and `#`."""
     parsed = parse_field(index, text)
     fields = (parsed.seconds, parsed.minutes, parsed.hours, parsed.days, parsed.months, parsed.weekdays)
     return frozenset(fields[index])

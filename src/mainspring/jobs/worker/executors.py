@@ -70,7 +70,9 @@ class HandlerCall:
         if handler.soft_timeout is not None:
             due = now_ns + handler.soft_timeout * 1_000
             self._timers.append(
-                timer.call_at(due, lambda: self._time_out(handler.soft_timeout or 0, self.request_stop))
+                timer.call_at(
+                    due, lambda: self._time_out(handler.soft_timeout or 0, self.request_stop, is_soft=True)
+                )
             )
         if handler.timeout is not None:
             due = now_ns + handler.timeout * 1_000
@@ -81,7 +83,7 @@ class HandlerCall:
         for entry in self._timers:
             timer.cancel(entry)
 
-    def _time_out(self, limit: int, then: Callable[[], object] | None) -> None:
+    def _time_out(self, limit: int, then: Callable[[], object] | None, *, is_soft: bool = False) -> None:
         running = [job for job in self.jobs if job.is_running]
         if running:
             lease = running[0].lease
@@ -90,12 +92,29 @@ class HandlerCall:
                 if len(running) > 1
                 else " has"
             )
-            logger.warning("job %s (%s)%s run into the timeout of %g s", lease.id, lease.type, others, limit / 1e6)
+            logger.warning(
+                "job %s (%s)%s run into the %s of %g s; %s",
+                lease.id,
+                lease.type,
+                others,
+                "soft timeout" if is_soft else "timeout",
+                limit / 1e6,
+                _describe_timeout(is_soft=is_soft, can_kill=self.kill is not None),
+            )
             for job in running:
                 job.timed_out_after = limit
                 job.context.request_stop()
             if then is not None:
                 then()
+
+
+def _describe_timeout(*, is_soft: bool, can_kill: bool) -> str:
+    """Describe what the worker does to a handler at its soft timeout or timeout, for the log."""
+    if is_soft:
+        return "current_job().cancelled asks the handler to end"
+    if can_kill:
+        return "the worker cancels the coroutine or kills the child process"
+    return "its thread cannot be killed, and is busy until the handler checks current_job().cancelled or returns"
 
 
 def split_into_calls(jobs: Sequence[LeasedJob]) -> Iterator[HandlerCall]:
@@ -132,7 +151,7 @@ class CallTracker:
         if handler.timeout is not None or handler.soft_timeout is not None:
             job.call = HandlerCall((job,))
             job.call.arm_timeouts(self._timer, now)
-        began = job.began(now)
+        began = job.to_engine_time(now)
         if logger.isEnabledFor(logging.DEBUG):
             log_start(job.lease, job.context.attempt, began)
         return began
@@ -152,7 +171,7 @@ class CallTracker:
             job.slots.record_wait(job.waited(now))
             job.call = call
         call.arm_timeouts(self._timer, now)
-        began = call.jobs[0].began(now)
+        began = call.jobs[0].to_engine_time(now)
         if logger.isEnabledFor(logging.DEBUG):
             for job in call.jobs:
                 log_start(job.lease, job.context.attempt, began)

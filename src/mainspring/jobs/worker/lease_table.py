@@ -97,8 +97,11 @@ class LeasedJob:
             return False
         return True
 
-    def began(self, now_ns: int) -> int:
-        """Convert the instant at which the handler began from the monotonic clock to the engine's clock."""
+    def to_engine_time(self, now_ns: int) -> int:
+        """Convert an instant of the monotonic clock, in nanoseconds, to the engine's clock, in microseconds.
+
+        The instant must not be before the one at which the job was ready to run.
+        """
         return self.ready_at + self.waited(now_ns) // 1_000
 
     def waited(self, now_ns: int) -> int:

@@ -285,7 +285,9 @@ class HandlerAnnouncer:
         self.is_busy = False
         if number == self._worker():  # otherwise the worker was registered again meanwhile, with all handlers
             self._info = before  # maintenance tries again within a second
-        logger.warning("worker %d could not announce its new handlers: %s", self._worker(), error)
+            logger.warning(
+                "worker %d could not store its new job types and tries again within a second: %s", number, error
+            )
 
 
 @dataclass(slots=True)

@@ -283,7 +283,7 @@ class OutcomeWriter:
         elif outcome.error is not None and outcome.kind is OutcomeKind.COMPLETED:
             log_result_warning(outcome, attempt, level=self._warning_level(outcome.lease.type))
         elif logger.isEnabledFor(logging.DEBUG):
-            log_end(outcome, attempt, job.began(self._clock.monotonic_ns()))
+            log_end(outcome, attempt, job.to_engine_time(self._clock.monotonic_ns()))
 
     def _warning_level(self, type_: str) -> int:
         """Return the log level of a warning about a result: WARNING for the first of each job type, then DEBUG."""

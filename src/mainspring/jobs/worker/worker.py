@@ -215,8 +215,9 @@ class Worker:
             self._executors.run(jobs)
         # the other decisions must be performed, because the machine waits for their answers
         except Exception as error:
-            logger.exception("the handlers of %s could not be run", format_count(len(jobs), "job"))
             failed = [job for job in jobs if job.claim_start() and job.claim_end()]
+            what = format_count(len(failed), "job")
+            logger.exception("the worker could not call the handlers of %s; each attempt counts as failed", what)
             self._outcomes.settle([(job, self._invoker.outcome_for_error(job, error)) for job in failed])
 
     def _commit_starts(self, commit: machine.CommitStarts) -> None:
