@@ -505,7 +505,7 @@ class Mainspring(Decorators):
         conflict = self.store_choice.conflict
         if conflict is not None and not self._has_warned:
             self._has_warned = True
-            logger.warning("%s; the one in the code is used: %s", conflict, CONFLICT_REMEDY)
+            logger.warning("%s; the one in the code is used; to end this warning, %s", conflict, CONFLICT_REMEDY)
 
     def make_engine(self, clock: Clock, *, read_only: bool = False) -> Engine:
         """Create the engine for the URL. With `read_only` it creates no streams on a server."""

@@ -98,7 +98,7 @@ class DuplicateJob(MainspringError):
         self.existing_id = existing_id
         self.key = key
         why = "exists already" if key is None else f"has the unique key {key!r}"
-        remedy = "submit with another id=" if key is None else "let unique= return or replace it"
+        remedy = "submit with another id=" if key is None else "use Unique(on_conflict='return') or 'replace'"
         super().__init__(
             f"job {existing_id!r} {why} and nothing was stored; app.get({existing_id!r}) returns it, or {remedy}"
         )
@@ -226,19 +226,25 @@ class JobFailed(MainspringError):
 
 
 class PartialSubmit(MainspringError):
-    """A bulk submit stopped before its end: the jobs in `done` are stored, those in `failed` are not.
+    """A bulk submit stored only some of its jobs: those in `done` are stored, those in `failed` are not.
 
     If no server has answered, NATS may have stored some of those in `failed`.
     """
 
-    def __init__(self, *, done: list[str], failed: list[str], cause: str) -> None:
+    def __init__(
+        self,
+        *,
+        done: list[str],
+        failed: list[str],
+        cause: str,
+        remedy: str = "submit those in `failed` again; with SQLite, atomic=True stores all or nothing",
+    ) -> None:
         self.done = done
         self.failed = failed
         self.cause = cause
         super().__init__(
             f"{format_count(len(done), 'job was', 'jobs were')} stored and {len(failed):,} "
-            f"{'was' if len(failed) == 1 else 'were'} not: {cause}; "
-            "submit those in `failed` again; with SQLite, atomic=True stores all or nothing"
+            f"{'was' if len(failed) == 1 else 'were'} not: {cause}; {remedy}"
         )
 
 
@@ -278,13 +284,13 @@ class ScheduleBusy(MainspringError):
 
 
 class RefusedByStore(MainspringError):
-    """The store works, but refused this data."""
+    """The store works, but refused this data or this operation."""
 
     def __init__(self, *, engine: str, reason: str, remedy: str = "try with other or smaller data") -> None:
         self.engine = engine
         self.reason = reason
         self.remedy = remedy
-        super().__init__(f"{engine} refused this: {reason}; nothing of it was stored, {remedy}")
+        super().__init__(f"{engine} refused this: {reason}; nothing of it was stored; {remedy}")
 
 
 class EngineUnavailable(MainspringError):

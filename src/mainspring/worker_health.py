@@ -22,7 +22,7 @@ class WorkerHealth(Struct, frozen=True):
     turned_ns: int
     """When the control layer of the worker last reported its health."""
     answered_ns: int | None
-    """When the store last answered without an error."""
+    """When the store last answered without an error; None if it has not answered yet."""
     trouble: str | None
     """Why the worker cannot use its store at the moment, such as the last error; None if it can."""
     stall: str | None

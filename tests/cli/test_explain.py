@@ -63,9 +63,9 @@ Job running (shop.work) has been running since <AGO> on worker tester. To see it
   mainspring jobs cancel running <WHERE>
 
 Job overtime (shop.slow) has been running since <AGO> on worker tester, which is past its timeout of 1 ms. A
-handler on a thread cannot be killed: the thread is busy until the handler returns, or until it checks
-current_job().cancelled. To kill such handlers at their timeout, declare them with execution='process'; to free
-the thread now, restart the worker. To see its progress:
+handler on a thread cannot be killed: the thread is busy until the handler returns. To kill such handlers at
+their timeout, declare them with execution='process'; to free the thread now, restart the worker. To see its
+progress:
   mainspring jobs show overtime <WHERE>
 
 Job abandoned (shop.doomed) was run by worker <N>, which is gone; another worker takes it over within seconds.

@@ -171,7 +171,7 @@ class Arguments:
         """Raise `ValueError` if one of `names` is not the name of a parameter of the handler."""
         for name in names:
             if name not in self._names:
-                raise ValueError(f"handler {self._name!r} has no parameter {name!r}; it is {self}")
+                raise ValueError(f"handler {self._name!r} has no parameter {name!r}; its signature is {self}")
 
     def _default(self, name: str) -> Any:
         parameter = self._signature.parameters.get(name)
@@ -386,7 +386,7 @@ def single_item_function(name: str, function: Callable[..., Any]) -> Callable[..
             f"(orders: list[int]); it has {signature(function)}"
         )
     parameter = parameters[0]
-    annotation = get_type_hints(plain_function(function), include_extras=True).get(parameter.name, Any)
+    annotation = _hints_of(name, function).get(parameter.name, Any)
     element = _element_of(name, parameter.name, annotation)
 
     def one(item: Any) -> Any:
@@ -413,7 +413,7 @@ def _element_of(handler: str, parameter: str, annotation: Any) -> Any:
 def split_batch_results(handler: str, returned: Any, count: int) -> list[Any]:
     """Split the return value of a batch handler into one result for each job.
 
-    An exception in it fails that job.
+    An exception in the list is the failure of that job's attempt.
     """
     if returned is None:
         return [None] * count

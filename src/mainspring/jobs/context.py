@@ -12,6 +12,7 @@ from typing import Any
 
 from mainspring.jobs.records import Lease
 from mainspring.jobs.timestamps import to_datetime
+from mainspring.plurals import format_count
 
 _current: ContextVar[JobContext | tuple[JobContext, ...] | None] = ContextVar(
     "mainspring_current_job", default=None
@@ -184,8 +185,8 @@ def current_job() -> JobContext:
         raise RuntimeError("no job runs here; call current_job() inside of a handler, while a worker runs it")
     if isinstance(running, tuple):
         raise RuntimeError(
-            f"{len(running)} jobs run here, in one call of a batch handler, and none of them is the current one; "
-            "call current_batch(), which has them in the order of the handler's list"
+            f"a batch handler runs here for {format_count(len(running), 'job')}, so there is no single current "
+            "job; call current_batch(), which returns the jobs in the order of the handler's list"
         )
     return running
 

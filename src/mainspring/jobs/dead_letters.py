@@ -92,12 +92,15 @@ def plan_replay(
 ) -> list[PlannedReplay]:
     """Return the dead letters to replay, with their changed arguments, after every check that the replay makes.
 
-    Raises `ValueError` without ids, a filter and `all`, `InvalidTransition` for a job that cannot be replayed, and
-    `InvalidArguments` for changed arguments that do not fit.
+    Raises `ValueError` if the caller gives neither ids nor a filter nor `all`, or gives ids together with one of
+    the others; `JobNotFound` or `InvalidTransition` for an id that cannot be replayed; `UnknownHandler` or
+    `InvalidArguments` if the handler of a changed dead letter is not registered or does not accept its arguments.
     """
     is_filtered = queue is not None or type is not None
     if ids and (is_filtered or all):
-        raise ValueError("give the ids of dead letters, or queue= and type=, or all=True; not ids and others")
+        raise ValueError(
+            "give the ids of dead letters, or choose them with queue=, type= or all=True; not both ids and others"
+        )
     if not ids and not is_filtered and not all:
         raise ValueError(
             "which dead letters? replay('order-42') replays one, replay(type='cancel_order') or queue= those that "
@@ -217,7 +220,7 @@ class DeadLetters:
         info = self._source.manager().get(job_id)
         if info.status is not JobStatus.FAILED:
             raise InvalidTransition(
-                job_id=job_id, status=str(info.status), action="find a dead letter in", needs="FAILED"
+                job_id=job_id, status=str(info.status), action="read the dead letter of", needs="FAILED"
             )
         return info
 
@@ -247,10 +250,11 @@ class DeadLetters:
     ) -> tuple[str, ...]:
         """Submit dead letters again as new jobs, and return the ids of the new jobs.
 
-        Give ids, or `queue` and `type`, or `all=True` for all dead letters. `rate` spreads the due times: at most
-        that many jobs per second. `changes` are changed arguments for the new jobs. `without` names arguments that
-        the handler no longer has. With one of the two, the arguments of all new jobs are checked before the first
-        job is submitted. The arguments of the dead letters stay as they are.
+        Give ids, or `queue`, `type` or both, or `all=True` for all dead letters. `limit` replays at most that
+        many, those that were submitted first. `rate` spreads the due times: at most that many jobs per second.
+        `changes` are changed arguments for the new jobs. `without` names arguments that the handler no longer has.
+        With one of the two, the arguments of all new jobs are checked before the first job is submitted. The
+        arguments of the dead letters stay as they are.
         """
         steps = self.replaying(
             *ids, queue=queue, type=type, all=all, limit=limit, rate=rate, changes=changes, without=without

@@ -1,4 +1,4 @@
-"""The decorators of an application: `@app.job`, `@app.cron`, `@app.every`."""
+"""The decorators of an application: `@app.job`, schedules, dead-letter handlers, starts of workers."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Decorators(ABC):
         unknown = options.keys() - known
         if unknown:
             raise TypeError(
-                f"@app.job has no option {', '.join(unknown)}; it has name, {', '.join(sorted(known))}"
+                f"@app.job has no option {', '.join(sorted(unknown))}; it has name, {', '.join(sorted(known))}"
             )
         given = {key: value for key, value in options.items() if key != "retry" or value is not None}
         chosen = require_id(name, "name") if name is not None else default_name(function)
@@ -275,7 +275,8 @@ class Decorators(ABC):
 
         The engine stores this job in the step that gives the other job up, for whatever reason, so none is missed.
         Put it above `@app.job(...)` to give options to the handler. The dead letters of the handler itself, and
-        of jobs that it submits, make no further jobs. Handlers are stored when a worker starts.
+        of jobs that it submits, make no further jobs. The handler is stored when a worker starts; at once if this
+        process has the store open.
         """
         if not isinstance(function, JobFunction):
             if callable(function):

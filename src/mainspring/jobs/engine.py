@@ -4,7 +4,8 @@ Most calls take a batch. Nothing here depends on how an engine stores its record
 `mainspring.testing.EngineConformance` defines what every engine must do.
 
 Invariants of every engine
-- A call is atomic. Calls inside of one `unit` are committed together if the engine has `Capability.ATOMIC_UNIT`.
+- The change of one job is atomic. A call for several jobs is atomic if the engine has `Capability.ATOMIC_BATCH`.
+  The calls inside of one `unit` are committed together if it has `Capability.ATOMIC_UNIT`.
 - `take` leases a job to one worker at a time and raises its fencing token. Only the holder of the current token
   can start and settle the job; the engine refuses all others.
 - A handler may run only after `start` (or `take`, for a due job) has marked its job RUNNING. After the engine has
@@ -152,8 +153,9 @@ class Situation(Struct, frozen=True):
     full_bucket: str | None
     """The bucket of the limit that the job waits for; None if no limit holds it back."""
     limited_until: int | None
+    """The instant at which the rate of the full bucket admits the job; None for a concurrency, or if unknown."""
     bucket_holders: tuple[str, ...]
-    """The ids of some of the jobs that occupy the full bucket."""
+    """The ids of some of the jobs that occupy the full bucket of a concurrency; empty for a rate."""
     unique_holder: str | None
     """The id of another job with the same unique key, which has not ended."""
 
@@ -278,7 +280,10 @@ class Admin(Protocol):
     """The part of an engine that stores schedules, pauses and limits, deletes old jobs and writes backups."""
 
     def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
-        """Store schedules, pauses and limits, in order; return for each whether it changed anything."""
+        """Store or delete schedules, pauses, limits and dead-letter handlers, in order.
+
+        Return for each whether it changed anything.
+        """
 
     def paused_queues(self) -> tuple[str, ...]:
         """List the paused queues: no jobs of these start."""
@@ -322,6 +327,6 @@ class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Protocol):
     def unit(self, *, durable: bool) -> AbstractContextManager[Any]:
         """Return a context manager. The engine calls inside of its `with` block are one transaction, if possible.
 
-        Without `Capability.ATOMIC_UNIT`, each call is a transaction of its own. A power cut may lose the
-        transaction if it is not `durable`.
+        Without `Capability.ATOMIC_UNIT`, each call is committed by itself. A power cut may lose the transaction if
+        it is not `durable`.
         """

@@ -16,10 +16,7 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import describe_distance, describe_duration, to_datetime
 from mainspring.similar_names import find_similar
 
-OVERTIME = (
-    "A handler on a thread cannot be killed: the thread is busy until the handler returns, or until it checks "
-    "current_job().cancelled."
-)
+OVERTIME = "A handler on a thread cannot be killed: the thread is busy until the handler returns."
 START_ONE = "Start one: app.running(), app.run() or `mainspring run module:app`."
 
 
@@ -216,7 +213,8 @@ def _limited(facts: _JobFacts) -> Explanation | None:
         return facts.explain(Reason.RATE_LIMITED, text, until=situation.limited_until)
     holders = situation.bucket_holders
     those = "that one has ended" if len(holders) == 1 else "one of them has ended"
-    text = f"waits because the {limit} is reached by {', '.join(holders)}; it can start when {those}."
+    by = f" by {', '.join(holders)}; it can start when {those}" if holders else ""
+    text = f"waits because the {limit} is reached{by}."
     return facts.explain(Reason.LIMIT_REACHED, text, blocked_by=holders)
 
 

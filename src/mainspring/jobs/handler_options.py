@@ -76,8 +76,8 @@ class HandlerOptions:
             value = getattr(self, name)
             if value is not None:
                 require_instance(value, kind, name, example)
-        names_of(self.sequence_by)
-        names_of(self.search)
+        names_of(self.sequence_by, "sequence_by")
+        names_of(self.search, "search")
         require_instance(self.steps_aside, bool, "steps_aside", "True")
         if self.then is not None:
             require_following_job(self.then)

@@ -4,8 +4,8 @@ A caller that finds the queue empty and the engine free makes its call on its ow
 
 Operations of the same kind become one call of the engine. If the transaction fails, the io layer commits each
 operation alone, so that no caller gets an error that the operation of another caller has caused. If the engine is
-unavailable, all operations fail. If the engine cannot commit several calls in one transaction, each call is a
-transaction of its own; the engine checks the arguments of the call before it stores anything.
+unavailable, all operations fail. If the engine cannot commit several calls in one transaction, each call is
+committed by itself; the engine checks the arguments of the call before it stores anything.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class SingleOperation(Generic[Result]):
 
     @property
     def merge_key(self) -> tuple[int, int]:
-        """The place in the transaction, by which calls are sorted."""
+        """The place of the call in the transaction, and the worker; calls are sorted by both."""
         return self.place, self.worker
 
 
@@ -316,7 +316,7 @@ class IoLayer:
 
 
 def closed_error(engine: Engine) -> EngineUnavailable:
-    """Make the error for a call after `close`."""
+    """Make the error for a call that comes after `close`, or that was queued and had not begun then."""
     return EngineUnavailable(
         engine=engine.description,
         reason="the job manager is closed",
@@ -394,7 +394,9 @@ class BlockingReply(Generic[T]):
             with blocking_for(*self._runners):
                 has_arrived = self._arrived.acquire(timeout=limit)
             if not has_arrived:
-                raise TimeoutError(f"the store has not answered within {seconds} s; the request stays queued")
+                raise TimeoutError(
+                    f"the store has not answered within {seconds} s; the request stays queued and may take effect"
+                )
         if self._error is not None:
             raise self._error
         return self._value

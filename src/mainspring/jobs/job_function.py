@@ -71,7 +71,10 @@ class JobFunction(Generic[P, R]):
         return self._function(*args, **kwargs)  # type: ignore[no-any-return]
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Store a job and return its handle. The job is durable when this call returns."""
+        """Store a job and return its handle. The job is durable when this call returns.
+
+        If `unique=` finds an existing job with the same key, the handle is that of the existing job.
+        """
         job_id = self._source.manager().submission.submit(self._handler, self._options, args, kwargs)
         return JobHandle(job_id, self._handler, self._source)
 
@@ -137,7 +140,7 @@ class JobFunction(Generic[P, R]):
         - `priority`: the priority of the job, instead of that of the handler
         - `unique`: a key, or a `Unique`: at most one job with the same key
         - `sequence`: a key; jobs with the same key run one after another, ordered by due time, then by submission
-        - `steps_aside`: whether later jobs of the sequence run while this job waits for a retry
+        - `steps_aside`: whether later jobs of the sequence run while this job waits for a retry or after a snooze
         - `expires`: how long after its due time the job may still start
         - `headers`: texts that are stored with the job; `current_job().headers` returns them
         - `then`: the follow-up job, which is stored in the transaction that completes this job

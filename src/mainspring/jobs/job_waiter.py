@@ -158,7 +158,7 @@ class _Polls:
     def next(self, problem: str, hint: str, remaining: int = 0) -> int:
         """Return when to read again; raise `TimeoutError` if the deadline has passed.
 
-        `remaining` is the number of nanoseconds for which nothing can change.
+        `remaining` is the number of nanoseconds until the job is due: before then it does not run.
         """
         now = self._clock.monotonic_ns()
         if self._deadline is not None and now >= self._deadline:

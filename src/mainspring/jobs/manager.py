@@ -239,7 +239,7 @@ class JobManager:
         if not wanted.is_empty:
             return search(engine.find, query, wanted)
         page = engine.find(query)
-        return JobPage(map(to_info, page.records), page.end)
+        return JobPage([to_info(record, self.serializers) for record in page.records], page.end)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
         """Count jobs by status. FAILED counts the dead letters: jobs that failed and were not replayed."""
@@ -341,6 +341,7 @@ class JobManager:
             raise JobNotFound(job_id=command.id)
         if action is not None and not changed.is_done:
             how = "job {} has its unique key" if changed.is_unique_conflict else "was replayed as {}"
+            needs = f"{needs}, and whose unique key no other job has," if changed.is_unique_conflict else needs
             note = f" and {how.format(changed.note)}" if changed.note else ""
             status = f"{changed.status}{note}"
             raise InvalidTransition(job_id=command.id, status=status, action=action, needs=needs)
@@ -363,7 +364,10 @@ class JobManager:
         return quotas_of(limits)
 
     def arrange(self, arrangements: Sequence[Arrangement]) -> builtins.list[bool]:
-        """Store schedules, limits and pauses; return for each whether the store changed."""
+        """Store or delete schedules, limits, pauses and dead-letter handlers.
+
+        Return for each whether the store changed.
+        """
         return self._io.call(ARRANGE, arrangements) if arrangements else []
 
     def fire(self, firings: Sequence[Firing]) -> builtins.list[Fired]:

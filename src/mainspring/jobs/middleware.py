@@ -54,9 +54,10 @@ class Middleware:
     """The base class of middleware. Override the methods that you need; each returns a context manager."""
 
     def submitting(self, submit: Submit) -> AbstractContextManager[object]:
-        """Wrap a submit, on the thread of the caller. The jobs are stored inside of the `with` block.
+        """Wrap a submit, on the thread that makes it. The jobs are stored inside of the `with` block.
 
         So an exception before the `yield` of the context manager prevents the submit, and one after it does not.
+        `submit_many_async` submits on a thread of Mainspring, every other submit on the thread of the caller.
         """
         return nullcontext()
 

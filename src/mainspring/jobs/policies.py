@@ -97,16 +97,16 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Start `n` jobs in each `per`, over all workers; with `by`, for each value of these parameters.
+    """Start at most `n` jobs in each `per`, over all workers; with `by`, for each value of these parameters.
 
     The rate is a token bucket: after a quiet time up to `n` jobs start at once, and tokens are refilled evenly. So
     up to twice `n` jobs can start in the first `per` after a quiet time.
     """
 
     n: int
-    """The largest number of starts within `per`."""
+    """How many tokens, each for one start, are refilled within `per`; also the most jobs that start at once."""
     per: Duration = 1
-    """The time in which `n` jobs may start."""
+    """The time in which `n` tokens are refilled, in seconds or as a timedelta."""
     by: str | tuple[str, ...] | None = None
     """The names of parameters; each combination of their values has a rate of its own."""
 
@@ -132,12 +132,12 @@ class CatchUp:
         require_positive(self.limit, "limit", "occurrences")
 
 
-def names_of(by: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the parameter names that `by=` lists. Their values make a key."""
+def names_of(by: str | tuple[str, ...] | None, option: str = "by") -> tuple[str, ...]:
+    """Return the parameter names that an option lists, such as `by=`. Errors call the option `option`."""
     names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
     for name in names:
         if not str(name).isidentifier():
-            raise ValueError(f"by must name parameters of the handler, got {name!r}")
+            raise ValueError(f"{option} must name parameters of the handler, got {name!r}")
     return names
 
 
@@ -146,7 +146,7 @@ class ProcessSettings:
     """Settings of a worker's child processes. A process starts when a job needs one and none is idle."""
 
     count: int = field(default_factory=lambda: os.cpu_count() or 1)
-    """The number of child processes; by default the number of processors."""
+    """The largest number of child processes; by default the number of processors."""
     max_jobs: int | None = None
     """The worker replaces a child process after this many jobs."""
     max_memory: int | None = None

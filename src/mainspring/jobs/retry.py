@@ -55,7 +55,7 @@ class Retry:
     factor: float = 2
     """The factor by which the delay grows each time."""
     max_delay: Duration = 32
-    """The longest delay before a retry, to which `jitter` is applied."""
+    """The longest delay before a retry. With `jitter`, a delay may be longer by that share."""
     jitter: float = 0.0
     """The share of each delay, 0 to 1, by which it varies at random, so that retries do not coincide."""
     on: tuple[type[BaseException], ...] | None = None

@@ -34,7 +34,7 @@ from mainspring.jobs.middleware import Middlewares, Submit
 from mainspring.jobs.policies import Unique, names_of
 from mainspring.jobs.records import Conflict, ConflictKind, FollowUp, NewJob, UniqueKey
 from mainspring.jobs.serializers import JsonSerializer
-from mainspring.jobs.timestamps import LAST_INSTANT, to_instant, to_microseconds
+from mainspring.jobs.timestamps import LAST, LAST_INSTANT, MICROSECONDS, to_instant, to_microseconds
 from mainspring.runners.task import Priority
 from mainspring.runners.validation import require_instance
 
@@ -96,7 +96,10 @@ class SubmitOptions:
         """Return the due instant of a job that is submitted now."""
         due = now + (self.delay or 0) if self.at is None else self.at
         if due > LAST_INSTANT:
-            raise ValueError(f"the job would be due after the year 9999, {due - now} microseconds from now")
+            raise ValueError(
+                f"the job would be due {(due - now) // MICROSECONDS:,} s from now, after {LAST:%Y-%m-%d} UTC, the "
+                "last due time that can be stored; give an earlier at= or a shorter delay="
+            )
         return due
 
 
@@ -488,6 +491,7 @@ def _ids_of(jobs: list[NewJob], conflicts: list[Conflict | None], unique: Unique
             done=[job.id for job, conflict in zip(jobs, conflicts, strict=True) if conflict is None],
             failed=[job.id for job, conflict in zip(jobs, conflicts, strict=True) if conflict is not None],
             cause="other jobs with their unique keys exist already",
+            remedy="on_conflict='return' returns the ids of the existing jobs instead",
         )
     return ids
 

@@ -133,7 +133,7 @@ class TaskFuture(Future[R], Wrapper):
 
     def _settle(self, result: R | None, error: BaseException | None) -> None:
         if self.is_awaited and isinstance(error, StopIteration):
-            error, cause = RuntimeError("the task raised StopIteration"), error
+            error, cause = RuntimeError("the task raised StopIteration, which a coroutine cannot receive"), error
             error.__cause__ = cause
         self._result = result
         self._exception = error
@@ -196,7 +196,8 @@ class TaskFuture(Future[R], Wrapper):
         self._tell_canceled()
 
     def result(self, timeout: Duration | None = None) -> R:
-        """Return the result of the task, or raise its exception. The module describes waiting inside a task.
+        """Return the result of the task, or raise its exception. The docstring of this module describes waiting
+        inside a task.
 
         `timeout` is real time, whatever clock the pool has, as for every future.
         """

@@ -324,7 +324,9 @@ class TaskRunner(TaskAcceptor):
         # a task that is due counts, even if the timer has not passed it on yet
         is_idle = self.services.delays.settle(timeout)
         if not is_idle or not self.wait_quiet(WorkerThread.is_parked, deadline):
-            raise TimeoutError(f"runner {self.name!r} was not idle after {timeout}: {self._describe_busy()}")
+            raise TimeoutError(
+                f"runner {self.name!r} was not idle after timeout={timeout!r}: {self._describe_busy()}"
+            )
 
     def wait_quiet(
         self, is_resting: Callable[[WorkerThread], bool], deadline: int | None, clock: Clock | None = None
@@ -347,7 +349,9 @@ class TaskRunner(TaskAcceptor):
             earlier.include(barriers)
             if self.is_closed or self.wait_until_ended(earlier, deadline):
                 return
-        raise TimeoutError(f"runner {self.name!r} was not flushed after {timeout}: {self._describe_busy()}")
+        raise TimeoutError(
+            f"runner {self.name!r} was not flushed after timeout={timeout!r}: {self._describe_busy()}"
+        )
 
     def all_queued_tasks(self) -> list[Task]:
         """Return the tasks in this runner's queue, and in the queues of the runners that it contains."""

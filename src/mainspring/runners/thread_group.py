@@ -184,7 +184,12 @@ class ThreadGroup:
             self._scheduler.wake_another()
             if self.idle_condition.waiters:
                 self.idle_condition.announce()
-            logger.warning("runner %r could not start a thread: %s", self._owner.name, error)
+            logger.warning(
+                "runner %r could not start a thread and goes on with %s: %s",
+                self._owner.name,
+                format_count(len(self.workers()), "thread"),
+                error,
+            )
 
     def _work(self, worker: WorkerThread) -> None:
         worker.bind_current_thread()

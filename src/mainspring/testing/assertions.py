@@ -26,7 +26,9 @@ TOLERANCE = 1.0
 def submitted(job: JobFunction[..., Any]) -> list[JobInfo]:
     """Return all jobs of a handler, with any status, in the order of their submission."""
     _require_job(job)
-    return [to_info(record) for record in find_all(job.source.manager(), Query(type=job.name, limit=PAGE))]
+    manager = job.source.manager()
+    records = find_all(manager, Query(type=job.name, limit=PAGE))
+    return [to_info(record, manager.serializers) for record in records]
 
 
 def assert_submitted(
@@ -87,8 +89,9 @@ def refute_submitted(
 
 
 def _compare(job: JobFunction[..., Any], expectation: Expectation) -> list[tuple[JobInfo, list[str]]]:
-    records = find_all(job.source.manager(), Query(type=job.name, limit=PAGE))
-    return [(to_info(record), expectation.differences(record)) for record in records]
+    manager = job.source.manager()
+    records = find_all(manager, Query(type=job.name, limit=PAGE))
+    return [(to_info(record, manager.serializers), expectation.differences(record)) for record in records]
 
 
 def _failure(

@@ -16,6 +16,7 @@ from mainspring.jobs.commands import PauseSchedule
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
+from mainspring.plurals import format_count
 from mainspring.testing.manual_clock import ManualClock
 
 MAX_STEPS = 1_000
@@ -88,7 +89,9 @@ class ClockStepper:
     def _describe_rest(self) -> str:
         running = find_all(self._manager, Query(status=JobStatus.RUNNING, limit=PAGE))
         rest = [*running, *self._waiting()]
-        named = [f"{record.type} (job {record.id}, started {record.starts:,} times)" for record in rest]
+        named = [
+            f"{record.type} (job {record.id}, started {format_count(record.starts, 'time')})" for record in rest
+        ]
         more = f" and {len(named) - MAX_NAMED:,} more" if len(named) > MAX_NAMED else ""
         return ", ".join(named[:MAX_NAMED]) + more if named else "no job"
 

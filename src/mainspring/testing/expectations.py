@@ -140,7 +140,7 @@ def _bind(handler: Handler, positional: tuple[Any, ...], named: Mapping[str, Any
         *(n for n in given if n not in names),
         *(n for n in handler.arguments.required if n not in given),
     ):
-        problem = "it is not given; ... matches anything" if name in names else "there is no such parameter"
+        problem = "it is not given (... matches any value)" if name in names else "there is no such parameter"
         raise InvalidArguments(
             handler=handler.name, parameter=name, problem=f"{problem}, in a call of {handler.arguments}"
         )

@@ -34,7 +34,8 @@ class Recording(Sequence[JobInfo]):
         return self._clock.now()
 
     def _jobs(self) -> list[JobInfo]:
-        return [to_info(record) for record in find_all(self._manager, Query(limit=PAGE))]
+        serializers = self._manager.serializers
+        return [to_info(record, serializers) for record in find_all(self._manager, Query(limit=PAGE))]
 
     @overload
     def __getitem__(self, place: int) -> JobInfo: ...

@@ -70,7 +70,7 @@ def time_travel(app: Mainspring, *, start: datetime | None = None, isolated: boo
     """Run the jobs of `app` in the `with` block on a clock that moves only with `fast_forward`.
 
     The clock begins at `start`, or at the next full second. With `isolated=False` the application's own store is
-    used.
+    used. An engine that needs real time, such as that of NATS, is always replaced by a store in memory.
     """
     clock = make_clock(start)
     with (
@@ -112,7 +112,7 @@ def make_engine(app: Mainspring, clock: ManualClock, folder: str | None) -> Engi
     """
     engine = app.make_engine(clock)
     if Capability.VIRTUAL_TIME not in engine.capabilities:
-        logger.info("%s cannot use a manual clock: this test uses a store in memory", engine.description)
+        logger.info("%s cannot use a manual clock; this test uses a store in memory instead", engine.description)
         return MemoryEngine(clock=clock)
     if not isinstance(engine, SqliteEngine) or isinstance(engine, MemoryEngine):
         return engine

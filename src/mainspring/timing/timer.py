@@ -40,7 +40,7 @@ class Timer:
         """Call `callback` when the monotonic clock reads `due`, in nanoseconds; return an entry for `cancel`."""
         with self.lock:
             if self._is_closed:
-                raise RuntimeError(f"timer {self._name!r} is closed")
+                raise RuntimeError(f"timer {self._name!r} is closed and takes no more callbacks")
             if self._thread is None:
                 thread = Thread(target=self._run, name=f"{self._name}-timer", daemon=True)
                 thread.start()  # the new thread waits for the lock, which this thread holds
@@ -90,7 +90,7 @@ class Timer:
             try:
                 callback()
             except BaseException:  # a failed callback must not end the thread
-                logger.exception("timer %r: a callback failed", self._name)
+                logger.exception("a callback of timer %r failed; the timer goes on with the others", self._name)
 
     def _collect(self) -> list[Callback] | None:
         """Sleep until callbacks are due, and return them; return None if the timer is closed.

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from mainspring import InvalidArguments
-from mainspring.jobs.arguments import Arguments
+from mainspring.jobs.arguments import Arguments, single_item_function
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer, Serializer
 
 if TYPE_CHECKING:
@@ -158,6 +158,13 @@ def test_annotations_that_cannot_be_read_are_refused_at_registration() -> None:
 
     with pytest.raises(TypeError, match=r"handler 'shop': its annotations cannot be read.*TYPE_CHECKING"):
         Arguments("shop", handler, JsonSerializer())
+
+
+def test_annotations_of_a_batch_handler_that_cannot_be_read_are_refused_with_the_same_remedy() -> None:
+    def handler(shares: "list[Fraction]") -> None: ...
+
+    with pytest.raises(TypeError, match=r"handler 'shop': its annotations cannot be read.*TYPE_CHECKING"):
+        single_item_function("shop", handler)
 
 
 def test_a_parameter_that_no_store_carries_is_refused_at_registration() -> None:

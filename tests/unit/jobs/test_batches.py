@@ -292,7 +292,9 @@ def test_in_a_batch_no_job_is_the_current_one(shop: ManagerFixture, register: Ca
     ids = submit(shop, 2)
     shop.manager.start()
     shop.clock.settle()
-    assert "2 jobs run here" in (shop.manager.get(ids[0]).error or "")
+    assert "a batch handler runs here for 2 jobs, so there is no single current job" in (
+        shop.manager.get(ids[0]).error or ""
+    )
     assert "call current_batch()" in (shop.manager.get(ids[0]).error or "")
 
 

@@ -247,7 +247,7 @@ def test_a_job_past_its_timeout_says_that_its_thread_cannot_be_killed(app: Mains
     assert re.sub(r"worker \S+,", "worker W,", words(explanation)) == (
         "Job ID (shop.slow) has been running since 2026-03-01 12:00:00 UTC (1 min 30 s ago) on worker W, which is "
         "past its timeout of 30 s. A handler on a thread cannot be killed: the thread is busy until the handler "
-        "returns, or until it checks current_job().cancelled. Let the handler check current_job().cancelled, or "
+        "returns. Let the handler check current_job().cancelled, or "
         "use execution='process', which can be killed."
     )
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from mainspring import JobStatus, Mainspring, Reason
+from mainspring.jobs import JsonSerializer
+from mainspring.jobs.handler_options import HandlerOptions
+from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.records import WorkerInfo
+from mainspring.jobs.worker.maintenance import HandlerAnnouncer
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE, Gate
 from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
@@ -68,10 +74,31 @@ def test_an_announcement_that_failed_is_made_again(clock: ManualClock, caplog: p
         engine.fail("announce")
         shop.manager.register("ping", lambda: None)
         assert _types(shop) == ()
-        (warning,) = caplog.messages
-        assert warning.startswith("worker 1 could not store its new job types and tries again within a second: ")
+        assert caplog.messages[0].startswith(
+            "worker 1 could not store its new job types and tries again within a second: "
+        )
         clock.advance(1)
         assert _types(shop) == ("ping",)
+
+
+def test_an_announcement_that_fails_after_the_worker_has_registered_again_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    operations: list[Any] = []
+    layers: Any = SimpleNamespace(
+        io=SimpleNamespace(dispatch=operations.append),
+        control=SimpleNamespace(post=lambda function, *arguments: function(*arguments)),
+    )
+    registry = HandlerRegistry()
+    numbers = [1]
+    announcer = HandlerAnnouncer(
+        WorkerInfo("host:1", 1, ()), registry, layers, worker=lambda: numbers[-1], on_dead=numbers.append
+    )
+    registry.add(Handler("ping", lambda: None, HandlerOptions(), JsonSerializer()))
+    announcer.update()
+    numbers.append(2)
+    operations[0].reply.fail(OSError("the disk is gone"))
+    assert (caplog.messages, announcer.is_busy) == ([], False)
 
 
 def test_a_worker_that_was_declared_dead_begins_again_with_all_its_handlers(shop: ManagerFixture) -> None:

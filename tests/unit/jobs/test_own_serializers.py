@@ -72,6 +72,7 @@ def test_jobs_are_listed_and_searched_by_their_arguments(app: Mainspring, travel
     def ship(order_id: int) -> None: ...
 
     ship.after(60).submit_many([(n,) for n in range(5)])
+    assert {"order_id": 3} in [job.arguments for job in app.jobs()]
     assert [job.arguments for job in app.jobs(arguments={"order_id": 3})] == [{"order_id": 3}]
     assert [job.arguments for job in app.jobs(text="order_id=4")] == [{"order_id": 4}]
 

@@ -138,7 +138,8 @@ def test_a_policy_that_makes_no_sense_is_refused(
         ({"aliases": "old"}, TypeError, r"aliases must be a tuple of names such as .*got 'old'"),
         ({"aliases": ("old", "")}, ValueError, "aliases must be a non-empty printable string, got ''"),
         ({"steps_aside": "no"}, TypeError, "steps_aside must be a bool such as True, got 'no'"),
-        ({"sequence_by": "a b"}, ValueError, "by must name parameters of the handler, got 'a b'"),
+        ({"sequence_by": "a b"}, ValueError, "^sequence_by must name parameters of the handler, got 'a b'"),
+        ({"search": "a b"}, ValueError, "^search must name parameters of the handler, got 'a b'"),
         ({"sequence_by": "order"}, ValueError, r"handler 'shop\.mail' has no parameter 'order'"),
     ],
     ids=repr,
@@ -163,7 +164,9 @@ def test_a_policy_by_a_parameter_that_a_handler_does_not_have_is_refused(option:
 
     def mail(tenant: str, text: str = "") -> None: ...
 
-    with pytest.raises(ValueError, match=r"handler 'shop\.mail' has no parameter 'order'; it is .*tenant"):
+    with pytest.raises(
+        ValueError, match=r"handler 'shop\.mail' has no parameter 'order'; its signature is .*tenant"
+    ):
         app.job(name="shop.mail", **option)(mail)
     assert "shop.mail" not in app.registry
 
@@ -206,6 +209,6 @@ def test_an_option_of_a_submit_that_makes_no_sense_is_refused_when_it_is_given(
 def test_a_unique_policy_by_a_parameter_that_a_handler_does_not_have_stores_nothing(
     app: Mainspring, cancel_order: JobFunction[..., None]
 ) -> None:
-    with pytest.raises(ValueError, match=r"has no parameter 'tenant'; it is .*order_id"):
+    with pytest.raises(ValueError, match=r"has no parameter 'tenant'; its signature is .*order_id"):
         cancel_order.options(unique=Unique(by="tenant")).submit(42)
     assert sum(app.counts().values()) == 0

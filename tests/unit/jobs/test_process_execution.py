@@ -224,7 +224,7 @@ def test_a_job_whose_process_dies_runs_again_at_once_and_is_a_dead_letter_the_th
     ]
     assert (info.status, info.crashes, info.failures) == (JobStatus.FAILED, 3, 0)
     assert info.error == (
-        "quarantined: 3 processes died while they ran it (the handler's process was killed by SIGSEGV)"
+        "quarantined: its process or its worker died in 3 attempts (the handler's process was killed by SIGSEGV)"
     )
 
 

@@ -119,7 +119,7 @@ def test_a_coroutine_gets_the_same_refusal(shop: Shop) -> None:
 @pytest.mark.parametrize("atomic", [False, True])
 def test_a_bulk_submit_of_one_chunk_is_refused_as_a_whole(shop: Shop, atomic: bool) -> None:  # noqa: FBT001
     shop.app.queue("orders", max_depth=10)
-    with pytest.raises(LimitExceeded, match="this submit of 11 jobs was refused and stored nothing"):
+    with pytest.raises(LimitExceeded, match="a submit of 11 jobs was refused and stored none of them"):
         shop.ship.submit_many([(n,) for n in range(11)], atomic=atomic)
     assert shop.pending() == 0
 

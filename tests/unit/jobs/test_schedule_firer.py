@@ -190,7 +190,7 @@ def test_an_occurrence_that_finds_an_earlier_job_alive_is_told(
     schedule_store.clock.advance(60)
     assert schedule_store.jobs == []
     assert warnings() == [
-        "schedule 'report': 2026-01-01 00:01:00+00:00 skipped, job job-0 of an earlier occurrence has not ended"
+        "schedule 'report': no job for 2026-01-01 00:01:00+00:00, because its earlier job job-0 has not ended"
     ]
 
 
@@ -272,7 +272,9 @@ def test_a_store_that_fails_is_asked_again_in_a_second(
     firer.expect(due)
     schedule_store.clock.advance(62)
     assert schedule_store.stored_at == [due - schedule_store.start_lead + 2 * MICROSECONDS]
-    message = f"schedules cannot be fired, trying again in a second: schedule store: {verb} fails; try again"
+    message = (
+        f"the worker could not fire schedules and tries again in a second: schedule store: {verb} fails; try again"
+    )
     assert warnings() == [message] * 2
 
 
@@ -302,7 +304,7 @@ def test_a_rule_that_cannot_be_read_is_told_once_and_left_alone(
     schedule_store.clock.advance(hours=1)
     assert len(schedule_store.due_times("report")) == len(schedule_store.jobs) == 60
     (warning,) = warnings()
-    assert warning.startswith("schedule 'a moon' is not fired, because this version cannot read it: ")
+    assert warning.startswith("this worker does not fire schedule 'a moon', because this version of Mainspring ")
 
 
 def test_many_rules_that_cannot_be_read_keep_no_other_from_firing(

@@ -123,7 +123,7 @@ def test_it_tells_when_a_stall_is_over(caplog: pytest.LogCaptureFixture) -> None
     observation = Observation(after=10)
     observation.watch(11, jobs())
     assert observation.watch(1, jobs("b")) is None
-    assert caplog.messages[1:] == ["the stall is over: ping"]
+    assert caplog.messages[1:] == ["the stall of jobs of ping is over"]
     observation.watch(9, jobs("b"))
     assert len(caplog.messages) == 2
     observation.watch(1, jobs("b"))
@@ -294,7 +294,9 @@ def test_outcomes_that_cannot_be_stored_are_trouble_until_they_are_stored(
     job = shop.manager.submit("ping")
     shop.clock.advance(3)  # the store answers each sweep meanwhile
     assert turns.last.trouble == "1 outcome cannot be stored: test: settle fails; try again"
-    assert caplog.messages[0].startswith("1 outcome could not be stored, trying again in a second: test: settle")
+    assert caplog.messages[0].startswith(
+        "the worker could not store 1 outcome and tries again in a second: test: settle"
+    )
     shop.clock.advance(4)
     assert turns.last.trouble is None
     assert shop.manager.get(job).status is JobStatus.COMPLETED

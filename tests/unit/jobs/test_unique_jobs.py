@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from mainspring import Concurrency, DuplicateJob, JobFunction, JobStatus, Mainspring, PartialSubmit, Retry, Unique
+from mainspring import (
+    Concurrency,
+    DuplicateJob,
+    InvalidTransition,
+    JobFunction,
+    JobStatus,
+    Mainspring,
+    PartialSubmit,
+    Retry,
+    Unique,
+)
 from mainspring.jobs.limits import bucket_of
 from mainspring.testing import TimeTravel, time_travel
 from tests.unit.jobs.call_log import START, CallLog
@@ -280,7 +290,7 @@ def test_a_strict_policy_tells_which_of_many_jobs_are_there(
 ) -> None:
     strict = report.options(unique=Unique(by="tenant", on_conflict="raise"), delay=60)
     strict.submit("a")
-    with pytest.raises(PartialSubmit, match="jobs with their unique keys exist already") as caught:
+    with pytest.raises(PartialSubmit, match=r"unique keys exist already; on_conflict='return' returns") as caught:
         strict.submit_many([("a",), ("b",)])
     assert (len(caught.value.done), len(caught.value.failed)) == (1, 1)
     assert app.get(caught.value.done[0]).arguments == {"tenant": "b"}
@@ -306,7 +316,10 @@ def test_a_dead_letter_is_not_retried_beside_the_job_that_has_its_key_now(
     letter = nightly.submit("a", fails=True)
     travel.settle()
     other = nightly.after(60).submit("b")
-    with pytest.raises(Exception, match=f"job {other.id} has its unique key"):
+    problem = (
+        f"job {other.id} has its unique key; only a job that .*, and whose unique key no other job has, allows"
+    )
+    with pytest.raises(InvalidTransition, match=problem):
         app.retry(letter.id)
     assert letter.status() is JobStatus.FAILED
     assert other.cancel()

@@ -41,7 +41,7 @@ def test_jobs_that_cannot_be_taken_are_taken_later(
     before = list(ran)
     shop.clock.advance(5)
     assert (before, ran) == ([], [job])
-    assert "the worker cannot fetch jobs, trying again in a second: test: take fails" in caplog.text
+    assert "the worker could not fetch jobs and tries again in a second: test: take fails" in caplog.text
 
 
 def test_a_start_that_cannot_be_stored_is_tried_again_and_runs_once(shop: ManagerFixture, ran: list[str]) -> None:

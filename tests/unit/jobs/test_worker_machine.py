@@ -203,7 +203,7 @@ def test_after_a_suspect_it_fetches_the_next_one(driver: Driver) -> None:
 def test_a_fetch_that_failed_is_repeated_after_a_pause(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     error = OSError("the disk is gone")
     assert driver.report(driver.machine.fetch_failed, error) == []
-    assert caplog.messages == ["the worker cannot fetch jobs, trying again in a second: the disk is gone"]
+    assert caplog.messages == ["the worker could not fetch jobs and tries again in a second: the disk is gone"]
     assert (driver.machine.fetch_error, driver.wakeup()) == (error, SECOND)
     assert driver.pass_time(SECOND - 1) == []
     assert kinds(driver.pass_time(1)) == [m.Fetch]
@@ -275,7 +275,7 @@ def test_a_start_that_could_not_be_stored_hands_the_job_back(
     (commit,) = driver.pass_time(SECOND)
     (end,) = driver.report(driver.machine.starts_failed, jobs_of(commit), OSError("full"))
     assert (jobs_of(end), isinstance(end, m.EndLeases) and end.kind) == (jobs_of(commit), OutcomeKind.HANDED_BACK)
-    assert caplog.messages == ["1 start could not be stored, so the worker hands the jobs back: full"]
+    assert caplog.messages == ["the worker could not store the start of 1 job and hands the leases back: full"]
 
 
 def test_after_a_commit_that_failed_other_starts_are_committed(driver: Driver) -> None:

@@ -15,7 +15,7 @@ def test_a_task_that_is_due_counts_while_the_timer_is_held_up() -> None:
         pool.services.delays.call_after(0, held_up)
         held_up.wait_until_entered()
         pool.post(lambda: ran.append("delayed"), delay=0.000_001)
-        with pytest.raises(TimeoutError, match=r"was not idle after 0\.05"):
+        with pytest.raises(TimeoutError, match=r"was not idle after timeout=0\.05"):
             pool.wait_idle(0.05)
         waiting = Background(pool.wait_idle)
         held_up.open()

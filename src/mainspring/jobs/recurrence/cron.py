@@ -217,7 +217,7 @@ class Cron:
         return found
 
     def next_after(self, instant: int) -> int | None:
-        """Return the first occurrence after `instant`, both in microseconds; None if there is no occurrence."""
+        """Return the first occurrence after `instant`, in microseconds; None if none is within fifty years."""
         second = max(instant // MICROSECONDS + 1, _FIRST)
         if second > _LAST:
             return None

@@ -2,7 +2,7 @@
 
 Storing them takes one read, and no write if nothing has changed. A schedule whose declaration was removed stays in
 the store, because another version of the code may still declare it; `app.schedules.remove` deletes it. A worker
-that fires it says so once (`orphaned_schedules.py`).
+that fires it logs a warning once (`orphaned_schedules.py`).
 
 A change neither loses nor doubles an occurrence: occurrences until now are fired by the stored rule, and the new
 rule applies from then on. Every write is conditional. If another process has changed the schedule first, the write

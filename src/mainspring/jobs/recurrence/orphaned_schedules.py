@@ -4,7 +4,7 @@ A schedule stays in the store when its declaration is deleted from the code, bec
 may still declare it. There are two kinds of orphans:
 
 - The handler is still there, and only the declaration is gone. The jobs run.
-- No worker that runs has the handler. The jobs wait, and later occurrences are skipped for them.
+- No worker that runs has the handler. The jobs wait. With `overlap="skip"`, later occurrences get no job.
 
 A schedule of another application that shares the store is no orphan while a worker of that application runs.
 """

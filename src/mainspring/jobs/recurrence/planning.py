@@ -151,7 +151,7 @@ def _job(record: ScheduleRecord, occurrence: int | None, due: int, job_id: str, 
 
 
 def _delay(record: ScheduleRecord, occurrence: int) -> int:
-    """Return the jitter of an occurrence. It is pseudo-random, but the same on every worker."""
+    """Return the jitter of an occurrence in microseconds. It is pseudo-random, but the same on every worker."""
     if not record.jitter:
         return 0
     digest = blake2b(f"{occurrence} {record.name}".encode(), digest_size=8).digest()

@@ -148,13 +148,16 @@ class ScheduleFirer:
     # -- firing
 
     def _fire_and_look_ahead(self) -> int | None:
-        """Fire the schedules that are due, and return the next occurrence."""
+        """Fire the schedules that are due, and return the next occurrence; after an error, when to try again.
+
+        Return None if no schedule has another occurrence.
+        """
         try:
             self._fire_due()
             ahead = self._engine.schedules(due_until=LAST_INSTANT, limit=1 + len(self._unreadable))
         except Exception as error:  # later occurrences must be fired, whatever the error is
             if not self._is_closed:
-                logger.error("schedules cannot be fired, trying again in a second: %s", error)
+                logger.error("the worker could not fire schedules and tries again in a second: %s", error)
             return self._horizon() + RETRY_DELAY
         return min((r.next_due for r in ahead if r.next_due is not None and self._is_readable(r)), default=None)
 
@@ -184,7 +187,10 @@ class ScheduleFirer:
             except UNREADABLE as error:
                 self._unreadable[record.name] = record.revision
                 logger.error(
-                    "schedule %r is not fired, because this version cannot read it: %s", record.name, error
+                    "this worker does not fire schedule %r, because this version of Mainspring cannot read it; "
+                    "update Mainspring: %s",
+                    record.name,
+                    error,
                 )
                 continue
             firings.append(firing)
@@ -235,7 +241,7 @@ def log_skipped(firing: Firing, fired: Fired, level: int = logging.WARNING) -> N
     if fired.skipped_for is not None and firing.jobs:
         logger.log(
             level,
-            "schedule %r: %s skipped, job %s of an earlier occurrence has not ended",
+            "schedule %r: no job for %s, because its earlier job %s has not ended",
             firing.schedule,
             ", ".join(str(to_datetime(job.occurrence or job.due)) for job in firing.jobs),
             fired.skipped_for,

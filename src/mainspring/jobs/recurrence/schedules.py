@@ -169,7 +169,7 @@ class Schedules:
     def jobs(self, name: str, limit: int = 50) -> Jobs:
         """Return the latest jobs of a schedule, the newest first.
 
-        Jobs that were triggered by hand have no `occurrence`. The newest `SEARCHED_JOBS` jobs of the job type are
+        Jobs that were triggered by hand have no `occurrence`. The newest 10,000 jobs of the job type are
         searched, also those of other schedules and submits.
         """
         require_positive(limit, "limit", "jobs")

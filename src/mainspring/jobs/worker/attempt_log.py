@@ -1,9 +1,8 @@
 """The log lines of a worker about attempts: a start, an end, a retry, a dead letter, a refused outcome.
 
-Each line names the job, and all but that about a refused outcome its type and the attempt, also as fields for log
-collectors. A failure carries the
-exception (`exc_info`), so that log handlers such as that of Sentry see it. Lateness is the time from the due time
-to the start.
+Each line names the job. All lines except the one about a refused outcome also name its type and the attempt, in
+the text and as fields for log collectors. A failure carries the exception (`exc_info`), so that log handlers such
+as that of Sentry see it. Lateness is the time from the due time to the start.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def _describe_timeout(*, is_soft: bool, can_kill: bool) -> str:
         return "current_job().cancelled asks the handler to end"
     if can_kill:
         return "the worker cancels the coroutine or kills the child process"
-    return "its thread cannot be killed, and is busy until the handler checks current_job().cancelled or returns"
+    return "its thread cannot be killed: current_job().cancelled asks the handler to return"
 
 
 def split_into_calls(jobs: Sequence[LeasedJob]) -> Iterator[HandlerCall]:

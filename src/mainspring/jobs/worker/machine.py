@@ -125,7 +125,7 @@ class WorkerMachine:
         self.number = 0
         """The number under which the engine knows this worker; 0 before it is enrolled."""
         self.fetch_error: Exception | None = None
-        """The error of the last fetch; None if it succeeded."""
+        """The error of the last fetch, or of registering again; None if the last fetch succeeded."""
         self.interrupted: int | None = None
         """How many running handlers a shutdown has interrupted; None before that."""
         self.is_stopping = False
@@ -197,7 +197,7 @@ class WorkerMachine:
     def enroll_failed(self, now: ClockReading, error: Exception) -> None:
         """Handle the event that the engine could not register this worker again."""
         self._is_enrolling = False
-        self._retry_later(now, error)
+        self._retry_later(now, error, "register again")
 
     def declared_dead(self, _now: ClockReading, number: int) -> None:
         """Handle the event that another worker declared this one dead, and takes over its jobs."""
@@ -233,13 +233,13 @@ class WorkerMachine:
     def fetch_failed(self, now: ClockReading, error: Exception) -> None:
         """Handle the event that the engine could not lease jobs: try again in a second."""
         self._is_fetching = False
-        self._retry_later(now, error)
+        self._retry_later(now, error, "fetch jobs")
 
-    def _retry_later(self, now: ClockReading, error: Exception) -> None:
+    def _retry_later(self, now: ClockReading, error: Exception, action: str) -> None:
         self.fetch_error = error
         self._must_fetch = False
         if not self.is_stopping:
-            logger.error("the worker cannot fetch jobs, trying again in a second: %s", error)
+            logger.error("the worker could not %s and tries again in a second: %s", action, error)
             self._retry_ns = now.monotonic + RETRY_NS
 
     def fetched(self, now: ClockReading, worker: int, taken: Taken) -> None:
@@ -356,8 +356,8 @@ class WorkerMachine:
 
     def starts_failed(self, _now: ClockReading, jobs: Sequence[LeasedJob], error: Exception) -> None:
         """Handle the event that the engine could not store the starts of jobs: hand the jobs back."""
-        what = format_count(len(jobs), "start")
-        logger.error("%s could not be stored, so the worker hands the jobs back: %s", what, error)
+        what = format_count(len(jobs), "job")
+        logger.error("the worker could not store the start of %s and hands the leases back: %s", what, error)
         self._is_committing = False
         self._commit_starts()
         for job in jobs:

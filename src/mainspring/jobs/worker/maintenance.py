@@ -33,11 +33,11 @@ T = TypeVar("T")
 
 EVERY_SECONDS = 1.0
 HEARTBEAT_TICKS = 15
-ACTIONS = {
-    "renew": "send its heartbeat",
-    "sweep": "rescue jobs of dead workers",
-    "prune": "delete old jobs",
-    "workers": "read which queues the other workers serve",
+ACTIONS = {  # what the worker could not do, and when it tries again
+    "renew": ("send its heartbeat", "in 15 s"),
+    "sweep": ("rescue jobs of dead workers", "in a second"),
+    "prune": ("delete old jobs", "within a minute"),
+    "workers": ("read which queues the other workers serve", "in 15 s"),
 }
 PRUNE_TICKS = 60  # once a minute, and every second while there is more to prune
 MAX_PRUNES = 10  # at most this many small prunes in a row
@@ -102,7 +102,9 @@ class Maintenance:
     def _failed(self, what: str, error: Exception) -> None:
         self._is_sweeping &= what != "sweep"
         self._control.post(self._health.failed, error)
-        logger.error("worker %d could not %s: %s", self._worker.machine.number, ACTIONS[what], error)
+        action, again = ACTIONS[what]
+        number = self._worker.machine.number
+        logger.error("worker %d could not %s and tries again %s: %s", number, action, again, error)
 
     # -- clock jumps: the wall clock was set, or the machine slept
 
@@ -110,7 +112,7 @@ class Maintenance:
         offset = self._measure_offset()
         jump = offset - self._clock_offset
         if abs(jump) > JUMP_NS:
-            logger.warning("the wall clock jumped by %.3f s; jobs are timed anew", jump / NANOSECONDS)
+            logger.warning("the wall clock jumped by %.3f s; the worker sets its timers again", jump / NANOSECONDS)
             self._clock_offset = offset
             self._on_clock_jump()
 
@@ -348,7 +350,7 @@ class StallDetector:
         if stalled:
             self._report(stalled, now)
         elif self.stall is not None:
-            logger.info("the stall is over: %s", ", ".join(sorted(name for name, _ in self._stalled)))
+            logger.info("the stall of jobs of %s is over", ", ".join(sorted({name for name, _ in self._stalled})))
             self.stall = None
             self._stalled = set()
 
@@ -385,7 +387,9 @@ class StallDetector:
     def _describe(self, stalled: list[_UnclaimedJobs]) -> str:
         longest = max(stalled, key=lambda jobs: jobs.observed)
         what = "; ".join(jobs.waiting.describe(self._now()) for jobs in stalled[:5])
-        more = f"; and of {len(stalled) - 5} more handlers" if len(stalled) > 5 else ""
+        count = len(stalled) - 5
+        types = "1 more job type in its queue" if count == 1 else f"{count:,} more job types in their queues"
+        more = f"; and jobs of {types}" if count > 0 else ""
         occupancy = self._occupancy(longest.waiting.type)
         seconds = longest.observed // NANOSECONDS
         return f"no worker has claimed any of these for {seconds} s: {what}{more}. {occupancy}; {occupancy.remedy}"

@@ -38,7 +38,7 @@ class ProcessCrashed(Exception):
 
 
 class ProcessKilled(Exception):
-    """Raised if the worker killed the child process of a handler, at a timeout or on a request to stop."""
+    """Raised if the worker killed the child process of a handler: at a timeout, a stop request or a shutdown."""
 
 
 class ProcessInterrupted(Exception):
@@ -77,9 +77,9 @@ class OutcomeFactory:
         return self._complete_with(job, result, warning)
 
     def _encode(self, job: LeasedJob, value: Any) -> tuple[bytes | None, str | None]:
-        """Encode the result of a handler; None if the result is None or is not needed.
+        """Return the encoded result of a handler, None if it is None or not needed; and a warning or None.
 
-        The second value is a warning if the result does not match the annotation of the handler.
+        The warning says that the result does not match the return annotation, or changes in the store.
         """
         if value is None:
             return None, job.handler.result.none_warning
@@ -167,7 +167,10 @@ class OutcomeFactory:
     def _fail(
         self, job: LeasedJob, error: str, *, is_final: bool, delay: int | None, brief: str | None = None
     ) -> Outcome:
-        """Return the outcome that retries a job, after `delay` or as its retry policy says, or gives it up."""
+        """Return the outcome of a failed attempt: a retry, after `delay` or as the retry policy says, or the end.
+
+        The job ends as CANCELED if it was asked to stop, and as a dead letter if it must not be retried.
+        """
         lease = job.lease
         limit = job.timed_out_after
         if job.is_asked_to_stop or (job.context.cancelled and limit is None):
@@ -206,7 +209,7 @@ class OutcomeFactory:
         crashes = job.lease.crashes + 1
         if crashes < MAX_CRASHES:
             return Outcome(job.lease, OutcomeKind.RETRY, due=self._now(), error=how, cause=Cause.CRASH)
-        error = f"quarantined: {crashes} processes died while they ran it ({how})"
+        error = f"quarantined: its process or its worker died in {crashes} attempts ({how})"
         return Outcome(job.lease, OutcomeKind.FAILED, error=error, cause=Cause.CRASH)
 
     def _after(self, delay: int) -> int:
@@ -214,7 +217,11 @@ class OutcomeFactory:
 
 
 def for_interruption(job: LeasedJob) -> Outcome:
-    """Return the outcome of a job whose handler a shutdown has interrupted: it runs again, if it may."""
+    """Return the outcome of a job whose handler a shutdown has interrupted.
+
+    The job runs again. A job that runs at most once ends instead: as CANCELED if it was asked to stop, else as a
+    dead letter.
+    """
     lease = job.lease
     if not lease.at_most_once:
         return Outcome(lease, OutcomeKind.INTERRUPTED)

@@ -339,10 +339,10 @@ class OutcomeWriter:
                 self._store_alone(worker, outcome)
         elif self.gives_up:
             what = format_count(len(outcomes), "outcome")
-            logger.error("%s could not be stored; other workers will rescue those jobs: %s", what, error)
+            logger.error("the worker could not store %s; other workers will rescue those jobs: %s", what, error)
         else:
             what = format_count(len(outcomes), "outcome")
-            logger.error("%s could not be stored, trying again in a second: %s", what, error)
+            logger.error("the worker could not store %s and tries again in a second: %s", what, error)
             self._unstored.update((outcome.lease.ref, outcome.lease.token) for outcome in outcomes)
             self._error = error
             self._timer.call_at(
@@ -367,8 +367,17 @@ class OutcomeWriter:
         if isinstance(error, EngineUnavailable):
             self._failed(worker, batch, error)
         elif outcome.error == reason:
-            logger.error("job %s cannot be settled at all: %s", outcome.lease.id, error)
+            logger.error(
+                "the store accepts no outcome of job %s: it stays RUNNING until this worker stops, and another "
+                "worker rescues it then: %s",
+                outcome.lease.id,
+                error,
+            )
             self._on_settled([(outcome, False)])
         else:
-            logger.error("the outcome of job %s cannot be stored: %s", outcome.lease.id, error)
+            logger.error(
+                "the store refused the outcome of job %s, so that it becomes a dead letter: %s",
+                outcome.lease.id,
+                error,
+            )
             self._store_alone(worker, replacement)
