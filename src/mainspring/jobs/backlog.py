@@ -44,7 +44,7 @@ class WaitingJobs(Struct, frozen=True):
     type: str
     queue: str
     mark: str
-    """A value that changes when one of the jobs is claimed, and stays the same while none is."""
+    """A value that changes when the first job of one of the lanes is claimed, and stays the same while none is."""
     count: int
     """The number of waiting jobs; `MAX_COUNTED` means that many or more."""
     oldest: str | None = None

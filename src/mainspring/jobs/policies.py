@@ -207,7 +207,7 @@ class WorkerSettings:
     stall_after_ns: int = 60 * NANOSECONDS
     """How long due jobs stay unclaimed until the worker reports a stall, in nanoseconds; 0 for never."""
     has_maintenance: bool = True
-    """Whether the worker sends heartbeats, rescues jobs and prunes. With a manual clock it does not."""
+    """Whether the worker sends heartbeats, rescues jobs and prunes. In time travel it does not."""
 
 
 def _age(duration: Duration | None, name: str) -> int | None:
