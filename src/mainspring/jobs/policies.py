@@ -97,10 +97,11 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Start at most `n` jobs in each `per`, over all workers; with `by`, for each value of these parameters.
+    """Start on average at most `n` jobs in each `per`, over all workers.
 
-    The rate is a token bucket: after a quiet time up to `n` jobs start at once, and tokens are refilled evenly. So
-    up to twice `n` jobs can start in the first `per` after a quiet time.
+    With `by`, this holds for each value of these parameters. The rate is a token bucket: after a quiet time up to
+    `n` jobs start at once, and tokens are refilled evenly. So up to twice `n` jobs can start in the first `per`
+    after a quiet time.
     """
 
     n: int
