@@ -104,7 +104,7 @@ def test_an_application_that_a_child_cannot_import_is_the_error_of_the_job(shop:
         eventually(lambda: app.get(job_id).error is not None)
         error = app.get(job_id).error
     assert error is not None
-    assert "cannot import the application 'shop': OSError: no settings" in error
+    assert "cannot import 'shop', the module of the application: OSError: no settings" in error
 
 
 def test_a_worker_that_creates_its_store_at_a_relative_path_says_where(shop: Path, sandbox: Sandbox) -> None:

@@ -70,7 +70,7 @@ def depth_exceeded(queue: str, *, pending: int, new: int, max_depth: int) -> Lim
         size=pending + new,
         limit=max_depth,
         problem=f"queue {queue!r} has {format_count(pending, 'pending job')} and takes at most {max_depth:,}, "
-        f"so a submit of {format_count(new, 'job')} was refused and stored none of them",
+        f"so a submit of {format_count(new, 'job')} was refused and stored nothing",
         remedy=f"submit again when workers have run some, or raise max_depth= of app.queue({queue!r}, ...)",
     )
 
@@ -90,7 +90,7 @@ def rate_exceeded(queue: str, *, rate: Limit, new: int, wait: int | None) -> Lim
         size=new,
         limit=rate.most,
         problem=f"queue {queue!r} accepts {format_count(rate.most, 'job')} in {per:g} s, "
-        f"so a submit of {format_count(new, 'job')} was refused and stored none of them",
+        f"so a submit of {format_count(new, 'job')} was refused and stored nothing",
         remedy=remedy,
         retry_after=None if wait is None else timedelta(microseconds=wait),
     )

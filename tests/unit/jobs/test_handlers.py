@@ -103,7 +103,7 @@ def test_a_generator_function_is_refused() -> None:
     def numbers() -> Iterator[int]:
         yield 1
 
-    with pytest.raises(TypeError, match="is a generator function; a job runs once"):
+    with pytest.raises(TypeError, match="is a generator function, which a worker cannot run"):
         make(numbers)
 
 

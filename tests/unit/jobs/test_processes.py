@@ -262,9 +262,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], C
 @pytest.mark.parametrize(
     ("source", "error"),
     [
-        ("import missing_module", "cannot import 'troublesome': No module named 'missing_module'"),
-        ("handler = 3", "troublesome has no function 'handler'"),
-        ("other = 3", "troublesome has no function 'handler'"),
+        ("import missing_module", "cannot import its module 'troublesome': No module named 'missing_module'"),
+        ("handler = 3", "module 'troublesome' has no function 'handler'"),
+        ("other = 3", "module 'troublesome' has no function 'handler'"),
         ("1 / 0", "ZeroDivisionError"),
     ],
 )

@@ -73,7 +73,7 @@ def test_a_queue_without_a_worker_fills_up_to_its_depth(shop: Shop) -> None:
     refusal = refusal_of(shop.ship, 3)
     assert (refusal.retry_after, refusal.size, refusal.limit) == (None, 4, 3)
     assert str(refusal) == (
-        "queue 'orders' has 3 pending jobs and takes at most 3, so this submit of 1 job was refused and stored "
+        "queue 'orders' has 3 pending jobs and takes at most 3, so a submit of 1 job was refused and stored "
         "nothing; submit again when workers have run some, or raise max_depth= of app.queue('orders', ...)"
     )
     shop.mail.submit(4)
@@ -119,7 +119,7 @@ def test_a_coroutine_gets_the_same_refusal(shop: Shop) -> None:
 @pytest.mark.parametrize("atomic", [False, True])
 def test_a_bulk_submit_of_one_chunk_is_refused_as_a_whole(shop: Shop, atomic: bool) -> None:  # noqa: FBT001
     shop.app.queue("orders", max_depth=10)
-    with pytest.raises(LimitExceeded, match="a submit of 11 jobs was refused and stored none of them"):
+    with pytest.raises(LimitExceeded, match="a submit of 11 jobs was refused and stored nothing"):
         shop.ship.submit_many([(n,) for n in range(11)], atomic=atomic)
     assert shop.pending() == 0
 
