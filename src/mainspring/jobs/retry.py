@@ -36,7 +36,10 @@ class Cancel(Exception):
 
 
 class RetryLater(Exception):
-    """Raised by a handler, as `Retry.Later`, to fail this attempt and retry the job after `delay`."""
+    """Raised by a handler, as `Retry.Later`, to fail this attempt and retry the job after `delay`.
+
+    If no attempt is left, the job becomes a dead letter.
+    """
 
     def __init__(self, delay: Duration) -> None:
         to_nanoseconds(delay, "delay")

@@ -49,7 +49,10 @@ class WorkerHooks:
             try:
                 function()
             except Exception:
-                logger.exception("%s, which runs when the worker stops, has failed", _name_of(function))
+                logger.exception(
+                    "%s, which runs when the worker stops, has failed; the worker stops all the same",
+                    _name_of(function),
+                )
 
 
 def _require_plain(function: Callable[[], Any], decorator: str) -> Callable[[], Any]:

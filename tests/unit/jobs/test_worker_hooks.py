@@ -115,7 +115,7 @@ def test_an_exception_of_a_stop_function_is_logged_and_the_others_run(
         pass
     assert seen == ["after"]
     (record,) = caplog.records
-    assert "flush, which runs when the worker stops, has failed" in record.getMessage()
+    assert "flush, which runs when the worker stops, has failed; the worker stops" in record.getMessage()
     assert record.exc_info is not None
 
 

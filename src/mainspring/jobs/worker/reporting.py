@@ -245,7 +245,7 @@ class OutcomeWriter:
     def settle(self, ends: Sequence[tuple[LeasedJob, Outcome]]) -> None:
         """Store outcomes of jobs whose ends are already claimed.
 
-        Each follows the last progress report of its job.
+        Each outcome is stored after the last progress report of its job.
         """
         for job, outcome in ends:
             job.context.drop_progress()
