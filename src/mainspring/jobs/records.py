@@ -354,7 +354,7 @@ class SearchTerm(Struct, frozen=True):
 
 
 class Query(Struct, frozen=True):
-    """A filter for a list of jobs. The list is in the order of submission, or in reverse."""
+    """A filter for a list of jobs, in the order of submission, or with `by_failure` of failure; or in reverse."""
 
     status: JobStatus | None = None
     queue: str | None = None

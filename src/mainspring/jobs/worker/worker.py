@@ -261,7 +261,7 @@ class Worker:
     # -- as a member of its clock
 
     def next_due(self) -> int | None:
-        """Return the instant at which the next timer is due."""
+        """Return the time of the monotonic clock at which the timer must wake up; None if it is not set."""
         return self._timer.next_due()
 
     def activity(self) -> object:
