@@ -41,8 +41,8 @@ def plan_firing(record: ScheduleRecord, rule: Rule, now: int, new_id: Callable[[
     first = record.next_due
     if first is None or first > now:
         raise ValueError(
-            f"schedule {record.name!r} cannot be fired: its next occurrence is {first}, now is {now}, in "
-            "microseconds since 1970; fire it when it is due"
+            f"schedule {record.name!r} is not due: its next occurrence is {first}, now is {now}, in microseconds "
+            "since 1970; fire it when it is due"
         )
     following = first_due(rule, record.start, record.end, first)
     is_alone = following is None or following > now  # the usual case
