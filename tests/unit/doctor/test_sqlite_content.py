@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Path:
         @app.job(name="note")
         def note(text: str) -> None: ...
 
-        note.submit_many([("x" * 900,) for _ in range(200)])
+        note.submit_many([("x" * 900,) for _ in range(400)])
     return path
 
 
