@@ -31,6 +31,11 @@ MAX_COUNTED = 10_000
 SLOT_MICROSECONDS = DEFAULT_TICK // 1_000
 """The width of an upcoming slot: that of the finest slots of a timing wheel, 268 ms."""
 
+LOOKAHEAD = 10_000
+"""How many scheduled jobs an engine examines for the fullest slot, unless it is told otherwise."""
+HOT_JOBS = 1_000
+HOT_FACTOR = 10
+
 
 class JobGroup(Struct, frozen=True, gc=False):
     """The jobs of one queue and job type, as an engine counts them."""
@@ -60,11 +65,17 @@ class JobsInSlot(Struct, frozen=True, gc=False):
     count: int
     at_once: int
     """How many of these jobs are due at the same instant: the instant that most of them have."""
+    average: float
+    """How many jobs the other slots have on average, up to the last job that the engine has examined."""
 
 
 class StoreStatistics(Struct, frozen=True):
     """The answer of an engine to `statistics`."""
 
+    at: int
+    """The time of the snapshot, by the engine's clock."""
+    paused: tuple[str, ...]
+    """The paused queues, sorted by name."""
     groups: tuple[JobGroup, ...]
     """The queues and job types that have jobs which have not ended, or dead letters; sorted by queue and type."""
     fullest_slot: JobsInSlot | None
@@ -103,8 +114,16 @@ class UpcomingSlot:
     at: datetime
     """The instant at which the slot begins."""
     jobs: int
+    """How many jobs; 10,000 means that many or more."""
     at_once: int
     """How many of these jobs are due at the same instant."""
+    average: float
+    """How many jobs the other slots from now on have on average."""
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether the slot has far more jobs than its share: a thousand, and ten times as many as others."""
+        return self.jobs >= HOT_JOBS and self.jobs >= HOT_FACTOR * self.average
 
 
 class SlotKind(StrEnum):
@@ -283,7 +302,12 @@ def to_slot(slot: JobsInSlot | None) -> UpcomingSlot | None:
     if slot is None:
         return None
     return UpcomingSlot(
-        queue=slot.queue, type=slot.type, at=to_datetime(slot.since), jobs=slot.count, at_once=slot.at_once
+        queue=slot.queue,
+        type=slot.type,
+        at=to_datetime(slot.since),
+        jobs=slot.count,
+        at_once=slot.at_once,
+        average=slot.average,
     )
 
 
