@@ -1,8 +1,8 @@
 """Statistics: which jobs of a store are due, blocked or scheduled, and how busy this process is.
 
 - A **due** job could start now: it is PENDING, its due time has come, its queue is not paused, no job is before it
-  in its sequence, and its limits would admit it. It waits only for a worker. A job that a worker holds counts, too,
-  until its start is committed.
+  in its sequence, and its limits would admit it. It waits only for a worker. A job that a worker holds counts,
+  too, until its start is committed.
 - A **blocked** job is PENDING and its due time has come, but it waits for something else: its queue is paused, a
   job of its sequence must end first, or a limit admits no more jobs.
 - A **scheduled** job is PENDING and due later.
@@ -15,10 +15,11 @@ Engines return `JobGroup`s, with instants in microseconds. Users get the frozen 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -80,6 +81,10 @@ class StoreStatistics(Struct, frozen=True):
     """The queues and job types that have jobs which have not ended, or dead letters; sorted by queue and type."""
     fullest_slot: JobsInSlot | None
     """The fullest slot of the next scheduled jobs; None if no jobs are scheduled."""
+
+
+FindFull: TypeAlias = Callable[[Collection[tuple[str, ...]]], Collection[tuple[str, ...]]]
+"""A function that gets the buckets of several groups of jobs, and returns those that admit no job now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from mainspring.engines.sqlite.reading import count, find, find_queues, read_bac
 from mainspring.engines.sqlite.rescue import FailureDetector, JobRescuer
 from mainspring.engines.sqlite.schedules import ScheduleWriter, read_occurrences, read_schedules
 from mainspring.engines.sqlite.settling import JobSettler
-from mainspring.engines.sqlite.statistics import count_jobs, full_limits, limited_jobs, paused_queues
+from mainspring.engines.sqlite.statistics import count_jobs, evaluate_by, limited_jobs, paused_queues
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.engines.sqlite.upcoming_slots import find_fullest_slot
@@ -408,9 +408,8 @@ class SqliteEngine:
         with self._database.reader() as connection, connection:  # all statements see the same jobs
             paused = paused_queues(connection)
             now = self.now()  # after the first statement, so that no job counts as promoted in the future
-            groups = count_jobs(
-                connection, now, paused=paused, limited=limited_jobs, refused=full_limits(connection, now)
-            )
+            counted = count_jobs(connection, now, limited_jobs)
+            groups = counted.add_up(paused=paused, find_full=evaluate_by(connection, now))
             return StoreStatistics(now, paused, groups, find_fullest_slot(connection, now, lookahead=lookahead))
 
     def listen(self, until: int) -> str:

@@ -1,13 +1,13 @@
 """Counts due, blocked and scheduled jobs by lane, by indexes and with a bound, for `app.statistics()`.
 
-An engine and a projection have the same tables, so both are counted here. They differ in the jobs under limits: see
-`LimitedJobs`. The terms are those of `jobs.statistics`.
+An engine and a projection have the same tables, so both are counted here. They differ in the jobs under limits:
+see `LimitedJobs`. The terms are those of `jobs.statistics`.
 
 - In a lane without sequences and limits, all jobs that no worker holds are in the indexes for claims, in the order
   of their due times.
-- In a lane with sequences and limits, the indexes for claims have the heads: the first waiting job of each sequence
-  and group. Behind them, due jobs of sequences are in the index `waiting_in_sequences`, and those of groups are
-  counted group by group. All other PENDING jobs of the lane are scheduled.
+- In a lane with sequences and limits, the indexes for claims have the heads: the first waiting job of each
+  sequence and group. Behind them, due jobs of sequences are in the index `waiting_in_sequences`, and those of
+  groups are counted group by group. All other PENDING jobs of the lane are scheduled.
 - A limit refuses either all jobs of a group or none, so it is evaluated once for each group.
 
 Each count stops at `MAX_COUNTED` jobs, so that the time does not grow with the number of jobs in the store. Limits
@@ -16,16 +16,17 @@ are evaluated for at most `MAX_GROUPS` groups; the heads of other groups count a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
 
 import apsw
 import msgspec
+from msgspec.structs import replace
 
 from mainspring.engines.sqlite.codec import limits_of, pairs_of_integers, strings, to_json
 from mainspring.engines.sqlite.waiting_statements import LIMITS, PAUSED_QUEUES, STATES
 from mainspring.jobs.limits import Admission, BucketState, Limit
-from mainspring.jobs.statistics import MAX_COUNTED, JobGroup
+from mainspring.jobs.statistics import MAX_COUNTED, FindFull, JobGroup
 
 MAX_GROUPS = 500
 MAX_HEADS = 2_000
@@ -143,7 +144,7 @@ _rows = msgspec.json.Decoder(list[_LaneRow]).decode
 _held = msgspec.json.Decoder(list[tuple[int, int, float, int | None]]).decode
 _limits = msgspec.json.Decoder(list[tuple[str, int, int | None, list[str]]]).decode
 _states = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
-_groups = msgspec.json.Decoder(list[LimitedGroup]).decode
+limited_groups = msgspec.json.Decoder(list[LimitedGroup]).decode
 
 
 class LimitedJobs(Protocol):
@@ -153,20 +154,35 @@ class LimitedJobs(Protocol):
         """Return the groups with due jobs; take those of them out of `lanes` that are counted there as due."""
 
 
-Refused: TypeAlias = Callable[[Collection[tuple[str, ...]]], Collection[tuple[str, ...]]]
-"""A function that returns those of several sets of buckets that admit no job now."""
+class CountedJobs:
+    """The counts that were read from a file. The limits of its groups are yet to be evaluated."""
+
+    def __init__(self, lanes: dict[int, LaneCounts], groups: list[LimitedGroup]) -> None:
+        self._lanes = lanes
+        self._groups = groups
+
+    def add_up(self, *, paused: Collection[str], find_full: FindFull) -> tuple[JobGroup, ...]:
+        """Evaluate the limits and the pauses, and return the counts of each queue and job type."""
+        limits = list(dict.fromkeys(group.limits for group in self._groups))
+        evaluated = set(limits[:MAX_GROUPS])
+        full = set(find_full(evaluated)) if evaluated else set()
+        for group in self._groups:
+            counts = self._lanes[group.lane]
+            if group.limits in evaluated and group.limits not in full:
+                counts.add_due(group.count, group.oldest)
+            else:
+                counts.add_blocked(group.count, group.oldest)
+                counts.is_exact &= group.limits in evaluated
+        for counts in self._lanes.values():
+            if counts.queue in paused:
+                counts.pause()
+        return _merge(self._lanes.values())
 
 
 def count_jobs(
-    connection: apsw.Connection,
-    now: int,
-    *,
-    paused: Collection[str],
-    limited: LimitedJobs,
-    refused: Refused,
-    most: int = MAX_COUNTED,
-) -> tuple[JobGroup, ...]:
-    """Count the jobs of each queue and job type. All statements must see the same state: use one transaction."""
+    connection: apsw.Connection, now: int, limited: LimitedJobs, most: int = MAX_COUNTED
+) -> CountedJobs:
+    """Count the jobs of each lane. All statements must see the same state: use one transaction."""
     rows = _rows(connection.execute(LANES, (now, most + 1)).get)
     lanes = {row.lane: _to_counts(row, most) for row in rows}
     held = _held(connection.execute(HELD, (now,)).get)
@@ -175,19 +191,13 @@ def count_jobs(
         if not lanes[lane].is_bound:
             lanes[lane].scheduled += number - int(due)
     bound = [counts for counts in lanes.values() if counts.is_bound]
+    groups: list[LimitedGroup] = []
     if bound:
-        groups = limited(connection, bound, now)
-        full = set(refused({group.limits for group in groups})) if groups else set()
-        for group in groups:
-            counts = lanes[group.lane]
-            add = counts.add_blocked if group.limits in full else counts.add_due
-            add(min(most, group.count), group.oldest)
-            counts.is_exact &= group.count <= most
-        _count_scheduled(connection, bound, most)
-    for counts in lanes.values():
-        if counts.queue in paused:
-            counts.pause()
-    return _merge(lanes.values())
+        for group in limited(connection, bound, now):
+            groups.append(replace(group, count=min(most, group.count)))
+            lanes[group.lane].is_exact &= group.count <= most
+        _count_scheduled(connection, bound, groups, most)
+    return CountedJobs(lanes, groups)
 
 
 def _to_counts(row: _LaneRow, most: int) -> LaneCounts:
@@ -203,15 +213,19 @@ def _to_counts(row: _LaneRow, most: int) -> LaneCounts:
     return counts
 
 
-def _count_scheduled(connection: apsw.Connection, lanes: Iterable[LaneCounts], most: int) -> None:
+def _count_scheduled(
+    connection: apsw.Connection, lanes: Iterable[LaneCounts], groups: Iterable[LimitedGroup], most: int
+) -> None:
     """Count the scheduled jobs of lanes with sequences and limits: the PENDING jobs that are not due."""
     by_number = {counts.lane: counts for counts in lanes}
-    limit = most + 1 + max(counts.due + counts.blocked for counts in by_number.values())
-    for number, pending in pairs_of_integers(connection.execute(PENDING, (to_json(list(by_number)), limit)).get):
-        counts = by_number[number]
-        scheduled = max(0, pending - counts.due - counts.blocked)
-        counts.scheduled = min(most, scheduled)
-        counts.is_exact &= scheduled <= most
+    others = {number: counts.due + counts.blocked for number, counts in by_number.items()}
+    for group in groups:
+        others[group.lane] += group.count
+    limit = most + 1 + max(others.values())
+    for number, pending in pairs_of_integers(connection.execute(PENDING, (to_json(list(others)), limit)).get):
+        scheduled = max(0, pending - others[number])
+        by_number[number].scheduled = min(most, scheduled)
+        by_number[number].is_exact &= scheduled <= most
 
 
 def _merge(lanes: Iterable[LaneCounts]) -> tuple[JobGroup, ...]:
@@ -260,8 +274,8 @@ CROSS JOIN lanes AS l ON l.id = k.value CROSS JOIN jobs AS j ON j.seq IN (
 # ?1 how many: the numbers of parked groups
 PARKED = "SELECT json_group_array(grp) FROM (SELECT grp FROM parked LIMIT ?1)"
 
-# The due jobs of a group `g` that do not wait for their sequence: see `waiting_groups`. Unmoved jobs behind the last
-# started one are all PENDING, so their status is not read: the index has all that is needed.
+# The due jobs of a group `g` that do not wait for their sequence: see `waiting_groups`. Unmoved jobs behind the
+# last started one are all PENDING, so their status is not read: the index has all that is needed.
 _UNMOVED = "FROM jobs INDEXED BY members WHERE grp = g.id AND grp IS NOT NULL AND moved IS NULL"
 _PARTS = (
     f"{_UNMOVED} AND due = g.due AND seq > g.seq",
@@ -295,9 +309,7 @@ def limited_jobs(connection: apsw.Connection, lanes: Sequence[LaneCounts], now: 
     heads: dict[int, list[tuple[int | None, int]]] = {lane: [] for lane in with_heads}
     if with_heads:
         most = max(FEWEST_HEADS, MAX_HEADS // len(with_heads))
-        for lane, number, due in _heads(
-            connection.execute(HEADS, (to_json(list(with_heads)), now, most)).get
-        ):
+        for lane, number, due in _heads(connection.execute(HEADS, (to_json(list(with_heads)), now, most)).get):
             heads[lane].append((number, due))
     for lane, found in heads.items():
         _take_out_groups(with_heads[lane], found, numbers)
@@ -305,7 +317,7 @@ def limited_jobs(connection: apsw.Connection, lanes: Sequence[LaneCounts], now: 
         for counts in lanes:
             counts.is_exact = False
     chosen = to_json(list(numbers)[:MAX_GROUPS])
-    return _groups(connection.execute(GROUPS, (chosen, now, MAX_COUNTED + 1)).get)
+    return limited_groups(connection.execute(GROUPS, (chosen, now, MAX_COUNTED + 1)).get)
 
 
 def _take_out_groups(counts: LaneCounts, heads: list[tuple[int | None, int]], numbers: dict[int, None]) -> None:
@@ -331,12 +343,10 @@ def paused_queues(connection: apsw.Connection) -> tuple[str, ...]:
     return tuple(sorted(strings(connection.execute(PAUSED_QUEUES).get)))
 
 
-def full_limits(
-    connection: apsw.Connection, now: int
-) -> Callable[[Collection[tuple[str, ...]]], Collection[tuple[str, ...]]]:
+def evaluate_by(connection: apsw.Connection, now: int) -> FindFull:
     """Return a function that evaluates limits by the counts in the file of an engine."""
 
-    def refused(combinations: Collection[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    def find_full(combinations: Collection[tuple[str, ...]]) -> list[tuple[str, ...]]:
         buckets = {bucket for combination in combinations for bucket in combination}
         limits = {family: Limit(most, per) for family, most, per, _ in _limits(connection.execute(LIMITS).get)}
         rows = _states(connection.execute(STATES, (to_json(list(buckets)),)).get)
@@ -344,4 +354,4 @@ def full_limits(
         admission = Admission(limits, states, now)
         return [combination for combination in combinations if admission.refusal(combination) is not None]
 
-    return refused
+    return find_full

@@ -1,12 +1,12 @@
 """Finds the fullest slot of time among the jobs that become due next, with a bounded number of index entries read.
 
-A slot is a span of `SLOT_MICROSECONDS`. A worker gets all jobs of a slot within a fraction of a second, so that most
-of them start late if there are thousands.
+A slot is a span of `SLOT_MICROSECONDS`. A worker gets all jobs of a slot within a fraction of a second, so that
+most of them start late if there are thousands.
 
 The jobs of a lane are in the index for claims, in the order of their due times. The search skips `STEP` jobs at a
 time, and counts the slot that it has reached. So no slot with `STEP` or more jobs is missed, however the jobs are
-distributed, and the search reads each entry at most twice. Jobs in sequences and under limits are left out: they do
-not start together.
+distributed, and the search reads each entry at most twice. Jobs in sequences and under limits are left out: they
+do not start together.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ SKIP = f"SELECT ready {_SCHEDULED} ORDER BY ready LIMIT 1 OFFSET ?3"
 IN_SLOT = f"SELECT count(*) FROM (SELECT 1 {_SCHEDULED} AND ready <= ?3 LIMIT ?4)"
 AT_ONCE = f"""
 SELECT max(jobs) FROM (
-    SELECT count(*) AS jobs FROM (SELECT ready {_SCHEDULED} AND ready <= ?3 ORDER BY ready LIMIT ?4) GROUP BY ready)
+    SELECT count(*) AS jobs FROM (SELECT ready {_SCHEDULED} AND ready <= ?3 ORDER BY ready LIMIT ?4)
+    GROUP BY ready)
 """
 
 

@@ -1,4 +1,4 @@
-"""Conformance tests of engines: counts of due, blocked and scheduled jobs, which agree with lists and situations."""
+"""Conformance tests of engines: counts of due, blocked and scheduled jobs, which agree with lists."""
 
 from __future__ import annotations
 
