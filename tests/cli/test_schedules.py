@@ -285,10 +285,14 @@ def test_queues_are_counted_and_paused(shop: ShopProgram) -> None:
     found = {queue["name"]: queue for queue in shop.run_on_store("queues", "list", "--json").json["queues"]}
     assert list(found) == ["later", "mail", "orders", "slow"]
     assert (found["slow"]["pending"], found["slow"]["paused"]) == (1, True)
+    waiting = {name: (queue["due"], queue["blocked"], queue["scheduled"]) for name, queue in found.items()}
+    assert waiting == {"later": (0, 0, 1), "mail": (0, 0, 0), "orders": (0, 0, 0), "slow": (0, 1, 0)}
     assert (found["orders"]["failed"], found["orders"]["paused"]) == (1, False)
     assert shop.run_on_store("queues", "list", "orders").output.splitlines()[1].split() == [
         "orders",
         "-",
+        "0",
+        "0",
         "0",
         "0",
         "0",
