@@ -16,10 +16,10 @@ from mainspring.jobs.explanation import Explanation
 from mainspring.jobs.info import AttemptInfo, JobInfo, ProgressInfo
 from mainspring.jobs.policies import CatchUp
 from mainspring.jobs.queues import QueueStatistics
-from mainspring.jobs.statistics import QueueTotals
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.rules import Every, Rule
 from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
+from mainspring.jobs.statistics import QueueTotals
 from mainspring.jobs.worker_status import WorkerStatus
 
 

@@ -35,8 +35,8 @@ def list_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url: 
 
     The list has all queues with jobs, handlers, schedules or quotas, and paused queues. FAILED counts the dead
     letters that were not replayed, as in `mainspring dlq list`. Of the pending jobs, DUE could start now, and
-    BLOCKED are due, but wait for a pause, a limit or their sequence; the others are due later. QUOTA shows how many
-    jobs may be pending, and how many may be submitted within a time.
+    BLOCKED are due, but wait for a pause, a limit or their sequence; the others are due later. QUOTA shows how
+    many jobs may be pending, and how many may be submitted within a time.
 
     Example: mainspring queues list
     """

@@ -290,8 +290,8 @@ def check_slots(snapshot: Snapshot) -> Iterator[Finding]:
         jobs = f"{slot.jobs:,} or more" if slot.jobs >= MAX_COUNTED else f"{slot.jobs:,}"
         yield warning(
             f"{jobs} jobs of {slot.type} in queue {slot.queue} become due within the same "
-            f"{SLOT_MICROSECONDS // 1_000} ms, at {slot.at:%Y-%m-%d %H:%M:%S} UTC, {slot.at_once:,} of them at the "
-            f"same instant; other slots have {slot.average:,.1f} jobs on average",
+            f"{SLOT_MICROSECONDS // 1_000} ms, at {slot.at:%Y-%m-%d %H:%M:%S} UTC, {slot.at_once:,} of them at "
+            f"the same instant; other slots have {slot.average:,.1f} jobs on average",
             "Workers cannot start so many jobs at once: most of them start late, and delay jobs of other types.",
             "Spread the due times: jitter= of a schedule, Retry(jitter=...), or a random part of the delay. Or "
             "let one call run many of these jobs: @app.job(batch=100).",

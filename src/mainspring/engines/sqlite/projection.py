@@ -37,7 +37,7 @@ from mainspring.engines.sqlite.upcoming_slots import find_fullest_slot
 from mainspring.errors import EngineUnavailable, StoreCorrupt
 from mainspring.jobs.projection import ProjectedJob, Wait
 from mainspring.jobs.records import JobRecord, Page, Query
-from mainspring.jobs.statistics import MAX_COUNTED, FindFull, StoreStatistics
+from mainspring.jobs.statistics import FindFull, StoreStatistics
 from mainspring.jobs.status import JobStatus
 
 # batch of [place, id]: those whose place is taken by another job
@@ -224,16 +224,17 @@ CREATE TABLE projection (                             -- one row
     position INTEGER NOT NULL,                        -- up to where
     applied  INTEGER NOT NULL                         -- when it was written to last, in seconds since 1970
 ) STRICT;
-CREATE INDEX waiting_for_limits ON jobs (due, grp) WHERE status = 0 AND wait = 2;
+CREATE INDEX waiting_for_limits ON jobs (lane, due, grp) WHERE status = 0 AND wait = 2;
 """
-# ?1 now, ?2 the largest number of jobs to read: [group name, number of due jobs, the earliest due time]
-LIMITED = """
+_LIMITED = "FROM jobs INDEXED BY waiting_for_limits WHERE lane = ?1 AND status = 0 AND wait = 2"
+# ?1 lane, ?2 now, ?3 the largest number of jobs to read: [group name, number of due jobs, the earliest due time]
+LIMITED = f"""
 SELECT json_group_array(json_array((SELECT name FROM groups WHERE groups.id = grp), jobs, due)) FROM (
     SELECT grp, count(*) AS jobs, min(due) AS due FROM (
-        SELECT grp, due FROM jobs INDEXED BY waiting_for_limits
-        WHERE status = 0 AND wait = 2 AND due <= ?1 ORDER BY due LIMIT ?2)
+        SELECT grp, due {_LIMITED} AND due <= ?2 ORDER BY due LIMIT ?3)
     GROUP BY grp ORDER BY jobs DESC)
 """
+LIMITED_LATER = f"SELECT count(*) FROM (SELECT 1 {_LIMITED} AND due > ?2 LIMIT ?3)"
 NOTE_SOURCE = "INSERT INTO projection VALUES (?1, 0, unixepoch())"
 NOTE_POSITION = "UPDATE projection SET position = ?1, applied = unixepoch()"
 SOURCE = "SELECT source FROM projection"
@@ -488,13 +489,17 @@ def _prepare(connection: apsw.Connection) -> None:
     connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
 
 
-def _limited_jobs(connection: apsw.Connection, lanes: Sequence[LaneCounts], now: int) -> list[LimitedGroup]:
+def _limited_jobs(
+    connection: apsw.Connection, lanes: Sequence[LaneCounts], now: int, most: int
+) -> list[LimitedGroup]:
     """Find the due jobs that their limits have not admitted: see `LimitedJobs`."""
-    groups = limited_groups(connection.execute(LIMITED, (now, MAX_COUNTED + 1)).get)
-    if sum(group.count for group in groups) > MAX_COUNTED:
-        for counts in lanes:
-            counts.is_exact = False
-    return groups
+    found: list[LimitedGroup] = []
+    for counts in lanes:
+        groups = limited_groups(connection.execute(LIMITED, (counts.lane, now, most + 1)).get)
+        counts.is_exact &= sum(group.count for group in groups) <= most
+        counts.later = connection.execute(LIMITED_LATER, (counts.lane, now, most)).get
+        found += groups
+    return found
 
 
 def _nothing() -> None:

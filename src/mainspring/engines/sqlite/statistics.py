@@ -45,7 +45,7 @@ def _count(jobs: str, most: str = "?2") -> str:
 
 
 # ?1 now, ?2 one more than the largest count
-LANES = f"""
+LANE_COUNTS = f"""
 SELECT json_group_array(json_array(l.id, l.queue, l.type, l.exact,
     {_count(f"{_CLAIMABLE} AND ready <= ?1")}, {_count(f"{_SUSPECTS} AND ready <= ?1")},
     (SELECT min(ready) {_CLAIMABLE} AND ready <= ?1), (SELECT min(ready) {_SUSPECTS} AND ready <= ?1),
@@ -55,16 +55,25 @@ SELECT json_group_array(json_array(l.id, l.queue, l.type, l.exact,
     {_count(_RUNNING)}, {_count(_LETTERS)})) FROM lanes AS l
 """
 # ?1 now: [lane, number of held jobs, number of those that are due, the earliest due time of these]
-HELD = """
+HELD_JOBS = """
 SELECT json_group_array(json_array(lane, held, due, oldest)) FROM (
     SELECT lane, count(*) AS held, total(due <= ?1) AS due, min(iif(due <= ?1, due, NULL)) AS oldest
     FROM jobs INDEXED BY jobs_by_owner WHERE owner IS NOT NULL AND status = 0 GROUP BY lane)
 """
 # batch of lanes; ?2 the largest count: [lane, number of PENDING jobs]
-PENDING = f"""
+PENDING_OF_LANES = f"""
 SELECT json_group_array(json_array(l.value, {
     _count("FROM jobs INDEXED BY jobs_by_lane WHERE lane = l.value AND status = 0")
 })) FROM json_each(?1) AS l
+"""
+# batch of lanes; ?2 the largest count, ?3 now: [lane, number of heads and of jobs behind them that are due later]
+LATER_IN_LANES = f"""
+SELECT json_group_array(json_array(l.id, {
+    " + ".join(
+        _count(f"{part} AND {due} > ?3")
+        for part, due in ((_CLAIMABLE, "ready"), (_SUSPECTS, "ready"), (_BEHIND, "due"))
+    )
+})) FROM json_each(?1) AS k CROSS JOIN lanes AS l ON l.id = k.value
 """
 
 
@@ -103,6 +112,8 @@ class LaneCounts(msgspec.Struct, gc=False):
     oldest_due: int | None = None
     oldest_blocked: int | None = None
     is_exact: bool = True
+    later: int = 0
+    """At least so many jobs under limits are due later, if not all due jobs were counted."""
 
     def add_due(self, count: int, oldest: int | None) -> None:
         """Add jobs that could start now."""
@@ -127,6 +138,8 @@ class LimitedGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The name of the group: see `codec`."""
     count: int
     oldest: int | None
+    later: int = 0
+    """At least so many jobs of the group are due later."""
 
     @property
     def lane(self) -> int:
@@ -150,8 +163,13 @@ limited_groups = msgspec.json.Decoder(list[LimitedGroup]).decode
 class LimitedJobs(Protocol):
     """Finds the due jobs under limits. An engine and a projection store them differently."""
 
-    def __call__(self, connection: apsw.Connection, lanes: Sequence[LaneCounts], now: int) -> list[LimitedGroup]:
-        """Return the groups with due jobs; take those of them out of `lanes` that are counted there as due."""
+    def __call__(
+        self, connection: apsw.Connection, lanes: Sequence[LaneCounts], now: int, most: int
+    ) -> list[LimitedGroup]:
+        """Return the groups with due jobs, and set `LaneCounts.later`. Counts may stop behind `most`.
+
+        Those of the due jobs that `lanes` count as due already are taken out there.
+        """
 
 
 class CountedJobs:
@@ -183,9 +201,9 @@ def count_jobs(
     connection: apsw.Connection, now: int, limited: LimitedJobs, most: int = MAX_COUNTED
 ) -> CountedJobs:
     """Count the jobs of each lane. All statements must see the same state: use one transaction."""
-    rows = _rows(connection.execute(LANES, (now, most + 1)).get)
+    rows = _rows(connection.execute(LANE_COUNTS, (now, most + 1)).get)
     lanes = {row.lane: _to_counts(row, most) for row in rows}
-    held = _held(connection.execute(HELD, (now,)).get)
+    held = _held(connection.execute(HELD_JOBS, (now,)).get)
     for lane, number, due, oldest in held:
         lanes[lane].add_due(int(due), oldest)
         if not lanes[lane].is_bound:
@@ -193,10 +211,12 @@ def count_jobs(
     bound = [counts for counts in lanes.values() if counts.is_bound]
     groups: list[LimitedGroup] = []
     if bound:
-        for group in limited(connection, bound, now):
+        for group in limited(connection, bound, now, most):
             groups.append(replace(group, count=min(most, group.count)))
             lanes[group.lane].is_exact &= group.count <= most
-        _count_scheduled(connection, bound, groups, most)
+        incomplete = [counts for counts in bound if not counts.is_exact]
+        _count_scheduled(connection, [counts for counts in bound if counts.is_exact], groups, most)
+        _estimate_scheduled(connection, incomplete, now, most)
     return CountedJobs(lanes, groups)
 
 
@@ -216,16 +236,27 @@ def _to_counts(row: _LaneRow, most: int) -> LaneCounts:
 def _count_scheduled(
     connection: apsw.Connection, lanes: Iterable[LaneCounts], groups: Iterable[LimitedGroup], most: int
 ) -> None:
-    """Count the scheduled jobs of lanes with sequences and limits: the PENDING jobs that are not due."""
+    """Count the scheduled jobs of lanes whose due jobs were all counted: the other PENDING jobs."""
     by_number = {counts.lane: counts for counts in lanes}
     others = {number: counts.due + counts.blocked for number, counts in by_number.items()}
     for group in groups:
-        others[group.lane] += group.count
-    limit = most + 1 + max(others.values())
-    for number, pending in pairs_of_integers(connection.execute(PENDING, (to_json(list(others)), limit)).get):
+        if group.lane in others:
+            others[group.lane] += group.count
+    limit = most + 1 + max(others.values(), default=0)
+    for number, pending in pairs_of_integers(
+        connection.execute(PENDING_OF_LANES, (to_json(list(others)), limit)).get
+    ):
         scheduled = max(0, pending - others[number])
         by_number[number].scheduled = min(most, scheduled)
-        by_number[number].is_exact &= scheduled <= most
+        by_number[number].is_exact = scheduled <= most
+
+
+def _estimate_scheduled(connection: apsw.Connection, lanes: Iterable[LaneCounts], now: int, most: int) -> None:
+    """Count at least some of the scheduled jobs of lanes whose due jobs were not all counted."""
+    by_number = {counts.lane: counts for counts in lanes}
+    batch = to_json(list(by_number))
+    for number, later in pairs_of_integers(connection.execute(LATER_IN_LANES, (batch, most, now)).get):
+        by_number[number].scheduled = min(most, by_number[number].later + later)
 
 
 def _merge(lanes: Iterable[LaneCounts]) -> tuple[JobGroup, ...]:
@@ -265,14 +296,14 @@ def _earlier(one: int | None, other: int | None) -> int | None:
 
 HAS_GROUPS = "SELECT EXISTS (SELECT 1 FROM groups)"
 # batch of lanes; ?2 now, ?3 how many of each lane: [lane, group number or null, due] of the due heads
-HEADS = f"""
+DUE_HEADS = f"""
 SELECT json_group_array(json_array(lane, grp, due)) FROM json_each(?1) AS k
 CROSS JOIN lanes AS l ON l.id = k.value CROSS JOIN jobs AS j ON j.seq IN (
     SELECT seq FROM (SELECT seq {_CLAIMABLE} AND ready <= ?2 ORDER BY ready LIMIT ?3)
     UNION ALL SELECT seq FROM (SELECT seq {_SUSPECTS} AND ready <= ?2 ORDER BY ready LIMIT ?3))
 """
 # ?1 how many: the numbers of parked groups
-PARKED = "SELECT json_group_array(grp) FROM (SELECT grp FROM parked LIMIT ?1)"
+PARKED_GROUPS = "SELECT json_group_array(grp) FROM (SELECT grp FROM parked LIMIT ?1)"
 
 # The due jobs of a group `g` that do not wait for their sequence: see `waiting_groups`. Unmoved jobs behind the
 # last started one are all PENDING, so their status is not read: the index has all that is needed.
@@ -286,10 +317,12 @@ _PARTS = (
         AND owner IS NULL AND wait <> 1 AND crashes >= 2""",
 )
 _DUE_PARTS = [f"{part} AND due <= ?2" for part in _PARTS]
-# batch of group numbers; ?2 now, ?3 the largest count: [name, number of due jobs, the earliest due time]
-GROUPS = f"""
+# batch of group numbers; ?2 now, ?3 the largest count: [name, number of due jobs, the earliest due time, number of
+# unmoved jobs that are due later]
+LIMITED_GROUPS = f"""
 SELECT json_group_array(json_array(name, {" + ".join(_count(part, "?3") for part in _DUE_PARTS)},
-    (SELECT min(due) FROM ({" UNION ALL ".join(f"SELECT min(due) AS due {part}" for part in _DUE_PARTS)}))))
+    (SELECT min(due) FROM ({" UNION ALL ".join(f"SELECT min(due) AS due {part}" for part in _DUE_PARTS)})),
+    {_count(f"{_UNMOVED} AND due > max(g.due, ?2)", "?3")}))
 FROM json_each(?1) AS k CROSS JOIN groups AS g ON g.id = k.value
 """
 
@@ -297,7 +330,9 @@ _heads = msgspec.json.Decoder(list[tuple[int, int | None, int]]).decode
 _numbers = msgspec.json.Decoder(list[int]).decode
 
 
-def limited_jobs(connection: apsw.Connection, lanes: Sequence[LaneCounts], now: int) -> list[LimitedGroup]:
+def limited_jobs(
+    connection: apsw.Connection, lanes: Sequence[LaneCounts], now: int, most: int
+) -> list[LimitedGroup]:
     """Find the due jobs under limits in the file of an engine.
 
     A group with due jobs has a due head, or is parked.
@@ -305,11 +340,12 @@ def limited_jobs(connection: apsw.Connection, lanes: Sequence[LaneCounts], now: 
     if not connection.execute(HAS_GROUPS).get:
         return []
     with_heads = {counts.lane: counts for counts in lanes if counts.due}
-    numbers = dict.fromkeys(_numbers(connection.execute(PARKED, (MAX_GROUPS + 1,)).get))
+    numbers = dict.fromkeys(_numbers(connection.execute(PARKED_GROUPS, (MAX_GROUPS + 1,)).get))
     heads: dict[int, list[tuple[int | None, int]]] = {lane: [] for lane in with_heads}
     if with_heads:
-        most = max(FEWEST_HEADS, MAX_HEADS // len(with_heads))
-        for lane, number, due in _heads(connection.execute(HEADS, (to_json(list(with_heads)), now, most)).get):
+        number_of_heads = max(FEWEST_HEADS, MAX_HEADS // len(with_heads))
+        bindings = (to_json(list(with_heads)), now, number_of_heads)
+        for lane, number, due in _heads(connection.execute(DUE_HEADS, bindings).get):
             heads[lane].append((number, due))
     for lane, found in heads.items():
         _take_out_groups(with_heads[lane], found, numbers)
@@ -317,7 +353,11 @@ def limited_jobs(connection: apsw.Connection, lanes: Sequence[LaneCounts], now: 
         for counts in lanes:
             counts.is_exact = False
     chosen = to_json(list(numbers)[:MAX_GROUPS])
-    return limited_groups(connection.execute(GROUPS, (chosen, now, MAX_COUNTED + 1)).get)
+    groups = limited_groups(connection.execute(LIMITED_GROUPS, (chosen, now, most + 1)).get)
+    by_number = {counts.lane: counts for counts in lanes}
+    for group in groups:
+        by_number[group.lane].later += group.later
+    return groups
 
 
 def _take_out_groups(counts: LaneCounts, heads: list[tuple[int | None, int]], numbers: dict[int, None]) -> None:

@@ -20,14 +20,14 @@ from mainspring.jobs.statistics import MAX_COUNTED, SLOT_MICROSECONDS, JobsInSlo
 STEP = 250
 _SCHEDULED = """FROM jobs INDEXED BY claimable
     WHERE lane = ?1 AND status = 0 AND owner IS NULL AND crashes < 2 AND wait = 0 AND ready > ?2"""
-LANES = f"""
+LANES_WITH_JOBS = f"""
 SELECT id, queue, type FROM lanes WHERE exact = 0
 AND EXISTS (SELECT 1 {_SCHEDULED.replace("lane = ?1", "lane = lanes.id").replace("?2", "?1")})
 """
 # ?1 lane, ?2 after this instant, ?3 how many jobs to skip
-SKIP = f"SELECT ready {_SCHEDULED} ORDER BY ready LIMIT 1 OFFSET ?3"
+NEXT_AFTER_SKIP = f"SELECT ready {_SCHEDULED} ORDER BY ready LIMIT 1 OFFSET ?3"
 # ?1 lane, ?2 after this instant, ?3 until then, ?4 the largest count
-IN_SLOT = f"SELECT count(*) FROM (SELECT 1 {_SCHEDULED} AND ready <= ?3 LIMIT ?4)"
+COUNT_SLOT = f"SELECT count(*) FROM (SELECT 1 {_SCHEDULED} AND ready <= ?3 LIMIT ?4)"
 AT_ONCE = f"""
 SELECT max(jobs) FROM (
     SELECT count(*) AS jobs FROM (SELECT ready {_SCHEDULED} AND ready <= ?3 ORDER BY ready LIMIT ?4)
@@ -52,12 +52,12 @@ class _Search:
         """Look at the next jobs of the lane, about `lookahead` of them."""
         skip = 0
         while self.examined < lookahead:
-            reached = self._read(SKIP, self.end, skip)
+            reached = self._read(NEXT_AFTER_SKIP, self.end, skip)
             if reached is None:
                 return
             begin = max(self.end, reached - reached % SLOT_MICROSECONDS - 1)  # after this instant
             end = reached - reached % SLOT_MICROSECONDS + SLOT_MICROSECONDS - 1
-            count = self._read(IN_SLOT, begin, end, self._most)
+            count = self._read(COUNT_SLOT, begin, end, self._most)
             if count > self.count:
                 self._fullest, self.count = (begin, end), count
             self.examined += max(skip + 1, count)  # some of those that were skipped may be in this slot
@@ -84,7 +84,7 @@ def find_fullest_slot(
 
     `most` is the largest count. All lanes together share `lookahead`.
     """
-    lanes: list[Any] = connection.execute(LANES, (now,)).fetchall()
+    lanes: list[Any] = connection.execute(LANES_WITH_JOBS, (now,)).fetchall()
     fullest: tuple[_Search, str, str] | None = None
     for lane, queue, type_ in lanes:
         search = _Search(connection, lane, now, most)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 
+import pytest
 from msgspec.structs import replace
 
 from mainspring.jobs.commands import CancelJob, Reopen, Replay, Reschedule
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.limits import bucket_of
-from mainspring.jobs.records import Cause, JobRecord, OutcomeKind, Query
+from mainspring.jobs.records import Cause, JobRecord, Lease, NewJob, OutcomeKind, Query
 from mainspring.jobs.statistics import SLOT_MICROSECONDS, JobGroup
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.base import EngineSuite
@@ -18,6 +20,7 @@ from mainspring.testing.conformance.capabilities import needs
 
 ALL = bucket_of("all")
 PAGE = 1_000
+QUEUES = ("default", "other")
 CROWD = 600
 
 
@@ -84,6 +87,27 @@ def only_group(bench: Bench) -> JobGroup:
 def numbers(group: JobGroup) -> tuple[int, int, int, int]:
     """Return how many jobs are due, blocked, scheduled and running."""
     return group.due, group.blocked, group.scheduled, group.running
+
+
+def _random_job(bench: Bench, chance: Random, job_id: str) -> NewJob:
+    tenant = chance.choice("ab")
+    limits = chance.choice(((), (), (ALL,), (bucket_of("by tenant", tenant),), (ALL, bucket_of("rate"))))
+    return bench.job(
+        job_id,
+        after=chance.choice((-30, -1, 0, 60)),
+        type=chance.choice((TYPE, "pong")),
+        queue=chance.choice(QUEUES),
+        priority=chance.randrange(3),
+        sequence=chance.choice((None, None, "s", "t")),
+        limits=limits,
+    )
+
+
+def _settle_randomly(bench: Bench, chance: Random, worker: int, lease: Lease) -> None:
+    kind = chance.choice((OutcomeKind.COMPLETED, OutcomeKind.FAILED, OutcomeKind.RETRY, OutcomeKind.HANDED_BACK))
+    due = bench.now + seconds(chance.choice((-1, 60))) if kind is OutcomeKind.RETRY else None
+    cause = None if kind in (OutcomeKind.COMPLETED, OutcomeKind.HANDED_BACK) else Cause.FAILURE
+    assert bench.settle(worker, lease, kind, due=due, cause=cause)
 
 
 class StatisticsTests(EngineSuite):
@@ -277,6 +301,34 @@ class StatisticsTests(EngineSuite):
         bench.submit("a", "b", limits=(ALL,))
         bench.submit("c", "d", sequence="s")
         assert other.engine.statistics().groups == bench.engine.statistics().groups
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_random_states_are_counted_as_by_a_scan(self, bench: Bench, seed: int) -> None:
+        chance = Random(seed)
+        bench.limit("all", 2)
+        bench.limit("by tenant", 1)
+        bench.limit("rate", 3, per=600)
+        worker = bench.enroll(TYPE, "pong")
+        held: list[Lease] = []
+        for step in range(24):
+            match chance.choice(("submit", "submit", "take", "settle", "pause", "cancel", "limit")):
+                case "submit":
+                    assert None in bench.engine.submit(
+                        [_random_job(bench, chance, f"{step}-{n}") for n in range(3)]
+                    )
+                case "take":
+                    held += bench.take(worker, TYPE, "pong", starts=chance.randrange(1, 4), ahead=0)
+                case "settle" if held:
+                    _settle_randomly(bench, chance, worker, held.pop(chance.randrange(len(held))))
+                case "pause":
+                    (bench.pause if chance.random() < 0.5 else bench.resume)(chance.choice(QUEUES))
+                case "cancel":
+                    pending = bench.find_ids(status=JobStatus.PENDING)
+                    if pending:
+                        assert bench.cancel(chance.choice(pending)).is_done
+                case "limit":
+                    bench.limit("all", chance.randrange(1, 4))
+            groups_of(bench)
 
     # -- the fullest slot
 
