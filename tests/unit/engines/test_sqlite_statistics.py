@@ -42,7 +42,7 @@ def connection(path: Path) -> Iterator[apsw.Connection]:
 def counted(connection: apsw.Connection, now: int, most: int = MOST) -> tuple[JobGroup, ...]:
     with connection:
         counts = count_jobs(connection, now, limited_jobs, most)
-        return counts.add_up(paused=(), find_full=evaluate_by(connection, now))
+    return counts.add_up(paused=(), find_full=evaluate_by(connection, now))
 
 
 # -- counts that stop

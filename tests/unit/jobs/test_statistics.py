@@ -177,6 +177,7 @@ def test_a_process_without_a_worker_has_no_slots(app: Mainspring) -> None:
 
 def test_slots_are_busy_while_handlers_run(app: Mainspring) -> None:
     release = Event()
+    gates: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     @app.job(name="on_thread")
     def on_thread() -> None:
@@ -184,8 +185,9 @@ def test_slots_are_busy_while_handlers_run(app: Mainspring) -> None:
 
     @app.job(name="on_loop")
     async def on_loop() -> None:
-        while not release.is_set():  # noqa: ASYNC110 - another thread sets it
-            await asyncio.sleep(0.01)
+        gate = asyncio.Event()
+        gates.append((asyncio.get_running_loop(), gate))
+        await gate.wait()
 
     with app.running():
         assert busy(app) == {
@@ -196,9 +198,12 @@ def test_slots_are_busy_while_handlers_run(app: Mainspring) -> None:
         on_thread.submit_many([()] * 7)
         on_loop.submit_many([()] * 2)
         assert eventually(lambda: busy(app)[SlotKind.THREADS] == (3, 3))
-        assert eventually(lambda: busy(app)[SlotKind.COROUTINES] == (2, 5))
+        assert eventually(lambda: len(gates) == 2)
+        assert busy(app)[SlotKind.COROUTINES] == (2, 5)
         assert app.statistics().workers == 1
         release.set()
+        for loop, gate in gates:
+            loop.call_soon_threadsafe(gate.set)
         assert eventually(lambda: busy(app)[SlotKind.THREADS] == (0, 3))
         assert eventually(lambda: busy(app)[SlotKind.COROUTINES] == (0, 5))
     assert app.statistics().process.slots == ()

@@ -410,7 +410,8 @@ class SqliteEngine:
             now = self.now()  # after the first statement, so that no job counts as promoted in the future
             counted = count_jobs(connection, now, limited_jobs)
             groups = counted.add_up(paused=paused, find_full=evaluate_by(connection, now))
-            return StoreStatistics(now, paused, groups, find_fullest_slot(connection, now, lookahead=lookahead))
+            fullest = find_fullest_slot(connection, now, lookahead=lookahead)
+        return StoreStatistics(now, paused, groups, fullest)
 
     def listen(self, until: int) -> str:
         return self.in_unit(self._store.events.listen, until, durable=False)
