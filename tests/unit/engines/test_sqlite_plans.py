@@ -101,6 +101,7 @@ HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
     "LANES_WITH_JOBS": ((1,), {"claimable"}),
     "NEXT_AFTER_SKIP": ((1, 1, 9), {"claimable"}),
     "COUNT_SLOT": ((1, 1, 9, 9), {"claimable"}),
+    "REST": ((1, 1, 9), {"claimable"}),
     "AT_ONCE": ((1, 1, 9, 9), {"claimable"}),
 }
 

@@ -180,7 +180,7 @@ def test_no_slot_with_as_many_jobs_as_a_step_is_missed(dues: list[int], crowds: 
         instant for instant in instants if instant // SLOT_MICROSECONDS == slot.since // SLOT_MICROSECONDS
     )
     assert slot.at_once == max(in_slot.values())
-    if max(slots.values()) >= 4:
+    if max(slots.values()) >= 4 or len(instants) < 4:
         assert slot.count == max(slots.values())
 
 

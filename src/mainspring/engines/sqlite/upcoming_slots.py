@@ -4,9 +4,9 @@ A slot is a span of `SLOT_MICROSECONDS`. A worker gets all jobs of a slot within
 most of them start late if there are thousands.
 
 The jobs of a lane are in the index for claims, in the order of their due times. The search skips `STEP` jobs at a
-time, and counts the slot that it has reached. So no slot with `STEP` or more jobs is missed, however the jobs are
-distributed, and the search reads each entry at most twice. Jobs in sequences and under limits are left out: they
-do not start together.
+time, and counts the slot that it has reached. When fewer jobs are left, it counts all of their slots. So it misses
+no slot with `STEP` or more jobs, however they are distributed, and reads each entry at most twice. Jobs in
+sequences and under limits are left out: they do not start together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import apsw
 
 from mainspring.jobs.statistics import MAX_COUNTED, SLOT_MICROSECONDS, JobsInSlot
 
-STEP = 250
+STEP = 500
 _SCHEDULED = """FROM jobs INDEXED BY claimable
     WHERE lane = ?1 AND status = 0 AND owner IS NULL AND crashes < 2 AND wait = 0 AND ready > ?2"""
 LANES_WITH_JOBS = f"""
@@ -28,6 +28,8 @@ AND EXISTS (SELECT 1 {_SCHEDULED.replace("lane = ?1", "lane = lanes.id").replace
 NEXT_AFTER_SKIP = f"SELECT ready {_SCHEDULED} ORDER BY ready LIMIT 1 OFFSET ?3"
 # ?1 lane, ?2 after this instant, ?3 until then, ?4 the largest count
 COUNT_SLOT = f"SELECT count(*) FROM (SELECT 1 {_SCHEDULED} AND ready <= ?3 LIMIT ?4)"
+# ?1 lane, ?2 after this instant, ?3 the width of a slot: the slots of all further jobs, and how many each has
+REST = f"SELECT ready / ?3 AS slot, count(*) {_SCHEDULED} GROUP BY slot ORDER BY slot"
 AT_ONCE = f"""
 SELECT max(jobs) FROM (
     SELECT count(*) AS jobs FROM (SELECT ready {_SCHEDULED} AND ready <= ?3 ORDER BY ready LIMIT ?4)
@@ -54,6 +56,7 @@ class _Search:
         while self.examined < lookahead:
             reached = self._read(NEXT_AFTER_SKIP, self.end, skip)
             if reached is None:
+                self._count_rest()
                 return
             begin = max(self.end, reached - reached % SLOT_MICROSECONDS - 1)  # after this instant
             end = reached - reached % SLOT_MICROSECONDS + SLOT_MICROSECONDS - 1
@@ -63,6 +66,17 @@ class _Search:
             self.examined += max(skip + 1, count)  # some of those that were skipped may be in this slot
             self.end = end
             skip = STEP - 1
+
+    def _count_rest(self) -> None:
+        """Count all slots of the remaining jobs of the lane, which are fewer than `STEP`."""
+        slots: list[Any] = self._connection.execute(REST, (self._lane, self.end, SLOT_MICROSECONDS)).fetchall()
+        for slot, count in slots:
+            end = (slot + 1) * SLOT_MICROSECONDS - 1
+            if count > self.count:
+                self._fullest, self.count = (max(self.end, end - SLOT_MICROSECONDS), end), count
+            self.examined += count
+        if slots:
+            self.end = (slots[-1][0] + 1) * SLOT_MICROSECONDS - 1
 
     def result(self, queue: str, type_: str) -> JobsInSlot:
         """Return the fullest slot."""
