@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from mainspring.engines.sqlite import projection
 from mainspring.engines.sqlite.projection import SqliteProjection
+from mainspring.engines.sqlite.statistics import count_jobs
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.projection import ProjectedJob, Wait
 from mainspring.jobs.statistics import LOOKAHEAD, JobGroup, StoreStatistics
@@ -108,7 +109,6 @@ def test_the_counts_are_those_of_a_scan(jobs: tuple[ProjectedJob, ...], full: se
 def test_jobs_under_limits_are_counted_up_to_a_bound(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = LIMITS[1]
     jobs = [put(n, f"{n}", due=NOW - n if n < 9 else NOW + n, limits=limits) for n in range(1, 20)]
-    count_jobs = projection.count_jobs
     monkeypatch.setattr(
         projection, "count_jobs", lambda connection, now, limited: count_jobs(connection, now, limited, 5)
     )
