@@ -41,6 +41,7 @@ from mainspring.jobs.projection import Projection
 from mainspring.jobs.queues import Queue, queue_names, require_queues
 from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.serializers import PlainSerializer, Serializer, make_serializer
+from mainspring.jobs.statistics import Statistics
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD
 from mainspring.jobs.worker.stop_report import PATIENCE_FOR_ANSWERS
@@ -96,6 +97,7 @@ class Runtime:
             max_payload=app.max_payload,
             virtual_time=virtual_time,
             off_loop=app.off_loop,
+            pools=(self._control, self._io, self._execution),
         )
 
     def close(self, grace: Duration) -> None:
@@ -370,6 +372,17 @@ class Mainspring(Decorators):
         return self.manager().workers()
 
     workers_async = async_twin(workers)
+
+    def statistics(self) -> Statistics:
+        """Return a snapshot of the store and of this process.
+
+        It counts due, blocked, scheduled and running jobs and dead letters, by queue and job type, in a few
+        milliseconds: above 10,000 jobs of a kind, a count may be too small, and `is_exact` is False. On NATS it
+        needs the projection: see docs/nats.md. It also has the slots, timers and pools of this process.
+        """
+        return self.manager().statistics()
+
+    statistics_async = async_twin(statistics)
 
     def events(self, *, timeout: Duration | None = None) -> EventStream:
         """Return a stream of job events of all processes, from now on: iterate with `for` or `async for`."""

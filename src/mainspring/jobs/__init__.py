@@ -26,6 +26,16 @@ from mainspring.jobs.recurrence.schedule_info import OccurrenceInfo, ScheduleInf
 from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.retry import Cancel, Retry, Snooze
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer, PlainSerializer, Serializer
+from mainspring.jobs.statistics import (
+    CommitStatistics,
+    GroupStatistics,
+    ProcessStatistics,
+    QueueTotals,
+    SlotKind,
+    SlotStatistics,
+    Statistics,
+    UpcomingSlot,
+)
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker_status import Liveness, WorkerStatus
@@ -34,6 +44,7 @@ __all__ = [
     "AttemptInfo",
     "Cancel",
     "CatchUp",
+    "CommitStatistics",
     "Concurrency",
     "Cron",
     "DeadLetter",
@@ -43,6 +54,7 @@ __all__ = [
     "EventStream",
     "Every",
     "Explanation",
+    "GroupStatistics",
     "JobContext",
     "JobEvent",
     "JobFunction",
@@ -59,19 +71,25 @@ __all__ = [
     "OccurrenceInfo",
     "PlainSerializer",
     "ProcessSettings",
+    "ProcessStatistics",
     "ProgressInfo",
     "Queue",
     "QueueStatistics",
+    "QueueTotals",
     "Rate",
     "Reason",
     "Retry",
     "ScheduleInfo",
     "Schedules",
     "Serializer",
+    "SlotKind",
+    "SlotStatistics",
     "Snooze",
+    "Statistics",
     "StopReport",
     "Submit",
     "Unique",
+    "UpcomingSlot",
     "WorkerStatus",
     "current_batch",
     "current_job",

@@ -55,6 +55,7 @@ from mainspring.jobs.recurrence.schedule_records import (
     Occurrence,
     ScheduleRecord,
 )
+from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 
@@ -301,7 +302,19 @@ class Admin(Protocol):
         """Write a consistent copy of the store to a file, if the engine has `Capability.BACKUP`."""
 
 
-class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Protocol):
+class Monitoring(Protocol):
+    """The part of an engine that counts jobs for operators and monitoring."""
+
+    def statistics(self, *, lookahead: int = LOOKAHEAD) -> StoreStatistics:
+        """Count due, blocked, scheduled and running jobs and dead letters, by queue and job type.
+
+        A job is due or blocked exactly if its `situation` says so: see `statistics`. The call takes a few
+        milliseconds, however many jobs are stored: an engine may stop to count at `MAX_COUNTED` jobs. It examines
+        about `lookahead` scheduled jobs to find the fullest slot.
+        """
+
+
+class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Monitoring, Protocol):
     """The protocol that every engine implements.
 
     Any thread may call `now`, `unit` and methods that read; one thread at a time makes other calls.

@@ -13,6 +13,8 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import add
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -41,14 +43,16 @@ from mainspring.jobs.records import JobRecord, Query, require_cursor
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.jobs.search import JobFilter, search
 from mainspring.jobs.serializers import JsonSerializer, PlainSerializer, Serializer, Serializers, make_serializer
+from mainspring.jobs.statistics import ProcessStatistics, Statistics, to_groups, to_slot
 from mainspring.jobs.status import JobStatus, to_status
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission, SubmitOptions
-from mainspring.jobs.timestamps import to_past
+from mainspring.jobs.timestamps import to_datetime, to_past
 from mainspring.jobs.worker import stop_report
 from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker_hooks import WorkerHooks
-from mainspring.jobs.worker_status import WorkerStatus, to_worker_status
+from mainspring.jobs.worker_status import Liveness, WorkerStatus, to_worker_status
 from mainspring.runners.runner import TaskRunner
+from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.validation import require_positive
 from mainspring.worker_health import WorkerHealth
 
@@ -76,7 +80,8 @@ if hasattr(os, "register_at_fork"):
 class JobManager:
     """The job manager: submits, queries and cancels jobs. After `start`, its worker runs them.
 
-    After `close` every call that needs the store raises `EngineUnavailable`.
+    After `close` every call that needs the store raises `EngineUnavailable`. `pools` are the thread pools that
+    `statistics` shows; None for those among the three runners.
     """
 
     def __init__(
@@ -102,6 +107,7 @@ class JobManager:
         declared_schedules: Container[str] = (),
         worker_hooks: WorkerHooks | None = None,
         off_loop: OffLoop | None = None,
+        pools: Sequence[ThreadPool] | None = None,
     ) -> None:
         require_positive(coroutines, "coroutines", "coroutines at once")
         require_positive(max_payload, "max_payload", "bytes")
@@ -129,6 +135,8 @@ class JobManager:
         self._hooks = worker_hooks or WorkerHooks()
         self._max_payload = max_payload
         self._runners = (control, io, execution)
+        own = [runner for runner in self._runners if isinstance(runner, ThreadPool)]
+        self._pools = tuple(dict.fromkeys(own if pools is None else pools))
         self._off_loop = off_loop or OffLoop()
         self._owns_off_loop = off_loop is None
         self._waiter = JobWaiter(self.clock, virtual_time=virtual_time, layers=self._runners)
@@ -386,6 +394,34 @@ class JobManager:
         """List the workers of the store, including dead ones whose jobs were not rescued yet."""
         engine = self._open_engine()
         return [to_worker_status(record, engine.now()) for record in engine.workers()]
+
+    def statistics(self) -> Statistics:
+        """Count the jobs of the store, and return them with the slots and timers of this process."""
+        engine = self._open_engine()
+        store = engine.statistics()
+        workers = (to_worker_status(record, store.at) for record in engine.workers())
+        return Statistics(
+            at=to_datetime(store.at),
+            groups=to_groups(store.groups, store.at),
+            paused_queues=store.paused,
+            workers=sum(worker.state is Liveness.ALIVE for worker in workers),
+            fullest_slot=to_slot(store.fullest_slot),
+            process=self.process_statistics(),
+        )
+
+    def process_statistics(self) -> ProcessStatistics:
+        """Return the slots, timers and pools of this process, without a call of the engine."""
+        host = self._host
+        pools = tuple(pool.statistics() for pool in self._pools)
+        wheels = [pool.timers for pool in pools]
+        if host is not None:
+            wheels += host.timer_statistics()
+        return ProcessStatistics(
+            slots=() if host is None else host.slot_statistics(),
+            timers=reduce(add, wheels) if wheels else None,
+            pools=pools,
+            commits=None,
+        )
 
     def events(self, timeout: Duration | None = None) -> EventStream:
         """Return a stream of all events from now on."""

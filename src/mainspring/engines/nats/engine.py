@@ -50,6 +50,7 @@ from mainspring.jobs.records import (
     WorkerRecord,
 )
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
+from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics
 from mainspring.jobs.status import JobStatus
 
 START_LEAD = 50_000
@@ -427,6 +428,9 @@ class NatsEngine:
 
     def backlog(self) -> list[Backlog]:
         return self.components.backlog_reader.read()
+
+    def statistics(self, *, lookahead: int = LOOKAHEAD) -> StoreStatistics:
+        return self.components.reader.statistics(lookahead)
 
     def listen(self, until: int) -> str:
         return self.components.event_log.listen(until)

@@ -16,6 +16,7 @@ from threading import Lock
 
 from mainspring.engines.nats.jetstream import JetStream
 from mainspring.engines.nats.job_records import decode_job, to_record
+from mainspring.engines.nats.limiters import wait_of
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.subject_names import SubjectNames, digest, from_token
 from mainspring.engines.nats.write_batch import StoredMessage
@@ -112,7 +113,7 @@ class Projector:
         if not entry.data:
             return ProjectedJob(from_token(subject.removeprefix(self._names.jobs)), 0, None)
         job = decode_job(entry.data)
-        return ProjectedJob(job.id, job.place, to_record(job), job.search)
+        return ProjectedJob(job.id, job.place, to_record(job), job.search, wait_of(job))
 
     def lag(self) -> int:
         """Return how many revisions the projection lags behind the stream; 0 without a projection."""

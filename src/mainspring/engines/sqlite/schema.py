@@ -286,6 +286,10 @@ MIGRATIONS = (
         pending INTEGER NOT NULL
     ) STRICT;
     """,
+    """
+    CREATE INDEX waiting_in_sequences ON jobs (lane, due) WHERE status = 0 AND wait = 1;       -- for `statistics`
+    CREATE INDEX unreplayed ON jobs (lane) WHERE status = 3 AND replayed_as IS NULL;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -17,6 +17,7 @@ from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Demand
 from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.records import Lease, Outcome, is_suspect
+from mainspring.jobs.statistics import SlotKind, SlotStatistics
 from mainspring.jobs.worker.slots import BatchSlots, ExecutionKind, LongestJob, Occupancy, Slots
 
 if TYPE_CHECKING:
@@ -117,6 +118,13 @@ class LeasedJob:
     def is_running(self) -> bool:
         """Whether the handler runs: the start has been claimed and the end has not."""
         return not self._start and bool(self._end)
+
+
+_SLOT_KINDS = {
+    ExecutionKind.THREADS: SlotKind.THREADS,
+    ExecutionKind.LOOP: SlotKind.COROUTINES,
+    ExecutionKind.PROCESSES: SlotKind.PROCESSES,
+}
 
 
 class LeaseTable:
@@ -248,6 +256,14 @@ class LeaseTable:
         if is_batch:
             return Occupancy(slots.kind, 1, 1, longest, is_batch=True)
         return Occupancy(slots.kind, min(slots.occupied, slots.size), slots.size, longest)
+
+    def slot_statistics(self) -> tuple[SlotStatistics, ...]:
+        """Return how many slots of each kind there are, and how many are busy."""
+        self._count_batch_slots()
+        return tuple(
+            SlotStatistics(kind=_SLOT_KINDS[slots.kind], slots=slots.size, busy=min(slots.occupied, slots.size))
+            for slots in self._kinds
+        )
 
     def _slots_for(self, handler: Handler) -> Slots:
         slots = self._processes if handler.is_process else self._loop if handler.is_async else self._threads

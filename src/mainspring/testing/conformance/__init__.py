@@ -49,6 +49,7 @@ PARTS = (
     "dead_letter_handlers",
     "waiting_jobs",
     "queries",
+    "statistics",
     "searching",
     "explain",
     "blocked_jobs",
@@ -81,6 +82,7 @@ from mainspring.testing.conformance.searching import SearchTests
 from mainspring.testing.conformance.sequences import SequenceTests
 from mainspring.testing.conformance.single_attempts import SingleAttemptTests
 from mainspring.testing.conformance.started_events import StartedEventTests
+from mainspring.testing.conformance.statistics import StatisticsTests
 from mainspring.testing.conformance.submits import SubmitTests
 from mainspring.testing.conformance.transitions import TransitionTests
 from mainspring.testing.conformance.unique_keys import UniqueKeyTests
@@ -108,6 +110,7 @@ class EngineConformance(
     DeadLetterHandlerTests,
     WaitingJobTests,
     QueryTests,
+    StatisticsTests,
     SearchTests,
     ExplainTests,
     BlockedJobTests,
