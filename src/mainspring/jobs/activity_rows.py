@@ -47,7 +47,7 @@ class ActivityCount(Struct, frozen=True, array_like=True, gc=False):
     """The length of the period, in microseconds."""
 
 
-class ActivityBatch(Struct, frozen=True, gc=False):
+class ActivityBatch(Struct, frozen=True, array_like=True, gc=False):
     """Counts that a process stores together. A store counts a batch once, even if it gets the batch twice."""
 
     sender: str

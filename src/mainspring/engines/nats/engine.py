@@ -19,6 +19,8 @@ from mainspring.engines.nats.settings import NatsSettings, parse_url
 from mainspring.engines.nats.workers import HeartbeatThread
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
+from mainspring.jobs.activity import EngineNote
+from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.commands import (
     Arrangement,
@@ -421,6 +423,19 @@ class NatsEngine:
 
     def backlog(self) -> list[Backlog]:
         return self.components.backlog_reader.read()
+
+    def take_notes(self) -> list[EngineNote]:
+        notes = self.components.transactions.notes
+        taken = []
+        while notes:
+            taken.append(notes.popleft())
+        return taken
+
+    def record_activity(self, batch: ActivityBatch) -> None:
+        self.components.activity.record(batch)
+
+    def activity(self, since: int, until: int) -> list[ActivityCount]:
+        return self.components.activity.read(since, until)
 
     def listen(self, until: int) -> str:
         return self.components.event_log.listen(until)

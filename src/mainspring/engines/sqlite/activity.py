@@ -142,6 +142,12 @@ def prune_counts(execute: Execute, now: int) -> bool:
     return bool(hour + 1 < end)
 
 
+def delete_counts(execute: Execute) -> None:
+    """Delete the whole history."""
+    for table in ("activity", "activity_hours", "activity_series", "activity_senders"):
+        execute(f"DELETE FROM {table}", ())
+
+
 def _delete_hours(execute: Execute, now: int) -> None:
     excess = execute(HOUR_TO_KEEP, (MAX_ROWS,))
     first_kept = max((now - HOURS_KEPT) // HOUR, 0 if excess is None else excess)

@@ -25,6 +25,7 @@ from zlib import crc32
 import apsw
 
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.activity import add_batch, delete_counts, prune_counts, read_counts
 from mainspring.engines.sqlite.codec import CODES, number_of, to_group, to_json, to_optional_json, to_text
 from mainspring.engines.sqlite.connections import FileConnectionPool, translate
 from mainspring.engines.sqlite.lanes import Lane, indexed_parameters
@@ -32,6 +33,7 @@ from mainspring.engines.sqlite.process_lock import ProcessLock
 from mainspring.engines.sqlite.reading import count, find, find_queues
 from mainspring.engines.sqlite.schema import MIGRATIONS
 from mainspring.errors import EngineUnavailable, StoreCorrupt
+from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.projection import ProjectedJob
 from mainspring.jobs.records import JobRecord, Page, Query
 from mainspring.jobs.status import JobStatus
@@ -206,12 +208,16 @@ CREATE TABLE projection (                             -- one row
     position INTEGER NOT NULL,                        -- up to where
     applied  INTEGER NOT NULL                         -- when it was written to last, in seconds since 1970
 ) STRICT;
+CREATE TABLE activity_position (position INTEGER NOT NULL) STRICT;  -- one row: up to where counts were added
+INSERT INTO activity_position VALUES (0);
 """
 NOTE_SOURCE = "INSERT INTO projection VALUES (?1, 0, unixepoch())"
 NOTE_POSITION = "UPDATE projection SET position = ?1, applied = unixepoch()"
 SOURCE = "SELECT source FROM projection"
 POSITION = "SELECT position FROM projection"
 AGE = "SELECT unixepoch() - applied FROM projection"
+ACTIVITY_POSITION = "SELECT position FROM activity_position"
+NOTE_ACTIVITY_POSITION = "UPDATE activity_position SET position = ?1"
 LANES = "SELECT queue, type, priority, exact, search, id FROM lanes"
 INDEXES = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
 
@@ -369,6 +375,25 @@ class SqliteProjection:
             self._lanes = {Lane(*row[:5]): row[5] for row in rows}
         return [(place, self._lanes[lane], record) for (place, record), lane in zip(kept, lanes, strict=True)]
 
+    def activity_position(self) -> int:
+        with self._reader() as connection:
+            position: int = connection.execute(ACTIVITY_POSITION).get
+            return position
+
+    def apply_activity(self, batches: Sequence[ActivityBatch], upto: int, now: int) -> None:
+        with self._unit() as writer:
+
+            def execute(statement: str, values: tuple[Any, ...]) -> Any:
+                return writer.execute(statement, values).get
+
+            if not upto:
+                delete_counts(execute)
+            for batch in batches:
+                add_batch(execute, batch, now)
+            while prune_counts(execute, now):
+                pass
+            writer.execute(NOTE_ACTIVITY_POSITION, (upto,))
+
     @contextmanager
     def _unit(self) -> Iterator[apsw.Connection]:
         """Run the block as one transaction, which commits or rolls back."""
@@ -397,6 +422,10 @@ class SqliteProjection:
     def queues(self) -> tuple[str, ...]:
         with self._reader() as connection:
             return find_queues(connection)
+
+    def activity(self, since: int, until: int) -> list[ActivityCount]:
+        with self._reader() as connection:
+            return read_counts(connection, since, until)
 
     @contextmanager
     def _reader(self) -> Iterator[apsw.Connection]:
