@@ -391,7 +391,7 @@ class Mainspring(Decorators):
         The store keeps the rows of each minute for two days, and rows of each hour for 30 days. Other processes
         add their counts within 15 seconds.
 
-        - `since`: an aware datetime, or a timedelta before now; the row of the minute with this instant is included
+        - `since`: an aware datetime, or a timedelta before now; the minute with this instant is included
         - `until`: the end of the time, in the same form; None for now
         """
         return self.manager().activity(since, until)

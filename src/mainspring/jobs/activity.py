@@ -175,33 +175,30 @@ class ActivityRecorder:
 
     def count_outcomes(self, outcomes: Sequence[Outcome], answers: Sequence[bool]) -> None:
         """Count the attempts whose outcomes were accepted, and their follow-up jobs."""
+        accepted: Sequence[Outcome] = outcomes
+        if not all(answers):
+            accepted = [outcome for outcome, is_accepted in zip(outcomes, answers, strict=True) if is_accepted]
         groups: dict[Any, _Attempts] = {}
-        follow_ups: list[NewJob] = []
-        for outcome, is_accepted in zip(outcomes, answers, strict=True):
-            if not is_accepted:
-                continue
+        for outcome in accepted:
             lease = outcome.lease
             key: Any = (lease.queue, lease.type, lease.kind)
             if outcome.kind is not OutcomeKind.COMPLETED:
                 if outcome.kind is OutcomeKind.HANDED_BACK:
                     continue
                 key = (*key, outcome.kind, outcome.cause)
-            elif outcome.follow_up is not None:
-                follow_ups.append(outcome.follow_up)
             group = groups.get(key)
             if group is None:
                 group = groups[key] = _attempts_like(outcome, lease)
             group.count += 1
-            began = outcome.began
-            if began is not None:
-                group.latenesses.append(began - lease.due)
-                if outcome.took is not None:
-                    group.durations.append(outcome.took)
+            if outcome.began is not None:
+                group.latenesses.append(outcome.began - lease.due)
+                group.durations.append(outcome.took or 0)
         if groups:
             self._attempts.append((self._now() // MINUTE, groups.values()))
             if len(self._attempts) >= MAX_NOTES:
                 self.fold()
-        if follow_ups:
+        follow_ups = [o.follow_up for o in accepted if o.follow_up is not None]
+        if follow_ups:  # only completed jobs have one
             self._count_pairs(map(_pair_of, follow_ups))
 
     def count_firings(self, firings: Sequence[Firing], answers: Sequence[Fired]) -> None:

@@ -61,7 +61,7 @@ class ActivityBatch(Struct, frozen=True, array_like=True, gc=False):
 class ActivityRow:
     """What all processes of a store did in one minute or hour with the jobs of one queue and type.
 
-    Lateness and duration are histograms in microseconds, by the kind of job: `immediate`, `delayed` or `recurring`.
+    Lateness and duration are histograms in microseconds, by the kind of job: immediate, delayed or recurring.
     """
 
     start: datetime

@@ -32,13 +32,13 @@ class Histogram:
     __slots__ = ("bounds", "counts", "sum")
 
     def __init__(
-        self, counts: Iterable[int] | None = None, sum: int = 0, *, bounds: tuple[int, ...] = BOUNDS
+        self, counts: Iterable[int] | None = None, total: int = 0, *, bounds: tuple[int, ...] = BOUNDS
     ) -> None:
         self.bounds = bounds
         """The upper bounds of the buckets. There is one bucket more, without a bound."""
         self.counts = [0] * (len(bounds) + 1) if counts is None else list(counts)
         """The number of values in each bucket. The buckets are not cumulative."""
-        self.sum = sum
+        self.sum = total
         """The sum of all values."""
         if len(self.counts) != len(bounds) + 1:
             raise ValueError(f"a histogram with {len(bounds)} bounds has {len(bounds) + 1} counts, got {counts!r}")

@@ -139,8 +139,9 @@ class DeferredOperation(Operation[Item, Result]):
         reply: Reply[list[Result]],
         *,
         worker: int,
+        durable: bool = True,
     ) -> None:
-        super().__init__(call, (), reply, worker=worker)
+        super().__init__(call, (), reply, worker=worker, durable=durable)
         self._collect = collect
 
     def load(self) -> None:
@@ -248,7 +249,7 @@ class IoLayer:
     def start_empty_transaction(self) -> Callable[[float], object] | None:
         """Queue an operation that does nothing, so that counts of activity are stored with it.
 
-        Return a function that waits for it. Return None if this thread cannot wait, inside of a call of the engine.
+        Return a function that waits for it; None if this thread may not wait, because it is calling the engine.
         """
         try:
             answer: BlockingReply[None] = self.make_reply()
@@ -305,33 +306,40 @@ class IoLayer:
             time.sleep(0)  # noqa: TID251 - some 60 microseconds, less than an fsync
 
     def _commit(self, batch: list[AnyOperation]) -> None:
-        activity = self._activity
         began = _monotonic_ns()
         try:
-            with self._engine.unit(durable=any(operation.durable for operation in batch)):
-                answers = self._call_engine(batch)
-                if activity is not None:
-                    activity.write_if_due()
+            answers = self._call_in_unit(batch)
         except EngineUnavailable as error:
-            if activity is not None:
-                activity.end_transaction(error)
             for operation in batch:
                 operation.reply.fail(error)
         except Exception as error:  # every operation must get a reply
-            if activity is not None:
-                activity.end_transaction(error)
             if len(batch) == 1:
                 batch[0].reply.fail(error)
             else:
                 for operation in batch:
                     self._commit([operation])
         else:
-            if activity is not None:  # counted before the replies, so that a caller finds its own jobs counted
-                activity.end_transaction()
+            if self._activity is not None:  # before the replies, so that a caller finds its own jobs counted
                 calls = [(op.call, op.items, value) for op, value in answers if isinstance(op, Operation)]
-                self._count(activity, calls, began, sum([len(op.items) or 1 for op in batch]))
+                self._count(self._activity, calls, began, sum([len(op.items) or 1 for op in batch]))
             for operation, value in answers:
                 operation.reply.resolve(value)
+
+    def _call_in_unit(self, batch: list[AnyOperation]) -> list[tuple[AnyOperation, Any]]:
+        """Call the engine in one transaction, which may also store counts of activity."""
+        durable = any(operation.durable for operation in batch)
+        if self._activity is None:
+            with self._engine.unit(durable=durable):
+                return self._call_engine(batch)
+        try:
+            with self._engine.unit(durable=durable):
+                answers = self._call_engine(batch)
+                self._activity.write_if_due()
+        except Exception as error:
+            self._activity.end_transaction(error)
+            raise
+        self._activity.end_transaction()
+        return answers
 
     def _count(
         self,

@@ -403,7 +403,10 @@ class JobManager:
     def activity(
         self, since: datetime | timedelta, until: datetime | timedelta | None = None
     ) -> builtins.list[ActivityRow]:
-        """Return what all processes did, by minute or hour, queue and type. Store the counts of this process first."""
+        """Return what all processes did, by minute or hour, queue and type.
+
+        The counts of this process are stored first.
+        """
         engine = self._open_engine()
         now = engine.now()
         first = to_past(since, now, "since")

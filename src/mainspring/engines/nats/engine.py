@@ -348,7 +348,7 @@ class NatsEngine:
         return results
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        return self.components.settler.report(worker, reports)
+        return self.components.settler.report(worker, reports) if reports else []
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
         results = self.components.schedules.fire_all(firings)

@@ -53,6 +53,7 @@ class Transaction:
         now: int,
         retention: Mapping[JobStatus, int],
         on_job_end: Callable[[Transaction, StoredJob, int], None],
+        *,
         notes: deque[EngineNote],
     ) -> None:
         self.names = names
@@ -307,7 +308,9 @@ class TransactionManager:
 
     def begin(self) -> Transaction:
         """Return a new transaction."""
-        return Transaction(self.jetstream, self.names, self.now(), self.retention, self.on_job_end, self.notes)
+        return Transaction(
+            self.jetstream, self.names, self.now(), self.retention, self.on_job_end, notes=self.notes
+        )
 
     def run(self, work: Callable[[Transaction], T]) -> T:
         """Run work in a new transaction, repeatedly until a commit succeeds; return the result of the work."""

@@ -323,6 +323,8 @@ class SqliteEngine:
             return answers
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
+        if not reports:  # all handlers that had begun have ended meanwhile
+            return []
         with self.unit(durable=False):
             return self._settler.report(worker, reports)
 

@@ -127,7 +127,7 @@ class CallTracker:
     def begin_job(self, job: LeasedJob) -> int:
         """Record that a thread calls the handler of a job; return the time by the engine's clock."""
         now = job.began_ns = self._clock.monotonic_ns()
-        self._report_begin(job.lease)
+        self._report_begin(job)
         job.slots.record_wait(job.waited(now))
         handler = job.handler
         if handler.timeout is not None or handler.soft_timeout is not None:
@@ -150,7 +150,7 @@ class CallTracker:
         """Record that a call begins; return the time by the engine's clock."""
         now = call.began_ns = self._clock.monotonic_ns()
         for job in call.jobs:
-            self._report_begin(job.lease)
+            self._report_begin(job)
             job.slots.record_wait(job.waited(now))
             job.call = call
         call.arm_timeouts(self._timer, now)

@@ -175,4 +175,3 @@ class ActivityTests(EngineSuite):
         assert bench.change(Replay("letter", "copy", bench.now)).is_done
         assert not bench.change(Replay("letter", "another copy", bench.now)).is_done
         assert self.notes(bench) == [("submitted", "default", TYPE, 1)]
-
