@@ -29,6 +29,7 @@ from mainspring.errors import (
     WouldDeadlock,
 )
 from mainspring.jobs import (
+    ActivityRow,
     AttemptInfo,
     Cancel,
     CatchUp,
@@ -39,6 +40,7 @@ from mainspring.jobs import (
     EventStream,
     Every,
     Explanation,
+    Histogram,
     JobContext,
     JobEvent,
     JobFunction,
@@ -87,6 +89,7 @@ from mainspring.runners import (
 )
 
 __all__ = [
+    "ActivityRow",
     "ArgumentsTooLarge",
     "AttemptInfo",
     "Cancel",
@@ -102,6 +105,7 @@ __all__ = [
     "Every",
     "Explanation",
     "FuncQueue",
+    "Histogram",
     "InvalidArguments",
     "InvalidTransition",
     "JobContext",

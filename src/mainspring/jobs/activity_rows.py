@@ -132,6 +132,8 @@ class _Row:
                 _add_to_histogram(self.lateness, count)
             case "duration" | "duration sum":
                 _add_to_histogram(self.duration, count)
+            case _:
+                pass
 
 
 def _add_to_histogram(histograms: dict[str, Histogram], count: ActivityCount) -> None:
