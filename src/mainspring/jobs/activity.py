@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from threading import RLock
 from typing import Any, Literal, TypeAlias
 
@@ -62,6 +62,7 @@ _OUTCOME_OF_CAUSE = {
 Pair: TypeAlias = tuple[str, str]
 """A queue and a type."""
 _pair_of = attrgetter("queue", "type")
+_minute_and_pair = itemgetter(0, 1, 2)
 
 
 class EngineNote(Struct, frozen=True, gc=False):
@@ -149,6 +150,7 @@ class ActivityRecorder:
         self._keeps_minutes = keeps_minutes  # whether `take_minutes` will be called
         # notes that are not counted yet: (minute, queue, type, count), (minute, attempts), (nanoseconds, size)
         self._submits: deque[tuple[int, str, str, int]] = deque()
+        self._single_submits: deque[tuple[int, str, str, int]] = deque()  # with nanoseconds instead of the count
         self._attempts: deque[tuple[int, Iterable[_Attempts]]] = deque()
         self._commits: deque[tuple[int, int]] = deque()
         self._lock = RLock()  # guards the following attributes
@@ -162,16 +164,19 @@ class ActivityRecorder:
 
     def count_submits(self, jobs: Sequence[NewJob], conflicts: Sequence[Conflict | None]) -> None:
         """Count the jobs of a submit that were stored."""
-        if len(jobs) == 1:
-            if conflicts[0] is None:
-                job = jobs[0]
-                self._submits.append((self._now() // MINUTE, job.queue, job.type, 1))
-                if len(self._submits) >= MAX_NOTES:
-                    self.fold()
-            return
         if any(conflicts):
             jobs = [job for job, conflict in zip(jobs, conflicts, strict=True) if conflict is None]
         self._count_pairs(map(_pair_of, jobs))
+
+    def count_single_submit(self, job: NewJob, nanoseconds: int) -> None:
+        """Count a job that was stored alone, and the time of its commit.
+
+        It does the same as `count_submits` and `count_commit`, in half the time.
+        """
+        notes = self._single_submits
+        notes.append((self._now() // MINUTE, job.queue, job.type, nanoseconds))
+        if len(notes) >= MAX_NOTES:
+            self.fold()
 
     def count_outcomes(self, outcomes: Sequence[Outcome], answers: Sequence[bool]) -> None:
         """Count the attempts whose outcomes were accepted, and their follow-up jobs."""
@@ -231,13 +236,15 @@ class ActivityRecorder:
         minute = self._now() // MINUTE
         for (queue, type_), count in Counter(pairs).items():
             self._submits.append((minute, queue, type_, count))
+        if len(self._submits) >= MAX_NOTES:
+            self.fold()
 
     # -- adding notes to the counts
 
     @property
     def has_news(self) -> bool:
         """Whether something was counted that `take_minutes` has not returned yet. Commits do not count."""
-        return bool(self._submits or self._attempts or self._minutes)
+        return bool(self._single_submits or self._submits or self._attempts or self._minutes)
 
     def fold(self) -> None:
         """Add the notes to the counts."""
@@ -254,19 +261,25 @@ class ActivityRecorder:
     def _fold(self) -> None:
         while self._submits:
             minute, queue, type_, count = self._submits.popleft()
-            submitted = self._tally(minute).submitted
-            pair = self._bounded((queue, type_))
-            submitted[pair] = submitted.get(pair, 0) + count
+            self._add_submits(minute, (queue, type_), count)
         while self._attempts:
             minute, groups = self._attempts.popleft()
             tally = self._tally(minute)
             for group in groups:
                 self._add_attempts(tally, group)
-        commits = []
-        while self._commits:
-            commits.append(self._commits.popleft())
+        # Only this thread takes notes away, so that there are at least as many as `len` says.
+        commits = [self._commits.popleft() for _ in range(len(self._commits))]
+        singles = [self._single_submits.popleft() for _ in range(len(self._single_submits))]
+        for (minute, queue, type_), count in Counter(map(_minute_and_pair, singles)).items():
+            self._add_submits(minute, (queue, type_), count)
+        commits += [(note[3], 1) for note in singles]
         self._commit_seconds.observe_all([nanoseconds // 1_000 for nanoseconds, _ in commits])
         self._commit_operations.observe_all([size for _, size in commits])
+
+    def _add_submits(self, minute: int, pair: Pair, count: int) -> None:
+        submitted = self._tally(minute).submitted
+        pair = self._bounded(pair)
+        submitted[pair] = submitted.get(pair, 0) + count
 
     def _tally(self, minute: int) -> Tally:
         if not self._keeps_minutes:
@@ -320,6 +333,10 @@ class ActivityRecorder:
             commit_seconds=self._commit_seconds.copy(),
             commit_operations=self._commit_operations.copy(),
         )
+
+
+CountCall: TypeAlias = Callable[[ActivityRecorder, Sequence[Any], Sequence[Any]], None]
+"""Counts what a call of the engine did, from its items and its results: a method of `ActivityRecorder`."""
 
 
 def _attempts_like(outcome: Outcome, lease: Lease) -> _Attempts:

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from secrets import token_hex
 from threading import Lock, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mainspring.clock import NANOSECONDS, Clock
 from mainspring.errors import MainspringError
-from mainspring.jobs.activity import ActivityRecorder
+from mainspring.jobs.activity import ActivityRecorder, CountCall
 from mainspring.jobs.activity_rows import ActivityBatch, counts_of
 from mainspring.jobs.engine import Capability, Engine
 
@@ -35,6 +35,8 @@ EVERY_NS = NANOSECONDS  # a transaction contains counts if the last one that did
 LATEST_SECONDS = 15.0  # counts are stored after this time, even if there is no other transaction
 MAX_TRIES = 4  # how often the same counts are sent before they are dropped
 MAX_COUNTS = 2_000  # in one batch, so that it fits into one message of every store
+
+COUNT_SUBMITS = ActivityRecorder.count_submits
 
 logger = logging.getLogger("mainspring.activity")
 
@@ -71,6 +73,46 @@ class ActivityWriter:
     def has_news(self) -> bool:
         """Whether there are counts that are not stored yet."""
         return bool(self._batches) or self.recorder.has_news
+
+    # -- counting
+
+    def count_call(
+        self, count: CountCall | None, items: Sequence[Any], results: Sequence[Any], nanoseconds: int
+    ) -> None:
+        """Count a call that was committed alone, on the thread of its caller."""
+        try:
+            if count is COUNT_SUBMITS and len(items) == 1 and results[0] is None:  # the usual case
+                self.recorder.count_single_submit(items[0], nanoseconds)
+                if not self._is_timer_set:
+                    self.note_news()
+            else:
+                self.count_transaction([(count, items, results)], len(items), nanoseconds)
+        except Exception:  # not raised, because the caller would take the error for a failed commit
+            logger.exception("the activity of a call could not be counted")
+
+    def count_transaction(
+        self,
+        calls: Sequence[tuple[CountCall | None, Sequence[Any], Sequence[Any]]],
+        operations: int,
+        nanoseconds: int,
+    ) -> None:
+        """Count a transaction that was committed, and what its calls did."""
+        try:
+            recorder = self.recorder
+            recorder.count_commit(nanoseconds, operations)
+            for count, items, results in calls:
+                if count is not None:
+                    count(recorder, items, results)
+            self._count_notes()
+            if not self._is_timer_set and recorder.has_news:
+                self.note_news()
+        except Exception:
+            logger.exception("the activity of a transaction could not be counted")
+
+    def _count_notes(self) -> None:
+        notes = self._engine.take_notes()
+        if notes:
+            self.recorder.count_notes(notes)
 
     # -- the timer
 

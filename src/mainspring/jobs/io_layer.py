@@ -10,7 +10,6 @@ transaction of its own; the engine checks the arguments of the call before it st
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from mainspring.clock import SystemClock
 from mainspring.errors import EngineUnavailable, RunnerClosed
-from mainspring.jobs.activity import ActivityRecorder
+from mainspring.jobs.activity import ActivityRecorder, CountCall
 from mainspring.jobs.commands import Arrangement, Changed, Command
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.engine_turn import EngineTurn, MustQueue, OffCallers
@@ -44,8 +43,6 @@ MAX_BYTES = 16_777_216
 
 _monotonic_ns = SystemClock.monotonic_ns  # real time, because a commit takes real time in tests, too
 
-logger = logging.getLogger("mainspring.jobs")
-
 
 class BatchCall(Generic[Item, Result]):
     """A kind of engine call that takes a batch and returns a result for each item.
@@ -60,7 +57,7 @@ class BatchCall(Generic[Item, Result]):
         self,
         place: int,
         run: Callable[[Engine, int, Sequence[Item]], list[Result]],
-        count: Callable[[ActivityRecorder, Sequence[Item], list[Result]], None] | None = None,
+        count: CountCall | None = None,
     ) -> None:
         self.place = place
         self.run = run
@@ -234,7 +231,7 @@ class IoLayer:
             results = self._turn.call(call.run, self._engine, worker, items)
             if not isinstance(results, MustQueue):
                 if self._activity is not None:
-                    self._count(self._activity, [(call, items, results)], began, len(items))
+                    self._activity.count_call(call.count, items, results, _monotonic_ns() - began)
                 return results
         answer: BlockingReply[list[Result]] = self.make_reply()
         self.dispatch(Operation(call, items, answer, worker=worker, size=size))
@@ -320,8 +317,9 @@ class IoLayer:
                     self._commit([operation])
         else:
             if self._activity is not None:  # before the replies, so that a caller finds its own jobs counted
-                calls = [(op.call, op.items, value) for op, value in answers if isinstance(op, Operation)]
-                self._count(self._activity, calls, began, sum([len(op.items) or 1 for op in batch]))
+                calls = [(op.call.count, op.items, value) for op, value in answers if isinstance(op, Operation)]
+                size = sum([len(op.items) or 1 for op in batch])
+                self._activity.count_transaction(calls, size, _monotonic_ns() - began)
             for operation, value in answers:
                 operation.reply.resolve(value)
 
@@ -340,28 +338,6 @@ class IoLayer:
             raise
         self._activity.end_transaction()
         return answers
-
-    def _count(
-        self,
-        activity: ActivityWriter,
-        calls: Sequence[tuple[BatchCall[Any, Any], Sequence[Any], list[Any]]],
-        began: int,
-        operations: int,
-    ) -> None:
-        """Count a commit and what its calls did. It must not raise, because the calls were committed."""
-        try:
-            recorder = activity.recorder
-            recorder.count_commit(_monotonic_ns() - began, operations)
-            for call, items, results in calls:
-                if call.count is not None:
-                    call.count(recorder, items, results)
-            notes = self._engine.take_notes()
-            if notes:
-                recorder.count_notes(notes)
-            if recorder.has_news:
-                activity.note_news()
-        except Exception:
-            logger.exception("the activity of a transaction could not be counted")
 
     def _call_engine(self, batch: list[AnyOperation]) -> list[tuple[AnyOperation, Any]]:
         groups: dict[tuple[int, int], list[AnyOperation]] = {}

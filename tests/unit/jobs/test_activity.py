@@ -55,6 +55,15 @@ def test_stored_jobs_are_counted_by_queue_and_type() -> None:
     }
 
 
+def test_a_single_submit_counts_as_a_submit_and_a_commit() -> None:
+    recorder = make_recorder()
+    recorder.count_single_submit(job(), 3_000_000)
+    assert recorder.has_news
+    activity = recorder.snapshot()
+    assert activity.submitted == {("mail", "send"): 1}
+    assert (activity.commit_seconds.sum, activity.commit_operations.counts[0]) == (3_000, 1)
+
+
 def test_a_job_that_was_not_stored_is_not_counted() -> None:
     recorder = make_recorder()
     conflict = Conflict("b", ConflictKind.UNIQUE)
@@ -200,12 +209,13 @@ def test_notes_do_not_pile_up() -> None:
         recorder.count_submits([job()], [None])
         recorder.count_outcomes([Outcome(LEASE, OutcomeKind.COMPLETED)], [True])
         recorder.count_commit(1, 1)
-    waiting = (recorder._submits, recorder._attempts, recorder._commits)
+        recorder.count_single_submit(job(), 1)
+    waiting = (recorder._submits, recorder._single_submits, recorder._attempts, recorder._commits)
     assert all(len(notes) < 256 for notes in waiting)
     activity = recorder.snapshot()
-    assert activity.submitted == {("mail", "send"): 1_000}
+    assert activity.submitted == {("mail", "send"): 2_000}
     assert activity.attempts == {(*PAIR, "completed"): 1_000}
-    assert activity.commit_seconds.count == 1_000
+    assert activity.commit_seconds.count == 2_000
 
 
 def test_threads_lose_no_counts() -> None:
@@ -213,8 +223,9 @@ def test_threads_lose_no_counts() -> None:
     taken = 0
 
     def submit() -> None:
-        for _ in range(3_000):
+        for _ in range(1_500):
             recorder.count_submits([job()], [None])
+            recorder.count_single_submit(job(), 1)
 
     threads = [Thread(target=submit) for _ in range(4)]
     for thread in threads:

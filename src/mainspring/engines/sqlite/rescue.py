@@ -84,7 +84,7 @@ class JobRescuer:
         `started` comes first, because the handler may have begun.
         """
         if crashed and self._events.has_listener():
-            self._events.write_started([(job_id, None) for job_id in crashed])
+            self._events.write_started_of(crashed)
             self._events.write_states(crashed, EventKind.RESCUED)
 
     def _repair_times(self, now: int) -> None:
