@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.jobs import (
+    activity,
     bulk,
     control,
     drain,
@@ -51,6 +52,7 @@ SECTIONS: dict[str, Callable[[], Section]] = {
     "jobs.limits": limits.run,
     "jobs.processes": processes.run,
     "jobs.starting": starting.run,
+    "jobs.activity": activity.run,
     "nats.submit": nats_submit.run,
     "nats.drain": nats_drain.run,
     "nats.punctuality": nats_punctuality.run,

@@ -53,6 +53,7 @@ CALLS = [
     Call("@app.cron(...)", Mainspring.cron, "schedules.md"),
     Call("@app.every(...)", Mainspring.every, "schedules.md"),
     Call("app.queue(...)", Mainspring.queue, "policies.md"),
+    Call("app.activity(...)", Mainspring.activity, "operations.md"),
     Call("Retry(...)", Retry, "jobs.md"),
     Call("Unique(...)", Unique, "policies.md"),
     Call("Concurrency(...)", Concurrency, "policies.md"),

@@ -24,6 +24,7 @@ from msgspec import UNSET, UnsetType
 
 from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
 from mainspring.engines.registry import EngineConfig, check_url, provider_for
+from mainspring.jobs.activity_rows import ActivityRow
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.decorators import Decorators
 from mainspring.jobs.engine import Engine
@@ -98,6 +99,7 @@ class Runtime:
             virtual_time=virtual_time,
             off_loop=app.off_loop,
             pools=(self._control, self._io, self._execution),
+            counts_activity=app.counts_activity,
         )
 
     def close(self, grace: Duration) -> None:
@@ -199,6 +201,7 @@ class Mainspring(Decorators):
         self._runtime: Runtime | None = None
         self._abandoned: list[Runtime | OffLoop] = []
         self._has_warned = False
+        self.counts_activity = True  # not an option: a benchmark measures what the counting costs
         _forget_after_fork(self)
 
     def _source(self) -> Mainspring:
@@ -389,6 +392,25 @@ class Mainspring(Decorators):
         return self.manager().events(timeout)
 
     events_async = async_twin(events, writes=True)
+
+    def activity(
+        self,
+        *,
+        since: datetime | timedelta = timedelta(hours=6),
+        until: datetime | timedelta | None = None,
+    ) -> list[ActivityRow]:
+        """Return what all processes did: a row for each minute, queue and type with activity, ordered by time.
+
+        A row counts submitted jobs, attempts by outcome and retries, and has histograms of lateness and duration.
+        The store keeps the rows of each minute for two days, and rows of each hour for 30 days. Other processes
+        add their counts within 15 seconds.
+
+        - `since`: an aware datetime, or a timedelta before now; the minute with this instant is included
+        - `until`: the end of the time, in the same form; None for now
+        """
+        return self.manager().activity(since, until)
+
+    activity_async = async_twin(activity, writes=True)
 
     def prune(self) -> int:
         """Delete ended jobs that are older than `keep` allows, and return their number.

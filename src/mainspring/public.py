@@ -29,6 +29,7 @@ from mainspring.errors import (
     WouldDeadlock,
 )
 from mainspring.jobs import (
+    ActivityRow,
     AttemptInfo,
     Cancel,
     CatchUp,
@@ -41,6 +42,7 @@ from mainspring.jobs import (
     Every,
     Explanation,
     GroupStatistics,
+    Histogram,
     JobContext,
     JobEvent,
     JobFunction,
@@ -95,6 +97,7 @@ from mainspring.runners import (
 )
 
 __all__ = [
+    "ActivityRow",
     "ArgumentsTooLarge",
     "AttemptInfo",
     "Cancel",
@@ -112,6 +115,7 @@ __all__ = [
     "Explanation",
     "FuncQueue",
     "GroupStatistics",
+    "Histogram",
     "InvalidArguments",
     "InvalidTransition",
     "JobContext",

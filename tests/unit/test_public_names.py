@@ -10,6 +10,7 @@ from mainspring import errors, jobs, runners, testing, timing
 
 def test_the_package_lists_exactly_these_names() -> None:
     assert sorted(mainspring.__all__) == [
+        "ActivityRow",
         "ArgumentsTooLarge",
         "AttemptInfo",
         "Cancel",
@@ -27,6 +28,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "Explanation",
         "FuncQueue",
         "GroupStatistics",
+        "Histogram",
         "InvalidArguments",
         "InvalidTransition",
         "JobContext",

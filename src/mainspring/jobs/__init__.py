@@ -6,6 +6,7 @@
 from typing import TYPE_CHECKING
 from warnings import warn
 
+from mainspring.jobs.activity_rows import ActivityRow
 from mainspring.jobs.context import JobContext, current_batch, current_job
 from mainspring.jobs.dead_letter_jobs import DeadLetter
 from mainspring.jobs.dead_letters import DeadLetters
@@ -14,6 +15,7 @@ from mainspring.jobs.event_stream import EventStream, JobEvent
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.explanation import Explanation, Reason
 from mainspring.jobs.handle import JobHandle
+from mainspring.jobs.histogram import Histogram
 from mainspring.jobs.info import AttemptInfo, JobInfo, JobPage, ProgressInfo
 from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.manager import JobManager
@@ -41,6 +43,7 @@ from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker_status import Liveness, WorkerStatus
 
 __all__ = [
+    "ActivityRow",
     "AttemptInfo",
     "Cancel",
     "CatchUp",
@@ -55,6 +58,7 @@ __all__ = [
     "Every",
     "Explanation",
     "GroupStatistics",
+    "Histogram",
     "JobContext",
     "JobEvent",
     "JobFunction",

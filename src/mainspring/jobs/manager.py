@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.clock import NANOSECONDS, Duration, deadline_after, to_nanoseconds
 from mainspring.errors import InvalidTransition, JobNotFound
+from mainspring.jobs.activity import ActivityRecorder
+from mainspring.jobs.activity_rows import ActivityRow, rows_of
+from mainspring.jobs.activity_writer import ActivityWriter
 from mainspring.jobs.commands import Arrangement, CancelJob, Changed, Command, PutLimit, Reopen, Reschedule
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Engine
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
 DEFAULT_COROUTINES = 100
 DEFAULT_GRACE = 10.0
 DEFAULT_STALL = 60.0
+ACTIVITY_PATIENCE = 2.0  # how many seconds a shutdown waits for the store to add this process's counts
 
 _UNREPLAYED = "FAILED and was not replayed"  # the state of a job that `retry` needs
 
@@ -108,6 +112,7 @@ class JobManager:
         worker_hooks: WorkerHooks | None = None,
         off_loop: OffLoop | None = None,
         pools: Sequence[ThreadPool] | None = None,
+        counts_activity: bool = True,
     ) -> None:
         require_positive(coroutines, "coroutines", "coroutines at once")
         require_positive(max_payload, "max_payload", "bytes")
@@ -117,7 +122,11 @@ class JobManager:
         self.registry = registry or HandlerRegistry()
         self.clock = control.services.clock
         self._control = ControlLayer(control)
-        self._io = IoLayer(engine, io)
+        self._activity: ActivityWriter | None = None
+        if counts_activity:
+            recorder = ActivityRecorder(engine.now, keeps_minutes=True)
+            self._activity = ActivityWriter(engine, recorder, self.clock, has_timer=not virtual_time)
+        self._io = IoLayer(engine, io, self._activity)
         self._layers = Layers(engine, self._control, control, self._io, execution, self.clock)
         self._settings = WorkerSettings(
             coroutines=coroutines,
@@ -429,6 +438,26 @@ class JobManager:
             self._open_engine(), self.clock, timeout=timeout, layers=self._runners, off_loop=self._off_loop
         )
 
+    @property
+    def recorder(self) -> ActivityRecorder | None:
+        """The counts of what this process did; None if it does not count."""
+        return None if self._activity is None else self._activity.recorder
+
+    def activity(
+        self, since: datetime | timedelta, until: datetime | timedelta | None = None
+    ) -> builtins.list[ActivityRow]:
+        """Return what all processes did, by minute or hour, queue and type.
+
+        The counts of this process are stored first.
+        """
+        engine = self._open_engine()
+        now = engine.now()
+        first = to_past(since, now, "since")
+        last = now + 1 if until is None else to_past(until, now, "until")
+        if self._activity is not None:
+            self._activity.flush(ACTIVITY_PATIENCE)
+        return rows_of(engine.activity(first, last))
+
     def wait_until(self, is_so: Callable[[], bool], timeout: Duration | None, problem: str) -> None:
         """Poll until `is_so` returns True. Raises `TimeoutError` with the text `problem` after `timeout`."""
         self._open_engine()
@@ -575,14 +604,21 @@ class JobManager:
         to_nanoseconds(grace, "grace")
         host = self._host
         if host is None:
+            self._flush_activity()
             is_first = self._last_stop is None
             return replace(self._last_stop or StopReport(), was_running=False, already_shut_down=not is_first)
         try:
             self._last_stop = report = host.stop(grace)
+            if report.has_left:  # otherwise the store does not answer
+                self._flush_activity()
             return report
         finally:
             self._host = None
             self._run_stop_hooks()
+
+    def _flush_activity(self) -> None:
+        if self._activity is not None and not self._is_closed:
+            self._activity.flush(ACTIVITY_PATIENCE)
 
     def _run_stop_hooks(self) -> None:
         try:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.records import JobRecord, Page, Query
 from mainspring.jobs.statistics import FindFull, StoreStatistics
 from mainspring.jobs.status import JobStatus
@@ -55,6 +56,18 @@ class Projection(Protocol):
 
     def apply(self, changes: Sequence[ProjectedJob], upto: int) -> None:
         """Store changes of jobs in order, and in the same transaction `upto`, the number of the last one."""
+
+    def activity_position(self) -> int:
+        """Return the number of the last message with activity that the projection has; 0 if it has none."""
+
+    def apply_activity(self, batches: Sequence[ActivityBatch], upto: int, now: int) -> None:
+        """Add batches of counts, and store `upto`, the number of the last one, in the same transaction.
+
+        If `upto` is 0, delete all counts instead.
+        """
+
+    def activity(self, since: int, until: int) -> list[ActivityCount]:
+        """Return the counts of a time, as `Engine.activity` does."""
 
     def reset(self) -> None:
         """Delete all records, so that the projection is built again from the beginning."""

@@ -50,7 +50,8 @@ class Projector:
         self._names = names
         self._streams = streams
         self._make = make_projection
-        self._lock = Lock()
+        self.lock = Lock()
+        """Held by a thread that writes to the projection."""
         self._projection: Projection | None = None
         self._position = 0
 
@@ -61,12 +62,20 @@ class Projector:
 
     def catch_up(self) -> Projection:
         """Apply all changes that were stored until now to the projection, and return it."""
-        with self._lock:
-            projection = self._projection
-            if projection is None:
-                projection = self._projection = self._open()
+        with self.lock:
+            projection = self._opened()
             self._follow(projection)
             return projection
+
+    def open(self) -> Projection:
+        """Return the projection, without the changes of jobs since the last `catch_up`."""
+        with self.lock:
+            return self._opened()
+
+    def _opened(self) -> Projection:
+        if self._projection is None:
+            self._projection = self._open()
+        return self._projection
 
     def _open(self) -> Projection:
         """Open the projection file that the settings name, or the first of `MAX_FILES` files that can be opened.
@@ -123,7 +132,7 @@ class Projector:
 
     def rebuild(self) -> None:
         """Delete the content of the projection and build it again from the stream."""
-        with self._lock:
+        with self.lock:
             if self._projection is not None:
                 self._projection.reset()
                 self._position = 0
@@ -131,7 +140,7 @@ class Projector:
 
     def close(self) -> None:
         """Close the projection. The next process that opens it continues where it stopped."""
-        with self._lock:
+        with self.lock:
             projection, self._projection = self._projection, None
             if projection is not None:
                 projection.close()

@@ -18,6 +18,7 @@ import apsw
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.activity import add_batch, read_counts
 from mainspring.engines.sqlite.claiming import JobClaimer
 from mainspring.engines.sqlite.codec import pairs_of_integers, to_json
 from mainspring.engines.sqlite.commands import Commands
@@ -37,6 +38,8 @@ from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.engines.sqlite.upcoming_slots import find_fullest_slot
 from mainspring.engines.sqlite.worker_files import WakeupListener, WorkerFiles
 from mainspring.errors import EngineUnavailable
+from mainspring.jobs.activity import EngineNote
+from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.commands import (
     Arrangement,
@@ -169,6 +172,7 @@ class SqliteEngine:
 
     def _after_commit(self) -> None:
         self._enrolled.clear()
+        self._store.notes.keep()
         try:
             while self._dead_workers:
                 self._worker_files.remove(self._dead_workers[-1])
@@ -325,6 +329,8 @@ class SqliteEngine:
             return answers
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
+        if not reports:  # all handlers that had begun have ended meanwhile
+            return []
         with self.unit(durable=False):
             return self._settler.report(worker, reports)
 
@@ -419,6 +425,19 @@ class SqliteEngine:
     def events(self, after: str, limit: int) -> EventPage:
         with self._database.reader() as connection:
             return read_events(connection, after, limit)
+
+    # -- monitoring
+
+    def take_notes(self) -> list[EngineNote]:
+        return self._store.notes.take()
+
+    def record_activity(self, batch: ActivityBatch) -> None:
+        with self.unit(durable=False):
+            add_batch(self._database.write, batch, self.now())
+
+    def activity(self, since: int, until: int) -> list[ActivityCount]:
+        with self._database.reader() as connection:
+            return read_counts(connection, since, until)
 
     def backup(self, path: str) -> None:
         """Write a consistent, compact copy of the store to a new file. Processes can use the store meanwhile."""

@@ -26,6 +26,7 @@ from zlib import crc32
 import apsw
 
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.activity import add_batch, delete_counts, prune_counts, read_counts
 from mainspring.engines.sqlite.codec import CODES, number_of, to_group, to_json, to_optional_json, to_text
 from mainspring.engines.sqlite.connections import FileConnectionPool, translate
 from mainspring.engines.sqlite.lanes import Lane, indexed_parameters
@@ -35,6 +36,7 @@ from mainspring.engines.sqlite.schema import MIGRATIONS
 from mainspring.engines.sqlite.statistics import LaneCounts, LimitedGroup, count_jobs, limited_groups
 from mainspring.engines.sqlite.upcoming_slots import find_fullest_slot
 from mainspring.errors import EngineUnavailable, StoreCorrupt
+from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.projection import ProjectedJob, Wait
 from mainspring.jobs.records import JobRecord, Page, Query
 from mainspring.jobs.statistics import FindFull, StoreStatistics
@@ -225,6 +227,8 @@ CREATE TABLE projection (                             -- one row
     applied  INTEGER NOT NULL                         -- when it was written to last, in seconds since 1970
 ) STRICT;
 CREATE INDEX waiting_for_limits ON jobs (lane, due, grp) WHERE status = 0 AND wait = 2;
+CREATE TABLE activity_position (position INTEGER NOT NULL) STRICT;  -- one row: up to where counts were added
+INSERT INTO activity_position VALUES (0);
 """
 _LIMITED = "FROM jobs INDEXED BY waiting_for_limits WHERE lane = ?1 AND status = 0 AND wait = 2"
 # ?1 lane, ?2 now, ?3 the largest number of jobs to read: [group name, number of due jobs, the earliest due time]
@@ -240,6 +244,8 @@ NOTE_POSITION = "UPDATE projection SET position = ?1, applied = unixepoch()"
 SOURCE = "SELECT source FROM projection"
 POSITION = "SELECT position FROM projection"
 AGE = "SELECT unixepoch() - applied FROM projection"
+ACTIVITY_POSITION = "SELECT position FROM activity_position"
+NOTE_ACTIVITY_POSITION = "UPDATE activity_position SET position = ?1"
 LANES = "SELECT queue, type, priority, exact, search, id FROM lanes"
 INDEXES = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
 
@@ -400,6 +406,25 @@ class SqliteProjection:
             self._lanes = {Lane(*row[:5]): row[5] for row in rows}
         return [(place, self._lanes[lane], record) for (place, record), lane in zip(kept, lanes, strict=True)]
 
+    def activity_position(self) -> int:
+        with self._reader() as connection:
+            position: int = connection.execute(ACTIVITY_POSITION).get
+            return position
+
+    def apply_activity(self, batches: Sequence[ActivityBatch], upto: int, now: int) -> None:
+        with self._unit() as writer:
+
+            def execute(statement: str, values: tuple[Any, ...]) -> Any:
+                return writer.execute(statement, values).get
+
+            if not upto:
+                delete_counts(execute)
+            for batch in batches:
+                add_batch(execute, batch, now)
+            while prune_counts(execute, now):
+                pass
+            writer.execute(NOTE_ACTIVITY_POSITION, (upto,))
+
     @contextmanager
     def _unit(self) -> Iterator[apsw.Connection]:
         """Run the block as one transaction, which commits or rolls back."""
@@ -438,6 +463,10 @@ class SqliteProjection:
         # the limits are evaluated without the connection, because the store may take long to answer
         groups = counted.add_up(paused=paused, find_full=find_full)
         return StoreStatistics(now, tuple(sorted(paused)), groups, fullest)
+
+    def activity(self, since: int, until: int) -> list[ActivityCount]:
+        with self._reader() as connection:
+            return read_counts(connection, since, until)
 
     @contextmanager
     def _reader(self) -> Iterator[apsw.Connection]:

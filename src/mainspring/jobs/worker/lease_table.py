@@ -49,6 +49,7 @@ class LeasedJob:
     __slots__ = (
         "_end",
         "_start",
+        "began_ns",
         "call",
         "context",
         "counts_as_started",
@@ -76,6 +77,7 @@ class LeasedJob:
         self.is_starting = False  # the engine has not answered yet whether the job may start
         self.ready_ns: int | None = None  # when the job was ready to run, by the monotonic clock
         self.ready_at = 0  # the same instant by the engine's clock
+        self.began_ns = 0  # when the handler began, by the monotonic clock; a `HandlerCall` has its own
         self.is_asked_to_stop = False  # a user asked the job to stop; a timeout does not set it
         self.timed_out_after: int | None = None  # the timeout that has passed, in microseconds
         self.error: BaseException | None = None  # the exception of the handler, until it is logged

@@ -57,10 +57,12 @@ PARTS = (
     "events",
     "started_events",
     "pruning",
+    "activity",
 )
 MODULES = [f"{__name__}.{part}" for part in PARTS]
 pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.modules))
 
+from mainspring.testing.conformance.activity import ActivityTests
 from mainspring.testing.conformance.blocked_jobs import BlockedJobTests
 from mainspring.testing.conformance.claims import ClaimTests
 from mainspring.testing.conformance.commands import CommandTests
@@ -118,5 +120,6 @@ class EngineConformance(
     EventTests,
     StartedEventTests,
     PruningTests,
+    ActivityTests,
 ):
     """All tests that every engine must pass; override the fixture `make_engine`."""
