@@ -529,6 +529,11 @@ class Mainspring(Decorators):
                 runtime = self._runtime
         return runtime.manager
 
+    def manager_if_open(self) -> JobManager | None:
+        """Return the job manager if this process has the store open; else None."""
+        runtime = self._runtime
+        return None if runtime is None or runtime.process != os.getpid() else runtime.manager
+
     def _prepare_store(self) -> None:
         """Use the worker's store in a child process; elsewhere warn if the environment names another store."""
         of_worker = worker_url(self._id)

@@ -258,6 +258,14 @@ class ActivityRecorder:
         """Return all counts since this process started."""
         return call_with(self._lock, self._snapshot)
 
+    def commits(self) -> tuple[Histogram, Histogram]:
+        """Return how long the commits took, in microseconds, and how many operations they contained."""
+        return call_with(self._lock, self._copy_commits)
+
+    def _copy_commits(self) -> tuple[Histogram, Histogram]:
+        self._fold()
+        return self._commit_seconds.copy(), self._commit_operations.copy()
+
     def _fold(self) -> None:
         while self._submits:
             minute, queue, type_, count = self._submits.popleft()

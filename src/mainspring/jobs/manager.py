@@ -46,7 +46,7 @@ from mainspring.jobs.records import JobRecord, Query, require_cursor
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.jobs.search import JobFilter, search
 from mainspring.jobs.serializers import JsonSerializer, PlainSerializer, Serializer, Serializers, make_serializer
-from mainspring.jobs.statistics import ProcessStatistics, Statistics, to_groups, to_slot
+from mainspring.jobs.statistics import ProcessStatistics, Statistics, to_commits, to_groups, to_slot
 from mainspring.jobs.status import JobStatus, to_status
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission, SubmitOptions
 from mainspring.jobs.timestamps import to_datetime, to_past
@@ -429,7 +429,7 @@ class JobManager:
             slots=() if host is None else host.slot_statistics(),
             timers=reduce(add, wheels) if wheels else None,
             pools=pools,
-            commits=None,
+            commits=None if self._activity is None else to_commits(*self._activity.recorder.commits()),
         )
 
     def events(self, timeout: Duration | None = None) -> EventStream:
@@ -542,6 +542,12 @@ class JobManager:
             on_settled=self._waiter.announce,
             on_health=self.on_turn,
         )
+
+    @property
+    def worker_health(self) -> WorkerHealth | None:
+        """The last health report of the worker in this process; None if no worker runs or it has not reported."""
+        host = self._host
+        return None if host is None else host.health
 
     def prune(self) -> int:
         """Delete the jobs that are older than `keep` allows. Return how many were deleted."""

@@ -23,7 +23,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from mainspring.jobs.timestamps import to_datetime
+from mainspring.jobs.histogram import Histogram
+from mainspring.jobs.timestamps import MICROSECONDS, to_datetime
 from mainspring.runners.statistics import PoolStatistics
 from mainspring.timing.wheel import DEFAULT_TICK, WheelStatistics
 
@@ -314,6 +315,11 @@ def to_slot(slot: JobsInSlot | None) -> UpcomingSlot | None:
         at_once=slot.at_once,
         average=slot.average,
     )
+
+
+def to_commits(durations: Histogram, sizes: Histogram) -> CommitStatistics:
+    """Sum up the commits of this process: their durations in microseconds, and their operations."""
+    return CommitStatistics(commits=durations.count, seconds=durations.sum / MICROSECONDS, operations=sizes.sum)
 
 
 def _age(instant: int | None, now: int) -> timedelta | None:

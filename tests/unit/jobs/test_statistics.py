@@ -91,9 +91,19 @@ def test_the_numbers_agree_with_lists_and_counts(app: Mainspring) -> None:
 
 def test_a_process_without_a_worker_has_no_slots(app: Mainspring) -> None:
     found = app.statistics().process
-    assert (found.slots, found.commits) == ((), None)
+    assert found.slots == ()
     assert [pool.name for pool in found.pools] == ["mainspring-control", "mainspring-io", "mainspring-jobs"]
     assert found.timers is not None
+
+
+def test_the_commits_of_a_process_are_counted_with_their_operations(app: Mainspring) -> None:
+    ping = app.job(name="ping")(lambda: None)
+    ping.submit_many([()] * 3)
+    ping.submit()
+    commits = app.statistics().process.commits
+    assert commits is not None
+    assert (commits.commits, commits.operations) == (2, 4)
+    assert commits.seconds > 0
 
 
 def test_slots_are_busy_while_handlers_run(app: Mainspring) -> None:

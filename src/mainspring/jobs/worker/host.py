@@ -152,6 +152,11 @@ class WorkerHost:
         """Return the statistics of the timing wheels of the worker and of its schedules."""
         return self._worker.timer_statistics(), self._firer.timer_statistics()
 
+    @property
+    def health(self) -> WorkerHealth | None:
+        """The last health report of the worker; None before the first one."""
+        return self._health.latest
+
     def clock_jumped(self) -> None:
         """Set the timers of jobs and schedules again, because the wall clock has jumped."""
         self._worker.clock_jumped()
