@@ -27,6 +27,7 @@ from mainspring import (
     ThreadPool,
     Unique,
 )
+from mainspring.monitoring import PrometheusCollector
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 HEAD = """\
@@ -62,6 +63,7 @@ CALLS = [
     Call("ProcessSettings(...)", ProcessSettings, "execution.md"),
     Call("NatsSettings(...)", NatsSettings, "nats.md"),
     Call("ThreadPool(...)", ThreadPool, "runners.md"),
+    Call("PrometheusCollector(...)", PrometheusCollector, "monitoring.md"),
 ]
 
 
