@@ -340,7 +340,7 @@ def test_a_hanging_store_delays_a_scrape_by_the_timeout_and_is_asked_once(
     shop: Mainspring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.job(name="work", queue="mail")(lambda: None).submit()
-    scraper = Scraper(PrometheusCollector(shop, store=True, timeout=timedelta(milliseconds=10)))
+    scraper = Scraper(PrometheusCollector(shop, store=True, timeout=timedelta(milliseconds=200)))
     answers = Event()
     calls: list[None] = []
     statistics = shop.statistics
