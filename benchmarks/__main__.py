@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.jobs import (
+    activity,
     bulk,
     control,
     drain,
     limits,
+    metrics,
     million,
     pickup,
     processes,
@@ -49,8 +51,10 @@ SECTIONS: dict[str, Callable[[], Section]] = {
     "jobs.sequences": sequences.run,
     "jobs.schedules": schedules.run,
     "jobs.limits": limits.run,
+    "jobs.metrics": metrics.run,
     "jobs.processes": processes.run,
     "jobs.starting": starting.run,
+    "jobs.activity": activity.run,
     "nats.submit": nats_submit.run,
     "nats.drain": nats_drain.run,
     "nats.punctuality": nats_punctuality.run,

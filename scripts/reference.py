@@ -27,6 +27,7 @@ from mainspring import (
     ThreadPool,
     Unique,
 )
+from mainspring.monitoring import PrometheusCollector
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 HEAD = """\
@@ -53,6 +54,7 @@ CALLS = [
     Call("@app.cron(...)", Mainspring.cron, "schedules.md"),
     Call("@app.every(...)", Mainspring.every, "schedules.md"),
     Call("app.queue(...)", Mainspring.queue, "policies.md"),
+    Call("app.activity(...)", Mainspring.activity, "operations.md"),
     Call("Retry(...)", Retry, "jobs.md"),
     Call("Unique(...)", Unique, "policies.md"),
     Call("Concurrency(...)", Concurrency, "policies.md"),
@@ -61,6 +63,7 @@ CALLS = [
     Call("ProcessSettings(...)", ProcessSettings, "execution.md"),
     Call("NatsSettings(...)", NatsSettings, "nats.md"),
     Call("ThreadPool(...)", ThreadPool, "runners.md"),
+    Call("PrometheusCollector(...)", PrometheusCollector, "monitoring.md"),
 ]
 
 

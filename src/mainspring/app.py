@@ -24,6 +24,7 @@ from msgspec import UNSET, UnsetType
 
 from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
 from mainspring.engines.registry import EngineConfig, check_url, provider_for
+from mainspring.jobs.activity_rows import ActivityRow
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.decorators import Decorators
 from mainspring.jobs.engine import Engine
@@ -41,6 +42,7 @@ from mainspring.jobs.projection import Projection
 from mainspring.jobs.queues import Queue, queue_names, require_queues
 from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.serializers import PlainSerializer, Serializer, make_serializer
+from mainspring.jobs.statistics import Statistics
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD
 from mainspring.jobs.worker.stop_report import PATIENCE_FOR_ANSWERS
@@ -96,6 +98,8 @@ class Runtime:
             max_payload=app.max_payload,
             virtual_time=virtual_time,
             off_loop=app.off_loop,
+            pools=(self._control, self._io, self._execution),
+            counts_activity=app.counts_activity,
         )
 
     def close(self, grace: Duration) -> None:
@@ -197,6 +201,7 @@ class Mainspring(Decorators):
         self._runtime: Runtime | None = None
         self._abandoned: list[Runtime | OffLoop] = []
         self._has_warned = False
+        self.counts_activity = True  # not an option: a benchmark measures what the counting costs
         _forget_after_fork(self)
 
     def _source(self) -> Mainspring:
@@ -371,11 +376,41 @@ class Mainspring(Decorators):
 
     workers_async = async_twin(workers)
 
+    def statistics(self) -> Statistics:
+        """Return a snapshot of the store and of this process.
+
+        It counts due, blocked, scheduled and running jobs and dead letters, by queue and job type, in a few
+        milliseconds: above 10,000 jobs of a kind, a count may be too small, and `is_exact` is False. On NATS it
+        needs the projection: see docs/nats.md. It also has the slots, timers and pools of this process.
+        """
+        return self.manager().statistics()
+
+    statistics_async = async_twin(statistics)
+
     def events(self, *, timeout: Duration | None = None) -> EventStream:
         """Return a stream of job events of all processes, from now on: iterate with `for` or `async for`."""
         return self.manager().events(timeout)
 
     events_async = async_twin(events, writes=True)
+
+    def activity(
+        self,
+        *,
+        since: datetime | timedelta = timedelta(hours=6),
+        until: datetime | timedelta | None = None,
+    ) -> list[ActivityRow]:
+        """Return what all processes did: a row for each minute, queue and type with activity, ordered by time.
+
+        A row counts submitted jobs, attempts by outcome and retries, and has histograms of lateness and duration.
+        The store keeps the rows of each minute for two days, and rows of each hour for 30 days. Other processes
+        add their counts within 15 seconds.
+
+        - `since`: an aware datetime, or a timedelta before now; the minute with this instant is included
+        - `until`: the end of the time, in the same form; None for now
+        """
+        return self.manager().activity(since, until)
+
+    activity_async = async_twin(activity, writes=True)
 
     def prune(self) -> int:
         """Delete ended jobs that are older than `keep` allows, and return their number.
@@ -493,6 +528,11 @@ class Mainspring(Decorators):
                     self._runtime = Runtime(self, self.make_engine(self._clock), self._clock)
                 runtime = self._runtime
         return runtime.manager
+
+    def manager_if_open(self) -> JobManager | None:
+        """Return the job manager if this process has the store open; else None."""
+        runtime = self._runtime
+        return None if runtime is None or runtime.process != os.getpid() else runtime.manager
 
     def _prepare_store(self) -> None:
         """Use the worker's store in a child process; elsewhere warn if the environment names another store."""

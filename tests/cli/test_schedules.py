@@ -279,16 +279,22 @@ def test_queues_are_counted_and_paused(shop: ShopProgram) -> None:
     with shop.open() as app:
         app.job(name="shop.later", queue="later")(print)
         app.manager().submit("shop.later", {}, delay=60)
+        app.job(name="shop.now", queue="slow")(print)
+        app.manager().submit("shop.now", {})
     paused = shop.run_on_store("queues", "pause", "slow", "mail")
     assert (paused.code, paused.output) == (0, "slow paused\nmail paused\n")
     assert paused.errors.startswith("mainspring: queue 'mail' has no jobs, handlers or schedules yet; ")
     found = {queue["name"]: queue for queue in shop.run_on_store("queues", "list", "--json").json["queues"]}
     assert list(found) == ["later", "mail", "orders", "slow"]
-    assert (found["slow"]["pending"], found["slow"]["paused"]) == (1, True)
+    assert (found["slow"]["pending"], found["slow"]["paused"]) == (2, True)
+    waiting = {name: (queue["due"], queue["blocked"], queue["scheduled"]) for name, queue in found.items()}
+    assert waiting == {"later": (0, 0, 1), "mail": (0, 0, 0), "orders": (0, 0, 0), "slow": (0, 1, 1)}
     assert (found["orders"]["failed"], found["orders"]["paused"]) == (1, False)
     assert shop.run_on_store("queues", "list", "orders").output.splitlines()[1].split() == [
         "orders",
         "-",
+        "0",
+        "0",
         "0",
         "0",
         "0",

@@ -10,6 +10,7 @@ from mainspring.jobs.limits import Limit
 from mainspring.jobs.recurrence.schedule_records import Firing, OccurrenceKind, Overlap
 from mainspring.testing.conformance.bench import seconds
 from mainspring.testing.conformance.schedule_driver import ScheduleDriver
+from mainspring.testing.conformance.statistics import count_naively
 from tests.stress.machine_users import QUEUES, UserMachine, places
 
 NAMES = ("hourly", "nightly")
@@ -87,6 +88,11 @@ class OperatorMachine(UserMachine):
         )
         for fired in self.engine.fire([firing, firing]):
             assert fired == self.model.fire(firing, self.bench.now, fired.skipped_for)
+
+    @invariant()
+    def the_statistics_are_those_of_a_scan(self) -> None:
+        statistics = self.engine.statistics()
+        assert statistics.groups == count_naively(self.engine, statistics.at)
 
     @invariant()
     def the_arrangements_are_alike(self) -> None:

@@ -19,6 +19,7 @@ from mainspring.jobs.queues import QueueStatistics
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.rules import Every, Rule
 from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
+from mainspring.jobs.statistics import QueueTotals
 from mainspring.jobs.worker_status import WorkerStatus
 
 
@@ -94,6 +95,18 @@ def queue_fields(queue: QueueStatistics) -> dict[str, Any]:
     per = None if rate is None else to_nanoseconds(rate.per, "per") / NANOSECONDS
     quota = None if rate is None else {"n": rate.n, "per": per}
     return described | {"paused": queue.is_paused, "submit_rate": quota}
+
+
+def waiting_fields(totals: QueueTotals) -> dict[str, Any]:
+    """Return the fields that tell which pending jobs of a queue are due, blocked or scheduled."""
+    oldest = None if totals.oldest_due is None else totals.oldest_due.total_seconds()
+    return {
+        "due": totals.due,
+        "blocked": totals.blocked,
+        "scheduled": totals.scheduled,
+        "oldest_due_seconds": oldest,
+        "is_exact": totals.is_exact,
+    }
 
 
 def worker_fields(worker: WorkerStatus) -> dict[str, Any]:

@@ -8,14 +8,18 @@ import click
 
 from mainspring.cli.app_selection import open_app
 from mainspring.cli.commands import Argument, CommandGroup
-from mainspring.cli.json_fields import queue_fields
+from mainspring.cli.json_fields import queue_fields, waiting_fields
 from mainspring.cli.options import STATUSES, app_options, json_option
 from mainspring.cli.output import Cell, Styled, escape_control, print_json, print_line, print_message, print_table
 from mainspring.clock import NANOSECONDS, to_nanoseconds
 from mainspring.jobs.queues import QueueStatistics, count_queues
+from mainspring.jobs.statistics import MAX_COUNTED, QueueTotals
 from mainspring.similar_names import did_you_mean
 
 queues = CommandGroup("queues", help="Count the jobs of queues, pause and resume queues.")
+
+NUMBERS = ("PENDING", "DUE", "BLOCKED", "RUNNING", "COMPLETED", "FAILED", "CANCELED")
+"""The columns with counts: those of all statuses, and behind PENDING how many of these are due or blocked."""
 
 names_argument = click.argument(
     "names", cls=Argument, nargs=-1, required=True, metavar="NAME", help="The names of queues."
@@ -30,8 +34,9 @@ def list_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url: 
     """Count the jobs of queues by status.
 
     The list has all queues with jobs, handlers, schedules or quotas, and paused queues. FAILED counts the dead
-    letters that were not replayed, as in `mainspring dlq list`. QUOTA shows how many jobs may be pending, and how
-    many may be submitted within a time.
+    letters that were not replayed, as in `mainspring dlq list`. Of the pending jobs, DUE could start now, and
+    BLOCKED are due, but wait for a pause, a limit or their sequence; the others are due later. QUOTA shows how
+    many jobs may be pending, and how many may be submitted within a time.
 
     Example: mainspring queues list
     """
@@ -39,25 +44,37 @@ def list_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url: 
         known = [queue.name for queue in application.all_queues()]
         chosen = [application.queue(name).name for name in names] if names else known
         found = count_queues(application.manager(), chosen)
+        statistics = application.statistics()
+    totals = {queue.name: statistics.queue(queue.name) for queue in found}
     if as_json:
-        print_json({"queues": [queue_fields(queue) for queue in found]})
+        print_json({"queues": [queue_fields(queue) | waiting_fields(totals[queue.name]) for queue in found]})
     elif found:
         has_quotas = any(_quota(queue) for queue in found)
         print_table(
-            ("QUEUE", "PAUSED", *map(str.upper, STATUSES), *(("QUOTA",) if has_quotas else ())),
-            [[*_row(queue), *((_quota(queue) or "-",) if has_quotas else ())] for queue in found],
+            ("QUEUE", "PAUSED", *NUMBERS, *(("QUOTA",) if has_quotas else ())),
+            [
+                [*_row(queue, totals[queue.name]), *((_quota(queue) or "-",) if has_quotas else ())]
+                for queue in found
+            ],
             uncut=("PAUSED",),
             droppable=("CANCELED", "COMPLETED"),
-            right_aligned=tuple(map(str.upper, STATUSES)),
+            right_aligned=NUMBERS,
         )
     else:
         print_message("no queues")
     report_unknown_queues(names, known)
 
 
-def _row(queue: QueueStatistics) -> list[Cell]:
+def _row(queue: QueueStatistics, totals: QueueTotals) -> list[Cell]:
     paused = Styled("paused", "yellow") if queue.is_paused else "-"
-    return [queue.name, paused, *(f"{getattr(queue, status):,}" for status in STATUSES)]
+    pending, *others = (f"{getattr(queue, status):,}" for status in STATUSES)
+    waiting = [_at_least(count, is_exact=totals.is_exact) for count in (totals.due, totals.blocked)]
+    return [queue.name, paused, pending, *waiting, *others]
+
+
+def _at_least(count: int, *, is_exact: bool) -> str:
+    """Return a count as text. The store stops to count at `MAX_COUNTED` jobs of a job type."""
+    return f"{count:,}" if is_exact or count < MAX_COUNTED else f"{count:,}+"
 
 
 def _quota(queue: QueueStatistics) -> str:

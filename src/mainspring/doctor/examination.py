@@ -25,7 +25,7 @@ from mainspring.store_url import CONFLICT_REMEDY, StoreChoice
 
 T = TypeVar("T")
 
-MOST_CHECKS = 24
+MOST_CHECKS = 25
 """The approximate number of checks, for a progress bar."""
 
 
@@ -172,6 +172,7 @@ def _checks_of_jobs(snapshot: Snapshot) -> list[Check]:
         Check("lateness", lambda: jobs.check_lateness(snapshot)),
         Check("paused", lambda: jobs.check_paused(snapshot)),
         Check("quotas", lambda: jobs.check_quotas(snapshot)),
+        Check("slots", lambda: jobs.check_slots(snapshot)),
         Check("dead-letters", lambda: jobs.check_dead_letters(snapshot)),
         Check("schedules", lambda: check_schedules(snapshot)),
     ]

@@ -1,4 +1,4 @@
-"""Checks jobs and workers: dead workers, missing handlers, late and blocked jobs, paused queues, dead letters."""
+"""Checks jobs and workers: dead workers, missing handlers, late and blocked jobs, full slots, dead letters."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.blocked_jobs import BlockedGroup
 from mainspring.jobs.limits import describe_bucket
 from mainspring.jobs.records import WorkerRecord
+from mainspring.jobs.statistics import MAX_COUNTED, SLOT_MICROSECONDS
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.plurals import format_count
@@ -278,6 +279,26 @@ def check_quotas(snapshot: Snapshot) -> Iterator[Finding]:
     if not near:
         quotas = format_count(len(snapshot.depths), "queue") if snapshot.depths else "no queue"
         yield ok(f"{quotas} with a depth quota{': none is nearly full' if snapshot.depths else ''}")
+
+
+def check_slots(snapshot: Snapshot) -> Iterator[Finding]:
+    """Check whether far more jobs become due in one slot of time than in the others."""
+    slot = snapshot.fullest_slot
+    if slot is None:
+        yield ok("no jobs are scheduled" if snapshot.counts is not None else "scheduled jobs were not counted")
+    elif slot.is_hot:
+        jobs = f"{slot.jobs:,} or more" if slot.jobs >= MAX_COUNTED else f"{slot.jobs:,}"
+        yield warning(
+            f"{jobs} jobs of {slot.type} in queue {slot.queue} become due within the same "
+            f"{SLOT_MICROSECONDS // 1_000} ms, at {slot.at:%Y-%m-%d %H:%M:%S} UTC, {slot.at_once:,} of them at "
+            f"the same instant; other slots have {slot.average:,.1f} jobs on average",
+            "Workers cannot start so many jobs at once: most of them start late, and delay jobs of other types.",
+            "Spread the due times: jitter= of a schedule, Retry(jitter=...), or a random part of the delay. Or "
+            "let one call run many of these jobs: @app.job(batch=100).",
+        )
+    else:
+        jobs = format_count(slot.jobs, "job", "jobs")
+        yield ok(f"scheduled jobs are spread: at most {jobs} within {SLOT_MICROSECONDS // 1_000} ms")
 
 
 def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:

@@ -14,9 +14,11 @@ from mainspring.jobs.quotas import quotas_of
 from mainspring.jobs.records import JobRecord, Query, WorkerRecord
 from mainspring.jobs.recurrence.orphaned_schedules import was_declared
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
+from mainspring.jobs.statistics import UpcomingSlot, to_slot
 from mainspring.jobs.status import JobStatus
 
 READ = 1_000  # how many jobs of one status are read
+LOOKAHEAD = 200_000  # how many scheduled jobs are examined for the fullest slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,8 @@ class Snapshot:
     undeclared: Sequence[ScheduleRecord] = ()
     """The schedules whose handler the application has, and whose declaration it has no longer."""
 
+    fullest_slot: UpcomingSlot | None = None
+    """The fullest slot of the next scheduled jobs; None if no jobs are scheduled, or `counts` is None."""
     depths: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """For each queue with a depth quota: how many jobs are pending, and how many may be."""
 
@@ -103,6 +107,7 @@ def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool, patie
         not_stored=not_stored,
         stored_otherwise=stored_otherwise,
         undeclared=[] if app is None else [schedule for schedule in schedules if _is_undeclared(schedule, app)],
+        fullest_slot=to_slot(engine.statistics(lookahead=LOOKAHEAD).fullest_slot) if counts else None,
         depths=_depths(engine) if counts else {},
     )
 

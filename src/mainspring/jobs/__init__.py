@@ -6,6 +6,7 @@
 from typing import TYPE_CHECKING
 from warnings import warn
 
+from mainspring.jobs.activity_rows import ActivityRow
 from mainspring.jobs.context import JobContext, current_batch, current_job
 from mainspring.jobs.dead_letter_jobs import DeadLetter
 from mainspring.jobs.dead_letters import DeadLetters
@@ -14,6 +15,7 @@ from mainspring.jobs.event_stream import EventStream, JobEvent
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.explanation import Explanation, Reason
 from mainspring.jobs.handle import JobHandle
+from mainspring.jobs.histogram import Histogram
 from mainspring.jobs.info import AttemptInfo, JobInfo, JobPage, ProgressInfo
 from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.manager import JobManager
@@ -26,14 +28,26 @@ from mainspring.jobs.recurrence.schedule_info import OccurrenceInfo, ScheduleInf
 from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.retry import Cancel, Retry, Snooze
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer, PlainSerializer, Serializer
+from mainspring.jobs.statistics import (
+    CommitStatistics,
+    GroupStatistics,
+    ProcessStatistics,
+    QueueTotals,
+    SlotKind,
+    SlotStatistics,
+    Statistics,
+    UpcomingSlot,
+)
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker_status import Liveness, WorkerStatus
 
 __all__ = [
+    "ActivityRow",
     "AttemptInfo",
     "Cancel",
     "CatchUp",
+    "CommitStatistics",
     "Concurrency",
     "Cron",
     "DeadLetter",
@@ -43,6 +57,8 @@ __all__ = [
     "EventStream",
     "Every",
     "Explanation",
+    "GroupStatistics",
+    "Histogram",
     "JobContext",
     "JobEvent",
     "JobFunction",
@@ -59,19 +75,25 @@ __all__ = [
     "OccurrenceInfo",
     "PlainSerializer",
     "ProcessSettings",
+    "ProcessStatistics",
     "ProgressInfo",
     "Queue",
     "QueueStatistics",
+    "QueueTotals",
     "Rate",
     "Reason",
     "Retry",
     "ScheduleInfo",
     "Schedules",
     "Serializer",
+    "SlotKind",
+    "SlotStatistics",
     "Snooze",
+    "Statistics",
     "StopReport",
     "Submit",
     "Unique",
+    "UpcomingSlot",
     "WorkerStatus",
     "current_batch",
     "current_job",

@@ -28,6 +28,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from mainspring.jobs.activity import EngineNote
+from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.backlog import Backlog, WaitingJobs
 from mainspring.jobs.commands import (
     Arrangement,
@@ -55,6 +57,7 @@ from mainspring.jobs.recurrence.schedule_records import (
     Occurrence,
     ScheduleRecord,
 )
+from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 
@@ -295,13 +298,45 @@ class Admin(Protocol):
         """List the stored dead-letter handlers, by job type."""
 
     def prune(self, retention: Retention) -> Pruned:
-        """Delete a few jobs that are older than `retention` allows, and results whose own time to live is over."""
+        """Delete a few jobs that are older than `retention` allows, and results whose own time to live is over.
+
+        Add up the activity of old minutes by the hour, and delete that of old hours.
+        """
 
     def backup(self, path: str) -> None:
         """Write a consistent copy of the store to a file, if the engine has `Capability.BACKUP`."""
 
 
-class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Protocol):
+class Monitoring(Protocol):
+    """The part of an engine that counts jobs and what processes do, and keeps a history of it."""
+
+    def statistics(self, *, lookahead: int = LOOKAHEAD) -> StoreStatistics:
+        """Count due, blocked, scheduled and running jobs and dead letters, by queue and job type.
+
+        A job is due or blocked exactly if its `situation` says so: see `statistics`. The call takes a few
+        milliseconds, however many jobs are stored: an engine may stop to count at `MAX_COUNTED` jobs. It examines
+        about `lookahead` scheduled jobs to find the fullest slot.
+        """
+
+    def take_notes(self) -> Sequence[EngineNote]:
+        """Return what committed calls of this process did beside their answers, since the last call.
+
+        These are jobs that expired, attempts whose worker died, and jobs that the engine has stored by itself, for
+        dead-letter handlers and replays. Any thread may call it. It reads nothing from the store.
+        """
+
+    def record_activity(self, batch: ActivityBatch) -> None:
+        """Add the counts of a process to those of the same minutes. A batch that is stored already is ignored.
+
+        It is called inside of a `unit`. Without `Capability.ATOMIC_UNIT`, any thread may call it, also during
+        other calls.
+        """
+
+    def activity(self, since: int, until: int) -> list[ActivityCount]:
+        """Return the counts of all minutes that overlap this time; of hours, where minutes are not kept."""
+
+
+class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Monitoring, Protocol):
     """The protocol that every engine implements.
 
     Any thread may call `now`, `unit` and methods that read; one thread at a time makes other calls.

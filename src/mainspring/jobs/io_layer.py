@@ -16,7 +16,9 @@ from contextlib import suppress
 from threading import TIMEOUT_MAX, Lock
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
+from mainspring.clock import SystemClock
 from mainspring.errors import EngineUnavailable, RunnerClosed
+from mainspring.jobs.activity import ActivityRecorder, CountCall
 from mainspring.jobs.commands import Arrangement, Changed, Command
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.engine_turn import EngineTurn, MustQueue, OffCallers
@@ -29,6 +31,8 @@ from mainspring.runners.worker import blocking_for, current_worker
 if TYPE_CHECKING:
     import asyncio
 
+    from mainspring.jobs.activity_writer import ActivityWriter
+
 T = TypeVar("T")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -37,29 +41,43 @@ Value_contra = TypeVar("Value_contra", contravariant=True)
 MAX_ITEMS = 5_000  # items in one transaction; a limit, so that no caller waits long for a bulk operation
 MAX_BYTES = 16_777_216
 
+_monotonic_ns = SystemClock.monotonic_ns  # real time, because a commit takes real time in tests, too
+
 
 class BatchCall(Generic[Item, Result]):
     """A kind of engine call that takes a batch and returns a result for each item.
 
     In a transaction, calls with a lower `place` come first. Calls that add or free jobs come before calls that
-    claim.
+    claim. `count` counts what a committed call did, for the activity of this process.
     """
 
-    __slots__ = ("place", "run")
+    __slots__ = ("count", "place", "run")
 
-    def __init__(self, place: int, run: Callable[[Engine, int, Sequence[Item]], list[Result]]) -> None:
+    def __init__(
+        self,
+        place: int,
+        run: Callable[[Engine, int, Sequence[Item]], list[Result]],
+        count: CountCall | None = None,
+    ) -> None:
         self.place = place
         self.run = run
+        self.count = count
 
 
-SUBMIT: BatchCall[NewJob, Conflict | None] = BatchCall(0, lambda engine, _, jobs: engine.submit(jobs))
+SUBMIT: BatchCall[NewJob, Conflict | None] = BatchCall(
+    0, lambda engine, _, jobs: engine.submit(jobs), ActivityRecorder.count_submits
+)
 ARRANGE: BatchCall[Arrangement, bool] = BatchCall(1, lambda engine, _, changes: engine.arrange(changes))
 CHANGE: BatchCall[Command, Changed] = BatchCall(2, lambda engine, _, commands: engine.change(commands))
-FIRE: BatchCall[Firing, Fired] = BatchCall(3, lambda engine, _, firings: engine.fire(firings))
+FIRE: BatchCall[Firing, Fired] = BatchCall(
+    3, lambda engine, _, firings: engine.fire(firings), ActivityRecorder.count_firings
+)
 REPORT: BatchCall[ProgressReport, bool] = BatchCall(
     4, lambda engine, worker, reports: engine.report(worker, reports)
 )
-SETTLE: BatchCall[Outcome, bool] = BatchCall(5, lambda engine, worker, outcomes: engine.settle(worker, outcomes))
+SETTLE: BatchCall[Outcome, bool] = BatchCall(
+    5, lambda engine, worker, outcomes: engine.settle(worker, outcomes), ActivityRecorder.count_outcomes
+)
 START: BatchCall[Lease, bool] = BatchCall(6, lambda engine, worker, leases: engine.start(worker, leases))
 OTHER_CALLS = 7  # the place of calls that are not merged; `take` is one of them
 
@@ -118,8 +136,9 @@ class DeferredOperation(Operation[Item, Result]):
         reply: Reply[list[Result]],
         *,
         worker: int,
+        durable: bool = True,
     ) -> None:
-        super().__init__(call, (), reply, worker=worker)
+        super().__init__(call, (), reply, worker=worker, durable=durable)
         self._collect = collect
 
     def load(self) -> None:
@@ -157,9 +176,12 @@ AnyOperation: TypeAlias = Operation[Any, Any] | SingleOperation[Any]
 class IoLayer:
     """Commits operations in batches on a thread of `runner`, or a single operation on the thread of its caller."""
 
-    def __init__(self, engine: Engine, runner: TaskRunner) -> None:
+    def __init__(self, engine: Engine, runner: TaskRunner, activity: ActivityWriter | None = None) -> None:
         self._engine = engine
         self._runner = runner
+        self._activity = activity
+        if activity is not None:
+            activity.attach(self, runner)
         self._is_atomic = Capability.ATOMIC_UNIT in engine.capabilities
         self._allows_callers = Capability.ANY_THREAD in engine.capabilities
         self._queue: FuncQueue[AnyOperation] = FuncQueue(self._handle, runner, batch=True, name="io")
@@ -205,8 +227,11 @@ class IoLayer:
         may still carry it out.
         """
         if self._allows_callers and seconds is None:  # with a timeout, the call must run on another thread
+            began = _monotonic_ns()
             results = self._turn.call(call.run, self._engine, worker, items)
             if not isinstance(results, MustQueue):
+                if self._activity is not None:
+                    self._activity.count_call(call.count, items, results, _monotonic_ns() - began)
                 return results
         answer: BlockingReply[list[Result]] = self.make_reply()
         self.dispatch(Operation(call, items, answer, worker=worker, size=size))
@@ -217,6 +242,18 @@ class IoLayer:
         answer: BlockingReply[Result] = self.make_reply()
         self.dispatch(SingleOperation(call, answer))
         return answer.get()
+
+    def start_empty_transaction(self) -> Callable[[float], object] | None:
+        """Queue an operation that does nothing, so that counts of activity are stored with it.
+
+        Return a function that waits for it; None if this thread may not wait, because it is calling the engine.
+        """
+        try:
+            answer: BlockingReply[None] = self.make_reply()
+        except EngineUnavailable:
+            return None
+        self.dispatch(SingleOperation(_do_nothing, answer, durable=False))
+        return answer.get
 
     def off_callers(self, function: Callable[[], object]) -> Callable[[], None]:
         """Return a function that calls `function`, but not on the thread of a caller that calls the engine now."""
@@ -266,9 +303,9 @@ class IoLayer:
             time.sleep(0)  # noqa: TID251 - some 60 microseconds, less than an fsync
 
     def _commit(self, batch: list[AnyOperation]) -> None:
+        began = _monotonic_ns()
         try:
-            with self._engine.unit(durable=any(operation.durable for operation in batch)):
-                answers = self._call_engine(batch)
+            answers = self._call_in_unit(batch)
         except EngineUnavailable as error:
             for operation in batch:
                 operation.reply.fail(error)
@@ -279,8 +316,28 @@ class IoLayer:
                 for operation in batch:
                     self._commit([operation])
         else:
+            if self._activity is not None:  # before the replies, so that a caller finds its own jobs counted
+                calls = [(op.call.count, op.items, value) for op, value in answers if isinstance(op, Operation)]
+                size = sum([len(op.items) or 1 for op in batch])
+                self._activity.count_transaction(calls, size, _monotonic_ns() - began)
             for operation, value in answers:
                 operation.reply.resolve(value)
+
+    def _call_in_unit(self, batch: list[AnyOperation]) -> list[tuple[AnyOperation, Any]]:
+        """Call the engine in one transaction, which may also store counts of activity."""
+        durable = any(operation.durable for operation in batch)
+        if self._activity is None:
+            with self._engine.unit(durable=durable):
+                return self._call_engine(batch)
+        try:
+            with self._engine.unit(durable=durable):
+                answers = self._call_engine(batch)
+                self._activity.write_if_due()
+        except Exception as error:
+            self._activity.end_transaction(error)
+            raise
+        self._activity.end_transaction()
+        return answers
 
     def _call_engine(self, batch: list[AnyOperation]) -> list[tuple[AnyOperation, Any]]:
         groups: dict[tuple[int, int], list[AnyOperation]] = {}
@@ -313,6 +370,10 @@ class IoLayer:
             answers.append((operation, results[start:end]))
             start = end
         return answers
+
+
+def _do_nothing(_engine: Engine) -> None:
+    return None
 
 
 def closed_error(engine: Engine) -> EngineUnavailable:

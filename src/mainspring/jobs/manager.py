@@ -13,11 +13,16 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import add
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from mainspring.clock import NANOSECONDS, Duration, deadline_after, to_nanoseconds
 from mainspring.errors import InvalidTransition, JobNotFound
+from mainspring.jobs.activity import ActivityRecorder
+from mainspring.jobs.activity_rows import ActivityRow, rows_of
+from mainspring.jobs.activity_writer import ActivityWriter
 from mainspring.jobs.commands import Arrangement, CancelJob, Changed, Command, PutLimit, Reopen, Reschedule
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Engine
@@ -41,14 +46,16 @@ from mainspring.jobs.records import JobRecord, Query, require_cursor
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.jobs.search import JobFilter, search
 from mainspring.jobs.serializers import JsonSerializer, PlainSerializer, Serializer, Serializers, make_serializer
+from mainspring.jobs.statistics import ProcessStatistics, Statistics, to_commits, to_groups, to_slot
 from mainspring.jobs.status import JobStatus, to_status
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission, SubmitOptions
-from mainspring.jobs.timestamps import to_past
+from mainspring.jobs.timestamps import to_datetime, to_past
 from mainspring.jobs.worker import stop_report
 from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker_hooks import WorkerHooks
-from mainspring.jobs.worker_status import WorkerStatus, to_worker_status
+from mainspring.jobs.worker_status import Liveness, WorkerStatus, to_worker_status
 from mainspring.runners.runner import TaskRunner
+from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.validation import require_positive
 from mainspring.worker_health import WorkerHealth
 
@@ -58,6 +65,7 @@ if TYPE_CHECKING:
 DEFAULT_COROUTINES = 100
 DEFAULT_GRACE = 10.0
 DEFAULT_STALL = 60.0
+ACTIVITY_PATIENCE = 2.0  # how many seconds a shutdown waits for the store to add this process's counts
 
 _UNREPLAYED = "FAILED and was not replayed"  # the state of a job that `retry` needs
 
@@ -76,7 +84,8 @@ if hasattr(os, "register_at_fork"):
 class JobManager:
     """The job manager: submits, queries and cancels jobs. After `start`, its worker runs them.
 
-    After `close` every call that needs the store raises `EngineUnavailable`.
+    After `close` every call that needs the store raises `EngineUnavailable`. `pools` are the thread pools that
+    `statistics` shows; None for those among the three runners.
     """
 
     def __init__(
@@ -102,6 +111,8 @@ class JobManager:
         declared_schedules: Container[str] = (),
         worker_hooks: WorkerHooks | None = None,
         off_loop: OffLoop | None = None,
+        pools: Sequence[ThreadPool] | None = None,
+        counts_activity: bool = True,
     ) -> None:
         require_positive(coroutines, "coroutines", "coroutines at once")
         require_positive(max_payload, "max_payload", "bytes")
@@ -111,7 +122,11 @@ class JobManager:
         self.registry = registry or HandlerRegistry()
         self.clock = control.services.clock
         self._control = ControlLayer(control)
-        self._io = IoLayer(engine, io)
+        self._activity: ActivityWriter | None = None
+        if counts_activity:
+            recorder = ActivityRecorder(engine.now, keeps_minutes=True)
+            self._activity = ActivityWriter(engine, recorder, self.clock, has_timer=not virtual_time)
+        self._io = IoLayer(engine, io, self._activity)
         self._layers = Layers(engine, self._control, control, self._io, execution, self.clock)
         self._settings = WorkerSettings(
             coroutines=coroutines,
@@ -129,6 +144,8 @@ class JobManager:
         self._hooks = worker_hooks or WorkerHooks()
         self._max_payload = max_payload
         self._runners = (control, io, execution)
+        own = [runner for runner in self._runners if isinstance(runner, ThreadPool)]
+        self._pools = tuple(dict.fromkeys(own if pools is None else pools))
         self._off_loop = off_loop or OffLoop()
         self._owns_off_loop = off_loop is None
         self._waiter = JobWaiter(self.clock, virtual_time=virtual_time, layers=self._runners)
@@ -387,11 +404,59 @@ class JobManager:
         engine = self._open_engine()
         return [to_worker_status(record, engine.now()) for record in engine.workers()]
 
+    def statistics(self) -> Statistics:
+        """Count the jobs of the store, and return them with the slots and timers of this process."""
+        engine = self._open_engine()
+        store = engine.statistics()
+        workers = (to_worker_status(record, store.at) for record in engine.workers())
+        return Statistics(
+            at=to_datetime(store.at),
+            groups=to_groups(store.groups, store.at),
+            paused_queues=store.paused,
+            workers=sum(worker.state is Liveness.ALIVE for worker in workers),
+            fullest_slot=to_slot(store.fullest_slot),
+            process=self.process_statistics(),
+        )
+
+    def process_statistics(self) -> ProcessStatistics:
+        """Return the slots, timers and pools of this process, without a call of the engine."""
+        host = self._host
+        pools = tuple(pool.statistics() for pool in self._pools)
+        wheels = [pool.timers for pool in pools]
+        if host is not None:
+            wheels += host.timer_statistics()
+        return ProcessStatistics(
+            slots=() if host is None else host.slot_statistics(),
+            timers=reduce(add, wheels) if wheels else None,
+            pools=pools,
+            commits=None if self._activity is None else to_commits(*self._activity.recorder.commits()),
+        )
+
     def events(self, timeout: Duration | None = None) -> EventStream:
         """Return a stream of all events from now on."""
         return EventStream(
             self._open_engine(), self.clock, timeout=timeout, layers=self._runners, off_loop=self._off_loop
         )
+
+    @property
+    def recorder(self) -> ActivityRecorder | None:
+        """The counts of what this process did; None if it does not count."""
+        return None if self._activity is None else self._activity.recorder
+
+    def activity(
+        self, since: datetime | timedelta, until: datetime | timedelta | None = None
+    ) -> builtins.list[ActivityRow]:
+        """Return what all processes did, by minute or hour, queue and type.
+
+        The counts of this process are stored first.
+        """
+        engine = self._open_engine()
+        now = engine.now()
+        first = to_past(since, now, "since")
+        last = now + 1 if until is None else to_past(until, now, "until")
+        if self._activity is not None:
+            self._activity.flush(ACTIVITY_PATIENCE)
+        return rows_of(engine.activity(first, last))
 
     def wait_until(self, is_so: Callable[[], bool], timeout: Duration | None, problem: str) -> None:
         """Poll until `is_so` returns True. Raises `TimeoutError` with the text `problem` after `timeout`."""
@@ -478,6 +543,12 @@ class JobManager:
             on_health=self.on_turn,
         )
 
+    @property
+    def worker_health(self) -> WorkerHealth | None:
+        """The last health report of the worker in this process; None if no worker runs or it has not reported."""
+        host = self._host
+        return None if host is None else host.health
+
     def prune(self) -> int:
         """Delete the jobs that are older than `keep` allows. Return how many were deleted."""
         deleted = 0
@@ -539,14 +610,21 @@ class JobManager:
         to_nanoseconds(grace, "grace")
         host = self._host
         if host is None:
+            self._flush_activity()
             is_first = self._last_stop is None
             return replace(self._last_stop or StopReport(), was_running=False, already_shut_down=not is_first)
         try:
             self._last_stop = report = host.stop(grace)
+            if report.has_left:  # otherwise the store does not answer
+                self._flush_activity()
             return report
         finally:
             self._host = None
             self._run_stop_hooks()
+
+    def _flush_activity(self) -> None:
+        if self._activity is not None and not self._is_closed:
+            self._activity.flush(ACTIVITY_PATIENCE)
 
     def _run_stop_hooks(self) -> None:
         try:

@@ -6,13 +6,26 @@ change, and continues there after a restart. It can be deleted and built again, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from enum import IntEnum
 from typing import Protocol
 
 from msgspec import Struct
 
+from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.records import JobRecord, Page, Query
+from mainspring.jobs.statistics import FindFull, StoreStatistics
 from mainspring.jobs.status import JobStatus
+
+
+class Wait(IntEnum):
+    """What a PENDING job waits for beside its due time and a worker, as its record says."""
+
+    NOTHING = 0
+    SEQUENCE = 1
+    """Another job of its sequence must end first."""
+    LIMITS = 2
+    """Its limits have not admitted it. They may have room by now."""
 
 
 class ProjectedJob(Struct, frozen=True, gc=False):
@@ -24,6 +37,7 @@ class ProjectedJob(Struct, frozen=True, gc=False):
     record: JobRecord | None
     search: tuple[str, ...] = ()
     """The search keys of the job: see `NewJob.search`."""
+    wait: Wait = Wait.NOTHING
 
 
 class Projection(Protocol):
@@ -43,6 +57,18 @@ class Projection(Protocol):
     def apply(self, changes: Sequence[ProjectedJob], upto: int) -> None:
         """Store changes of jobs in order, and in the same transaction `upto`, the number of the last one."""
 
+    def activity_position(self) -> int:
+        """Return the number of the last message with activity that the projection has; 0 if it has none."""
+
+    def apply_activity(self, batches: Sequence[ActivityBatch], upto: int, now: int) -> None:
+        """Add batches of counts, and store `upto`, the number of the last one, in the same transaction.
+
+        If `upto` is 0, delete all counts instead.
+        """
+
+    def activity(self, since: int, until: int) -> list[ActivityCount]:
+        """Return the counts of a time, as `Engine.activity` does."""
+
     def reset(self) -> None:
         """Delete all records, so that the projection is built again from the beginning."""
 
@@ -57,3 +83,8 @@ class Projection(Protocol):
 
     def queues(self) -> tuple[str, ...]:
         """List the queues that have jobs, sorted by name."""
+
+    def statistics(
+        self, now: int, *, paused: Collection[str], find_full: FindFull, lookahead: int
+    ) -> StoreStatistics:
+        """Count due, blocked and scheduled jobs, as `Engine.statistics` does; `find_full` evaluates limits."""

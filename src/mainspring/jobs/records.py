@@ -21,6 +21,18 @@ If a worker dies, all jobs that it ran are charged with a crash. So one crash pr
 """
 
 
+IMMEDIATE, DELAYED, RECURRING = KINDS = ("immediate", "delayed", "recurring")
+"""The kinds of jobs, for statistics of lateness and duration: due when submitted; due later, because of a delay, a
+retry or a snooze; made by a schedule."""
+
+
+def kind_of(*, due: int, created: int, schedule: str | None) -> str:
+    """Return the kind of a job: see `KINDS`."""
+    if schedule is not None:
+        return RECURRING
+    return DELAYED if due > created else IMMEDIATE
+
+
 class _HasCrashes(Protocol):
     @property
     def crashes(self) -> int: ...
@@ -234,6 +246,8 @@ class Lease(Struct, frozen=True, gc=False):
     follow_up: FollowUp | None = None
     at_most_once: bool = False
     """Whether the job must not start a second time, as the demand of its worker says."""
+    kind: str = IMMEDIATE
+    """The kind of the job: see `KINDS`."""
 
     @property
     def frees_others(self) -> bool:
@@ -300,6 +314,8 @@ class Outcome(Struct, gc=False):
     """The instant from which the result may be deleted; None if it is deleted with the job."""
     follow_up: NewJob | None = None
     """For COMPLETED: the follow-up job, which the engine stores in the same transaction."""
+    took: int | None = None
+    """How many microseconds the handler ran; None if it did not begin, or if this was not measured."""
 
 
 class ProgressReport(Struct, frozen=True, gc=False):

@@ -13,7 +13,17 @@ from msgspec.structs import replace
 
 from mainspring.jobs.commands import Replay
 from mainspring.jobs.engine import MAX_CRASHES
-from mainspring.jobs.records import STATUS_AFTER, Attempt, Cause, JobRecord, Lease, NewJob, Outcome, OutcomeKind
+from mainspring.jobs.records import (
+    STATUS_AFTER,
+    Attempt,
+    Cause,
+    JobRecord,
+    Lease,
+    NewJob,
+    Outcome,
+    OutcomeKind,
+    kind_of,
+)
 from mainspring.jobs.status import JobStatus, require_transition
 
 R = TypeVar("R", bound=JobRecord)
@@ -247,4 +257,5 @@ def lease_of(job: JobRecord, ref: Hashable, *, is_started: bool, at_most_once: b
         headers=job.headers,
         follow_up=job.follow_up,
         at_most_once=at_most_once,
+        kind=kind_of(due=job.due, created=job.created, schedule=job.schedule),
     )

@@ -55,7 +55,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from operator import neg
+from operator import add, neg
 from typing import Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -197,10 +197,36 @@ class WheelStatistics:
     """Slots in use, by level."""
     slot_spans: tuple[int, ...]
     """Width of one slot of each level, in nanoseconds."""
-    fullest_slot: int
-    """Timers in the fullest slot of any level."""
+    fullest_slots: tuple[int, ...]
+    """Timers in the fullest slot of each level."""
     stale: int
     """Canceled timers whose entries are still in the sorted span."""
+
+    @property
+    def fullest_slot(self) -> int:
+        """Timers in the fullest slot of any level."""
+        return max(self.fullest_slots, default=0)
+
+    def __add__(self, other: WheelStatistics) -> WheelStatistics:
+        """Return the statistics of two wheels together. Their slots must be equally wide."""
+        if self.slot_spans != other.slot_spans:
+            raise ValueError(
+                f"the slots of the wheels differ in width: {self.slot_spans} and {other.slot_spans} nanoseconds; "
+                "add only statistics of wheels with the same tick"
+            )
+        return WheelStatistics(
+            pending=self.pending + other.pending,
+            open=self.open + other.open,
+            occupancy=_add_each(self.occupancy, other.occupancy),
+            slots=_add_each(self.slots, other.slots),
+            slot_spans=self.slot_spans,
+            fullest_slots=tuple(map(max, self.fullest_slots, other.fullest_slots)),
+            stale=self.stale + other.stale,
+        )
+
+
+def _add_each(these: tuple[int, ...], those: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(add, these, those))
 
 
 class TimingWheel(Generic[T]):
@@ -316,7 +342,7 @@ class TimingWheel(Generic[T]):
             occupancy=tuple(sum(level) for level in sizes),
             slots=tuple(len(level) for level in sizes),
             slot_spans=tuple(1 << level.shift - ARRIVAL_BITS for level in self._levels),
-            fullest_slot=max((size for level in sizes for size in level), default=0),
+            fullest_slots=tuple(max(level, default=0) for level in sizes),
             stale=len(self._front) + len(self._late) - len(self._open),
         )
 

@@ -14,7 +14,7 @@ from mainspring.engines.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION
 
 PLACE = ["file", "file-system", "permissions", "disk", "fsync"]
 CONTENT = ["schema", "journal", "integrity", "log", "free-pages", "times"]
-JOBS = ["workers", "handlers", "queues", "lateness", "paused", "quotas", "dead-letters", "schedules"]
+JOBS = ["workers", "handlers", "queues", "lateness", "paused", "quotas", "slots", "dead-letters", "schedules"]
 MACHINE = ["python", "open-files", "time-zones", "synchronised", "url"]
 
 

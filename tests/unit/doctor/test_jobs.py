@@ -13,8 +13,9 @@ from mainspring.jobs.blocked_jobs import BlockedGroup
 from mainspring.jobs.engine import STALE
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import JobRecord, NewJob, WorkerInfo, WorkerRecord
+from mainspring.jobs.statistics import MAX_COUNTED, UpcomingSlot
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.jobs.timestamps import MICROSECONDS, to_datetime
 from mainspring.jobs.transitions import submitted
 from tests.unit.doctor.finding_assertions import assert_finding, findings_of, is_all_ok
 
@@ -279,3 +280,33 @@ def test_jobs_behind_others_that_were_not_counted_are_not_called_punctual() -> N
     (finding,) = jobs.check_lateness(snapshot(counts=None))
     assert finding.severity is Severity.INFO
     assert finding.commands == (("doctor", "--thorough"),)
+
+
+# -- slots
+
+
+def slot(jobs: int, *, average: float = 0.5, at_once: int = 1) -> UpcomingSlot:
+    at = to_datetime(NOW + 600 * MICROSECONDS)
+    return UpcomingSlot(queue="mail", type="digest", at=at, jobs=jobs, at_once=at_once, average=average)
+
+
+def test_thousands_of_jobs_at_the_same_instant_are_a_warning() -> None:
+    found = jobs.check_slots(snapshot(fullest_slot=slot(4_321, at_once=4_000)))
+    finding = assert_finding(
+        found, Severity.WARNING, "4,321 jobs of digest in queue mail", "within the same 268 ms", "4,000 of them"
+    )
+    assert "2027-01-15 08:10:00 UTC" in finding.what
+    assert "jitter" in finding.remedy
+    assert "batch" in finding.remedy
+
+
+def test_a_count_that_stopped_says_so() -> None:
+    found = jobs.check_slots(snapshot(fullest_slot=slot(MAX_COUNTED)))
+    assert_finding(found, Severity.WARNING, "10,000 or more jobs")
+
+
+def test_a_slot_that_has_its_share_is_in_order() -> None:
+    for fine in (slot(999), slot(1_400, average=1_340), slot(1)):
+        assert is_all_ok(jobs.check_slots(snapshot(fullest_slot=fine)))
+    assert is_all_ok(jobs.check_slots(snapshot(fullest_slot=None)))
+    assert is_all_ok(jobs.check_slots(snapshot(fullest_slot=None, counts=None)))

@@ -17,6 +17,8 @@ from mainspring.engines.sqlite import (
     rescue,
     schedules,
     statements,
+    statistics,
+    upcoming_slots,
     waiting_statements,
 )
 from mainspring.engines.sqlite.reading import find, statement_of
@@ -24,7 +26,18 @@ from mainspring.jobs.records import Query, SearchTerm
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench
 
-MODULES = (statements, waiting_statements, schedules, rescue, pruning, explain, dead_letters, quotas)
+MODULES = (
+    statements,
+    waiting_statements,
+    schedules,
+    rescue,
+    pruning,
+    explain,
+    dead_letters,
+    quotas,
+    statistics,
+    upcoming_slots,
+)
 STATEMENTS = {name: value for module in MODULES for name, value in vars(module).items()}
 LANES = "[[1, 0], [2, 0]]"
 LEASES = "[[1, 1, 0, null, null, 0, 0, 0, 0, 1, null, null], [2, 1, 0, null, null, 0, 0, 0, 0, 1, null, null]]"
@@ -80,6 +93,16 @@ HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
     "BACKLOG": ((1,), {"claimable", "suspects"}),
     "QUEUES": ((), {"jobs_by_lane"}),
     "COUNT_LANES": (("queue",), {"jobs_by_lane"}),
+    "LANE_COUNTS": ((1, 9), {"claimable", "suspects", "waiting_in_sequences", "jobs_by_lane", "unreplayed"}),
+    "HELD_JOBS": ((1,), {"jobs_by_owner"}),
+    "PENDING_OF_LANES": (("[1, 2]", 9), {"jobs_by_lane"}),
+    "DUE_HEADS": (("[1, 2]", 1, 9), {"claimable", "suspects"}),
+    "LIMITED_GROUPS": (("[1, 2]", 1, 9), {"members", "moved_members", "suspects_of_groups"}),
+    "LANES_WITH_JOBS": ((1,), {"claimable"}),
+    "NEXT_AFTER_SKIP": ((1, 1, 9), {"claimable"}),
+    "COUNT_SLOT": ((1, 1, 9, 9), {"claimable"}),
+    "REST": ((1, 1, 9), {"claimable"}),
+    "AT_ONCE": ((1, 1, 9, 9), {"claimable"}),
 }
 
 

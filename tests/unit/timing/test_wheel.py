@@ -289,8 +289,34 @@ def test_statistics_say_what_is_where() -> None:
     assert statistics.occupancy == (7, 3, 4)
     assert statistics.slots == (2, 1, 1)
     assert statistics.slot_spans == (2**28, 2**42, 2**52)
+    assert statistics.fullest_slots == (5, 3, 4)
     assert statistics.fullest_slot == 5
     assert statistics.stale == 0
+
+
+def test_statistics_of_two_wheels_can_be_added() -> None:
+    one: TimingWheel[str] = TimingWheel()
+    other: TimingWheel[str] = TimingWheel()
+    for distance, count in [(OPEN, 1), (NEAR, 2), (2 * NEAR, 5), (FAR, 4)]:
+        for _ in range(count):
+            one.insert(distance, "timer")
+    for distance, count in [(OPEN, 2), (NEAR, 9), (MID, 3)]:
+        for _ in range(count):
+            other.insert(distance, "timer")
+    other.cancel(other.insert(OPEN, "canceled"))
+    total = one.statistics() + other.statistics()
+    assert (total.pending, total.open, total.stale) == (26, 3, 1)
+    assert total.occupancy == (16, 3, 4)
+    assert total.slots == (3, 1, 1)
+    assert total.fullest_slots == (9, 3, 4)
+    assert total.slot_spans == one.statistics().slot_spans
+
+
+def test_statistics_of_wheels_with_other_slots_cannot_be_added() -> None:
+    one: TimingWheel[str] = TimingWheel()
+    other: TimingWheel[str] = TimingWheel(tick=1 << 20)
+    with pytest.raises(ValueError, match="same tick"):
+        one.statistics() + other.statistics()
 
 
 def test_statistics_do_not_count_canceled_timers() -> None:

@@ -16,7 +16,7 @@ transaction or a hand-over that makes room at the same time cannot overlook the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from mainspring.engines.nats.handover import FleetVersion, order_writes
@@ -349,7 +349,8 @@ Transactions that ran during the change may have read the old settings.
 class AdmissionControl:
     """Admits jobs to sequences and limits.
 
-    Any thread may call `refusal_of` and `blocking_job`. Only the thread that writes calls the other methods.
+    Any thread may call `refusal_of`, `find_full` and `blocking_job`. Only the thread that writes calls the other
+    methods.
     """
 
     def __init__(self, settings_cache: SettingsCache) -> None:
@@ -561,6 +562,14 @@ class AdmissionControl:
         if refusal is None or refusal.until is not None:
             return refusal, ()
         return refusal, tuple(limiters.get(refusal.bucket).holders)
+
+    def find_full(
+        self, transaction: Transaction, combinations: Collection[tuple[str, ...]]
+    ) -> list[tuple[str, ...]]:
+        """Return those sets of buckets that admit no job now. All limiters are read in one step."""
+        limiters = Limiters(transaction, self._settings_cache)
+        limiters.prefetch_named({bucket for buckets in combinations for bucket in buckets})
+        return [buckets for buckets in combinations if limiters.refusal(tuple(dict.fromkeys(buckets))) is not None]
 
     def blocking_job(self, transaction: Transaction, job: StoredJob) -> str | None:
         """Return the id of the job that a job waits for in its sequence; None if it waits for no other job."""

@@ -19,6 +19,7 @@ from mainspring.engines.nats.schedule_records import add_job
 from mainspring.engines.nats.submitting import JobSubmitter
 from mainspring.engines.nats.transaction import Transaction, TransactionManager
 from mainspring.jobs import transitions
+from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.commands import (
     CancelJob,
     Changed,
@@ -129,6 +130,7 @@ class NatsCommands:
             if conflict is not None:
                 return Changed(False, job.status, conflict.existing_id)
             transaction.put_job(change(job, replayed_as=command.new_id))
+            transaction.note(EngineNote("submitted", job.queue, job.type))
             return Changed(True, job.status)
         holder = unique_keys.find_alive_holder(transaction, job)
         if holder is not None:

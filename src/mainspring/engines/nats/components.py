@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from mainspring.clock import Clock
 from mainspring.engines.nats import unique_keys
+from mainspring.engines.nats.activity import NatsActivity
 from mainspring.engines.nats.admission import AdmissionControl
 from mainspring.engines.nats.claiming import ClaimDecider, NatsJobClaimer, StartWriter
 from mainspring.engines.nats.commands import NatsCommands
@@ -58,7 +59,8 @@ class NatsComponents:
         self.admission = admission = AdmissionControl(settings_cache)
         job_queue = JobQueue(admission, lanes)
         own_presence = OwnPresence(jetstream, names)
-        jetstream.optional_subjects = (names.presence.lower(), CONNECTIONS.lower())
+        optional = (names.presence, CONNECTIONS, names.activity, *_activity_requests(names))
+        jetstream.optional_subjects = tuple(subject.lower() for subject in optional)
         self.monitor = monitor = PresenceMonitor(jetstream, names, own_presence)
         monitor.on_death = wake
         self.workers = workers = WorkerRegistry(jetstream, names, settings, own_presence.declare)
@@ -123,6 +125,7 @@ class NatsComponents:
         self.backlog_reader = BacklogReader(transactions, streams)
         self.start_writer = StartWriter(transactions, leases, settings_cache, event_log)
         self.projector = Projector(jetstream, names, streams, make_projection)
+        self.activity = NatsActivity(jetstream, names, self.projector)
         self.quotas = NatsQuotas(transactions, settings_cache, self.projector)
         self.reader = JobReader(transactions, self.projector, admission=admission, settings_cache=settings_cache)
         self.orphan_repair = OrphanRepair(
@@ -142,3 +145,9 @@ class NatsComponents:
             schedule_cache=self.schedules.schedule_cache,
             settings_cache=settings_cache,
         )
+
+
+def _activity_requests(names: SubjectNames) -> list[str]:
+    """Return the requests about the stream of the activity, which jobs do not need."""
+    verbs = ("STREAM.INFO", "STREAM.CREATE", "STREAM.UPDATE", "DIRECT.GET")
+    return [f"$JS.API.{verb}.{names.activity_stream}" for verb in verbs]

@@ -13,6 +13,7 @@ from mainspring.engines.nats.job_records import StoredJob
 from mainspring.engines.nats.settings_cache import SettingsCache
 from mainspring.engines.nats.submitting import JobSubmitter
 from mainspring.engines.nats.transaction import Transaction
+from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.dead_letter_jobs import DeadLetterHandler, letter_jobs, letter_of
 from mainspring.jobs.ids import JobIds
 
@@ -38,3 +39,4 @@ class DeadLetterWriter:
             for letter_job in letter_jobs([letter_of(job)], handlers, now, lambda: self._ids.make(now)[0]):
                 transaction.assume(transaction.names.job(letter_job.id), 0, b"")  # the id is new
                 self._submitter.add(transaction, letter_job, token_hex(8))
+                transaction.note(EngineNote("submitted", letter_job.queue, letter_job.type))

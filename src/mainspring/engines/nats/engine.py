@@ -19,6 +19,8 @@ from mainspring.engines.nats.settings import NatsSettings, parse_url
 from mainspring.engines.nats.workers import HeartbeatThread
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
+from mainspring.jobs.activity import EngineNote
+from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.commands import (
     Arrangement,
@@ -50,6 +52,7 @@ from mainspring.jobs.records import (
     WorkerRecord,
 )
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
+from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics
 from mainspring.jobs.status import JobStatus
 
 START_LEAD = 50_000
@@ -350,7 +353,7 @@ class NatsEngine:
         return results
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        return self.components.settler.report(worker, reports)
+        return self.components.settler.report(worker, reports) if reports else []
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
         results = self.components.schedules.fire_all(firings)
@@ -427,6 +430,22 @@ class NatsEngine:
 
     def backlog(self) -> list[Backlog]:
         return self.components.backlog_reader.read()
+
+    def statistics(self, *, lookahead: int = LOOKAHEAD) -> StoreStatistics:
+        return self.components.reader.statistics(lookahead)
+
+    def take_notes(self) -> list[EngineNote]:
+        notes = self.components.transactions.notes
+        taken = []
+        while notes:
+            taken.append(notes.popleft())
+        return taken
+
+    def record_activity(self, batch: ActivityBatch) -> None:
+        self.components.activity.record(batch)
+
+    def activity(self, since: int, until: int) -> list[ActivityCount]:
+        return self.components.activity.read(since, until)
 
     def listen(self, until: int) -> str:
         return self.components.event_log.listen(until)

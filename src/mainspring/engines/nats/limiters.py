@@ -26,7 +26,9 @@ from mainspring.engines.nats.settings_cache import SettingsCache
 from mainspring.engines.nats.subject_names import digest
 from mainspring.engines.nats.transaction import Transaction
 from mainspring.jobs.limits import SEPARATOR, Admission, Bucket, BucketState, Refusal, family_of
+from mainspring.jobs.projection import Wait
 from mainspring.jobs.records import NewJob
+from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 
 SEQUENCE_PREFIX = f"{SEPARATOR}sequence:"  # no family is empty, so no bucket starts with a separator
@@ -161,6 +163,16 @@ def with_admission(job: StoredJob, admission: JobAdmission) -> StoredJob:
 def is_ready(job: StoredJob) -> bool:
     """Return whether all limiters have admitted a job, so that it may start."""
     return not job.needs_admission or admission_of(job).state == READY
+
+
+def wait_of(job: StoredJob) -> Wait:
+    """Return what a job waits for beside its due time and a worker, as its record says."""
+    if job.status is not JobStatus.PENDING or not job.needs_admission:
+        return Wait.NOTHING
+    admission = admission_of(job)
+    if admission.state == WAITS and admission.limiter.startswith(SEQUENCE_PREFIX):
+        return Wait.SEQUENCE
+    return Wait.LIMITS if job.limits and admission.state != READY else Wait.NOTHING
 
 
 # -- the state of a limiter

@@ -42,7 +42,7 @@ def permissions_of(prefix: str, role: Role) -> Permissions:
         publish += [
             f"{API}.STREAM.{verb}.{stream}"
             for verb in ("CREATE", "UPDATE")
-            for stream in (names.stream, names.events_stream)
+            for stream in (names.stream, names.events_stream, names.activity_stream)
         ]
     subscribe = [f"{inbox_of(prefix, role)}.>", f"{names.notifications}*"]
     if role == "worker":
@@ -53,16 +53,16 @@ def permissions_of(prefix: str, role: Role) -> Permissions:
 def _to_write(names: SubjectNames, role: Role) -> list[str]:
     kept_for_one: dict[str, Role] = {f"{names.workers}>": "worker", f"{names.moves}>": "operator"}
     kept = [subject for subject in names.stored_subjects if kept_for_one.get(subject, role) == role]
-    return [*kept, names.events, f"{names.notifications}*"]
+    return [*kept, names.events, names.activity, f"{names.notifications}*"]
 
 
 def _to_read(names: SubjectNames) -> list[str]:
-    both = (names.stream, names.events_stream)
+    all_streams = (names.stream, names.events_stream, names.activity_stream)
     return [
         f"{API}.INFO",
-        *(f"{API}.STREAM.INFO.{stream}" for stream in both),
+        *(f"{API}.STREAM.INFO.{stream}" for stream in all_streams),
         f"{API}.STREAM.MSG.GET.{names.stream}",
-        *(f"{API}.DIRECT.GET.{stream}" for stream in both),
+        *(f"{API}.DIRECT.GET.{stream}" for stream in all_streams),
         f"{API}.CONSUMER.INFO.{names.stream}.*",
     ]
 

@@ -16,6 +16,7 @@ from threading import Lock
 
 from mainspring.engines.nats.jetstream import JetStream
 from mainspring.engines.nats.job_records import decode_job, to_record
+from mainspring.engines.nats.limiters import wait_of
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.subject_names import SubjectNames, digest, from_token
 from mainspring.engines.nats.write_batch import StoredMessage
@@ -49,7 +50,8 @@ class Projector:
         self._names = names
         self._streams = streams
         self._make = make_projection
-        self._lock = Lock()
+        self.lock = Lock()
+        """Held by a thread that writes to the projection."""
         self._projection: Projection | None = None
         self._position = 0
 
@@ -60,12 +62,20 @@ class Projector:
 
     def catch_up(self) -> Projection:
         """Apply all changes that were stored until now to the projection, and return it."""
-        with self._lock:
-            projection = self._projection
-            if projection is None:
-                projection = self._projection = self._open()
+        with self.lock:
+            projection = self._opened()
             self._follow(projection)
             return projection
+
+    def open(self) -> Projection:
+        """Return the projection, without the changes of jobs since the last `catch_up`."""
+        with self.lock:
+            return self._opened()
+
+    def _opened(self) -> Projection:
+        if self._projection is None:
+            self._projection = self._open()
+        return self._projection
 
     def _open(self) -> Projection:
         """Open the projection file that the settings name, or the first of `MAX_FILES` files that can be opened.
@@ -112,7 +122,7 @@ class Projector:
         if not entry.data:
             return ProjectedJob(from_token(subject.removeprefix(self._names.jobs)), 0, None)
         job = decode_job(entry.data)
-        return ProjectedJob(job.id, job.place, to_record(job), job.search)
+        return ProjectedJob(job.id, job.place, to_record(job), job.search, wait_of(job))
 
     def lag(self) -> int:
         """Return how many revisions the projection lags behind the stream; 0 without a projection."""
@@ -122,7 +132,7 @@ class Projector:
 
     def rebuild(self) -> None:
         """Delete the content of the projection and build it again from the stream."""
-        with self._lock:
+        with self.lock:
             if self._projection is not None:
                 self._projection.reset()
                 self._position = 0
@@ -130,7 +140,7 @@ class Projector:
 
     def close(self) -> None:
         """Close the projection. The next process that opens it continues where it stopped."""
-        with self._lock:
+        with self.lock:
             projection, self._projection = self._projection, None
             if projection is not None:
                 projection.close()

@@ -9,6 +9,7 @@ this process, it finds only whether there are messages of jobs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,6 +27,7 @@ from mainspring.engines.nats.transaction import TransactionManager
 from mainspring.jobs.backlog import MAX_COUNTED, Backlog, WaitingJobs
 from mainspring.jobs.engine import Situation
 from mainspring.jobs.records import JobRecord, Page, Query
+from mainspring.jobs.statistics import StoreStatistics
 from mainspring.jobs.status import JobStatus
 
 BACKLOG_PAGE = 100  # how many messages of a lane are read, with their jobs; all others are assumed to be due jobs
@@ -243,6 +245,21 @@ class JobReader:
     def queues(self) -> tuple[str, ...]:
         """List the queues that have jobs, by the projection: lanes remain after their last job."""
         return self._projector.catch_up().queues()
+
+    def statistics(self, lookahead: int) -> StoreStatistics:
+        """Count due, blocked and scheduled jobs by the projection, after it has applied all changes until now.
+
+        The settings and the limiters of waiting jobs are read from the server, in one step each.
+        """
+        projection = self._projector.catch_up()
+        self._settings_cache.refresh()
+        transaction = self._transactions.begin()
+        return projection.statistics(
+            transaction.now,
+            paused=self._settings_cache.paused,
+            find_full=partial(self._admission.find_full, transaction),
+            lookahead=lookahead,
+        )
 
     def situation(self, job_id: str) -> Situation | None:
         """Return the facts that explain the status of a job; None if there is no such job."""

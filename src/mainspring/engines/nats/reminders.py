@@ -28,6 +28,7 @@ from mainspring.engines.nats.subject_names import from_token
 from mainspring.engines.nats.transaction import Transaction, TransactionManager
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
+from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 
@@ -175,6 +176,7 @@ class ReminderHandler:
             after = transitions.expired(self._job_queue.dequeue(transaction, job), transaction.now)
             self._dead_letters.store(transaction, after, self._dead_letters.handlers())
             self._event_log.write_failed(transaction, after)
+            transaction.note(EngineNote("expired", job.queue, job.type))
 
 
 def _due_of(delivery: Delivery) -> int:

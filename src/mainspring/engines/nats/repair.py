@@ -29,6 +29,7 @@ from mainspring.engines.nats.subject_names import from_token
 from mainspring.engines.nats.transaction import Transaction, TransactionManager
 from mainspring.engines.nats.workers import WorkerRegistry
 from mainspring.jobs import transitions
+from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.projection import Projection
@@ -121,6 +122,7 @@ class NatsJobRescuer:
         else:
             transaction.put_job(after)
         if was_running:
+            transaction.note(EngineNote("crashed", job.queue, job.type))
             self._event_log.write_started(transaction, job)
             self._report(transaction, after)
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -24,6 +25,9 @@ MINIMUM_VERSION = (2, 14)
 CLUSTER_IDLE_SECONDS = 2.0
 MAX_ACK_PENDING = 50_000
 EVENTS_KEPT = 3_600
+ACTIVITY_KEPT = 8 * 24 * 3_600
+ACTIVITY_BYTES = 256 * 1_048_576
+DUPLICATES_KEPT = 600  # for how many seconds the server ignores a batch of counts that is sent again
 MARKERS_KEPT = 7 * 24 * 3_600
 """How many seconds the server keeps delete markers, so that a projection that was offline sees the deletions."""
 NANOSECONDS = 1_000_000_000
@@ -69,6 +73,7 @@ class Streams:
         self._jetstream.reads_leader = int(info.get("config", {}).get("num_replicas", 1)) > 1
         self._jetstream.pulls.idle_seconds = CLUSTER_IDLE_SECONDS if self._jetstream.reads_leader else IDLE_SECONDS
         self._ensure(self._events_config())
+        self._ensure_activity()
         self._consumers.clear()
         self.measure_time()
 
@@ -77,9 +82,11 @@ class Streams:
         return self._jetstream.api(f"STREAM.INFO.{self._names.stream}")
 
     def remove(self) -> None:
-        """Delete both streams with all their messages, for example after a benchmark."""
+        """Delete the streams with all their messages, for example after a benchmark."""
         for name in (self._names.stream, self._names.events_stream):
             self._jetstream.api(f"STREAM.DELETE.{name}")
+        with suppress(ServerError):  # an operator may not have created it
+            self._jetstream.api(f"STREAM.DELETE.{self._names.activity_stream}")
 
     def _require_version(self) -> None:
         version = self._jetstream.version
@@ -134,6 +141,36 @@ class Streams:
             "max_age": EVENTS_KEPT * NANOSECONDS,
             "allow_direct": True,
         }
+
+    def _activity_config(self) -> dict[str, Any]:
+        return {
+            "name": self._names.activity_stream,
+            "description": "Mainspring: counts of what processes did",
+            "subjects": [self._names.activity],
+            "retention": "limits",
+            "storage": "file",
+            "compression": "s2",
+            "num_replicas": self._settings.replicas or 1,
+            "max_age": ACTIVITY_KEPT * NANOSECONDS,
+            "max_bytes": ACTIVITY_BYTES,
+            "discard": "old",
+            "duplicate_window": DUPLICATES_KEPT * NANOSECONDS,
+            "allow_direct": True,
+        }
+
+    def _ensure_activity(self) -> None:
+        """Create or update the stream of the activity, if this process may. Jobs do not need the stream."""
+        if not self._settings.creates_streams:
+            return
+        config = self._activity_config()
+        try:
+            if (
+                self._find(f"STREAM.INFO.{config['name']}") is not None
+            ):  # then an operator may have set other limits
+                config = {key: config[key] for key in ("name", "subjects", "num_replicas")}
+            self._ensure(config)
+        except EngineUnavailable as error:
+            logger.warning("the history of activity is not stored: %s", error)
 
     def _ensure(self, config: dict[str, Any]) -> dict[str, Any]:
         name = config["name"]
@@ -298,6 +335,7 @@ class Streams:
                 raise self._missing(f"stream {self._names.stream!r}")
             info = self._ensure(self.stream_config())
             self._ensure(self._events_config())
+            self._ensure_activity()
         if info.get("created") != self.created:
             self.created = str(info.get("created"))
             self._consumers.clear()

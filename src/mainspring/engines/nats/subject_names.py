@@ -78,6 +78,7 @@ class SubjectNames:
         self.prefix = prefix
         self.stream = prefix
         self.events_stream = f"{prefix}-events"
+        self.activity_stream = f"{prefix}-activity"
         self.jobs = f"{prefix}.job."
         self.ready = f"{prefix}.ready."
         self.reminders = f"{prefix}.chore."
@@ -88,6 +89,8 @@ class SubjectNames:
         self.settings = f"{prefix}.settings"
         self.listeners = f"{prefix}.listeners"
         self.events = f"{prefix}.event"
+        self.activity = f"{prefix}.activity"
+        """The counts of what processes did, in a stream of their own."""
         self.notifications = f"{prefix}.note."
         """Not stored: notifications to the processes that are connected."""
         self.presence = f"{prefix}.presence."

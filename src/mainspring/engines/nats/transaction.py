@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -25,6 +26,7 @@ from mainspring.engines.nats.job_records import StoredJob, decode, decode_job, e
 from mainspring.engines.nats.subject_names import SubjectNames, from_token
 from mainspring.engines.nats.write_batch import MAX_BATCH, StoredMessage, Write, WriteBatch
 from mainspring.errors import EngineUnavailable
+from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 
@@ -51,8 +53,11 @@ class Transaction:
         now: int,
         retention: Mapping[JobStatus, int],
         on_job_end: Callable[[Transaction, StoredJob, int], None],
+        *,
+        notes: deque[EngineNote],
     ) -> None:
         self.names = names
+        self._notes = notes
         self._retention = retention
         self._on_job_end = on_job_end
         self.now = now
@@ -194,6 +199,10 @@ class Transaction:
     def _ready_subject(self, job: StoredJob) -> str:
         return self.names.ready_of(job.queue, job.type, job.priority, job.id)
 
+    def note(self, note: EngineNote) -> None:
+        """Note something that this transaction does beside the answer of its call."""
+        self.batch.after_commit(partial(self._notes.append, note))
+
     def purge(self, *subjects: str) -> None:
         """Purge subjects after the commit."""
         self.batch.purge(*subjects)
@@ -288,6 +297,8 @@ class TransactionManager:
         self.names = names
         self.on_job_end: Callable[[Transaction, StoredJob, int], None] = lambda _transaction, _job, _seconds: None
         """Called for each ended job that the server will delete, with the number of seconds until then."""
+        self.notes: deque[EngineNote] = deque()
+        """What committed transactions did beside the answers of their calls. Any thread may take a note away."""
         self.retention: dict[JobStatus, int] = {}
         """How many microseconds after its end the server deletes a job, by status. Other jobs are not deleted."""
 
@@ -297,7 +308,9 @@ class TransactionManager:
 
     def begin(self) -> Transaction:
         """Return a new transaction."""
-        return Transaction(self.jetstream, self.names, self.now(), self.retention, self.on_job_end)
+        return Transaction(
+            self.jetstream, self.names, self.now(), self.retention, self.on_job_end, notes=self.notes
+        )
 
     def run(self, work: Callable[[Transaction], T]) -> T:
         """Run work in a new transaction, repeatedly until a commit succeeds; return the result of the work."""

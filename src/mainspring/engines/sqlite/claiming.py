@@ -9,6 +9,7 @@ one group cost hardly more than one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from operator import attrgetter
@@ -17,18 +18,19 @@ from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite import waiting_statements as waiting_sql
 from mainspring.engines.sqlite.codec import (
     LeaseRow,
+    expired_rows,
     first_dues,
     lease_rows,
     limits_of,
     next_times,
     numbers,
-    pairs_by_number,
     strings,
     to_json,
     to_lease,
 )
 from mainspring.engines.sqlite.dead_letters import DeadLetterNotifier
 from mainspring.engines.sqlite.store import Store
+from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.backlog import FRESH, HEAD_START, FreshShare
 from mainspring.jobs.engine import Demand, Taken
 from mainspring.jobs.events import EventKind
@@ -244,6 +246,7 @@ class JobClaimer:
         self._lanes = store.lanes
         self._heads = store.heads
         self._events = store.events
+        self._notes = store.notes
         self._now = store.now
         self._parked_groups = store.parked_groups
         self._groups = store.groups
@@ -285,7 +288,7 @@ class JobClaimer:
         if self._has_parked:
             next_poll = self._next_poll()
         stops = strings(write(sql.STOP_REQUESTS, (worker,)))
-        self._events.defer_started([lease.id for lease in leases if lease.is_started])
+        self._events.defer_started([lease for lease in leases if lease.is_started])
         if any(lease.at_most_once and lease.is_started for lease in leases):
             self._database.require_sync()
         return Taken(leases, min(dues, default=None), is_more, stops, next_look=next_poll, next_firing=next_firing)
@@ -307,12 +310,14 @@ class JobClaimer:
         return min((at for at in (expiry, admission) if at is not None), default=None)
 
     def _expire(self, now: int) -> None:
-        while expired := pairs_by_number(self._database.write(sql.EXPIRED, (now,))):
-            seqs = [seq for seq, _ in expired]
+        while expired := expired_rows(self._database.write(sql.EXPIRED, (now,))):
+            seqs = [seq for seq, _, _ in expired]
             memberships = self._heads.memberships_of_rows(seqs)
             self._database.write(sql.EXPIRE, (to_json(seqs), now))
             self._parked_groups.update_after_leaving(memberships)
-            ids = [job_id for _, job_id in expired]
+            for lane, jobs in Counter(lane for _, _, lane in expired).items():
+                self._notes.add(EngineNote("expired", *self._lanes.queue_and_type(lane), jobs))
+            ids = [job_id for _, job_id, _ in expired]
             self._events.write_states(ids, EventKind.FAILED)
             self._dead_letters.notify(ids)
 

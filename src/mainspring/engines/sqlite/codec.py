@@ -20,6 +20,7 @@ import msgspec
 
 from mainspring.jobs.limits import is_fair
 from mainspring.jobs.records import (
+    KINDS,
     STATUS_AFTER,
     Attempt,
     Cause,
@@ -77,7 +78,7 @@ _history_decoder = msgspec.json.Decoder(tuple[Attempt, ...])
 # The columns of a lease, in the order of LeaseRow. Columns that few jobs use are one value, mostly NULL, because
 # each value costs time for each job.
 _LEASE = """seq, id, lane, due, CASE typeof(payload) WHEN 'blob' THEN hex(payload) ELSE payload END, codec,
-    token + 1, failures, timeouts, crashes, interruptions"""
+    token + 1, failures, timeouts, crashes, interruptions, iif(schedule IS NULL, due > created, 2)"""
 _EXTRAS = "json_array(ready, sequence, grp, headers, follow_up)"
 LEASE_COLUMNS = f"{_LEASE}, CASE WHEN coalesce(sequence, grp, headers, follow_up) IS NOT NULL THEN {_EXTRAS} END"
 # The same for a job behind the head of its group. Such a job counts as ready when it is due.
@@ -114,6 +115,8 @@ class LeaseRow(msgspec.Struct, array_like=True, gc=False):
     timeouts: int
     crashes: int
     interruptions: int
+    kind: int
+    """The kind of the job: its place in `records.KINDS`."""
     extras: Extras | int | None
     """The rare columns of the job; only the number of its group if it uses no other; None if it uses none."""
 
@@ -135,6 +138,7 @@ pairs = msgspec.json.Decoder(list[tuple[str, int]]).decode
 first_dues = msgspec.json.Decoder(tuple[int | None, int | None]).decode
 next_times = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int]).decode
 pairs_of_integers = msgspec.json.Decoder(list[tuple[int, int]]).decode
+expired_rows = msgspec.json.Decoder(list[tuple[int, str, int]]).decode
 pairs_by_number = msgspec.json.Decoder(list[tuple[int, str]]).decode
 to_headers = msgspec.json.Decoder(dict[str, str]).decode
 to_follow_up = msgspec.json.Decoder(FollowUp).decode
@@ -316,6 +320,7 @@ def to_lease(
         None if headers is None else to_headers(headers),
         None if follow_up is None else to_follow_up(follow_up),
         at_most_once,
+        KINDS[row.kind],
     )
 
 

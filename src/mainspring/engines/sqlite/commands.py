@@ -8,6 +8,7 @@ from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.codec import STATUSES, limits_of, number_of, pairs, to_group, to_json, to_stored
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.waiting_groups import Memberships
+from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.commands import (
     CancelJob,
     Changed,
@@ -22,6 +23,7 @@ from mainspring.jobs.commands import (
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.status import FINAL, JobStatus
 
+QUEUE_AND_TYPE_OF = "SELECT queue, type FROM lanes WHERE id = (SELECT lane FROM jobs WHERE id = ?1)"
 UNIQUE_KEY_OF = "SELECT unique_key FROM jobs WHERE id = ?1"
 
 
@@ -35,6 +37,7 @@ class Commands:
         self._parked_groups = store.parked_groups
         self._groups = store.groups
         self._events = store.events
+        self._notes = store.notes
         self._now = store.now
 
     def execute(self, commands: Sequence[Command]) -> list[Changed]:
@@ -133,6 +136,8 @@ class Commands:
         )
         self._database.write(sql.LINK_REPLAY, (command.id, command.new_id))
         self._groups.add_job_like(command.id)
+        queue, type_ = self._database.write(QUEUE_AND_TYPE_OF, (command.id,))
+        self._notes.add(EngineNote("submitted", queue, type_))
         if command.payload is None:
             self._database.write(sql.COPY_SEARCH_KEYS, (command.id, command.new_id))
         else:

@@ -65,6 +65,7 @@ class DeadLetterNotifier:
         self._database = store.database
         self._now = store.now
         self._wake = store.wake
+        self._notes = store.notes
         self._inserter = inserter
         self._ids = JobIds()
 
@@ -78,6 +79,7 @@ class DeadLetterNotifier:
         jobs = letter_jobs(letters, handlers, now, lambda: self._ids.make(now)[0])
         if jobs:
             self._inserter.submit(jobs)
+            self._notes.add_jobs(jobs)
             self._wake()
 
     def put(self, command: PutDeadLetterHandler) -> bool:

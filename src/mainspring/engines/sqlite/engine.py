@@ -18,9 +18,9 @@ import apsw
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite import waiting_statements
+from mainspring.engines.sqlite.activity import add_batch, read_counts
 from mainspring.engines.sqlite.claiming import JobClaimer
-from mainspring.engines.sqlite.codec import pairs_of_integers, strings, to_json
+from mainspring.engines.sqlite.codec import pairs_of_integers, to_json
 from mainspring.engines.sqlite.commands import Commands
 from mainspring.engines.sqlite.database import Database, Durability, Probe
 from mainspring.engines.sqlite.dead_letters import DeadLetterNotifier, read_handlers
@@ -32,10 +32,14 @@ from mainspring.engines.sqlite.reading import count, find, find_queues, read_bac
 from mainspring.engines.sqlite.rescue import FailureDetector, JobRescuer
 from mainspring.engines.sqlite.schedules import ScheduleWriter, read_occurrences, read_schedules
 from mainspring.engines.sqlite.settling import JobSettler
+from mainspring.engines.sqlite.statistics import count_jobs, evaluate_by, limited_jobs, paused_queues
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import JobInserter
+from mainspring.engines.sqlite.upcoming_slots import find_fullest_slot
 from mainspring.engines.sqlite.worker_files import WakeupListener, WorkerFiles
 from mainspring.errors import EngineUnavailable
+from mainspring.jobs.activity import EngineNote
+from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.commands import (
     Arrangement,
@@ -66,6 +70,7 @@ from mainspring.jobs.records import (
     WorkerRecord,
 )
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
+from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import instants_of
 
@@ -167,6 +172,7 @@ class SqliteEngine:
 
     def _after_commit(self) -> None:
         self._enrolled.clear()
+        self._store.notes.keep()
         try:
             while self._dead_workers:
                 self._worker_files.remove(self._dead_workers[-1])
@@ -323,6 +329,8 @@ class SqliteEngine:
             return answers
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
+        if not reports:  # all handlers that had begun have ended meanwhile
+            return []
         with self.unit(durable=False):
             return self._settler.report(worker, reports)
 
@@ -384,7 +392,7 @@ class SqliteEngine:
 
     def paused_queues(self) -> tuple[str, ...]:
         with self._database.reader() as connection:
-            return tuple(sorted(strings(connection.execute(waiting_statements.PAUSED_QUEUES).get)))
+            return paused_queues(connection)
 
     def limits(self) -> list[PutLimit]:
         with self._database.reader() as connection:
@@ -402,12 +410,34 @@ class SqliteEngine:
         with self._database.reader() as connection:
             return read_backlog(connection, self.now())
 
+    def statistics(self, *, lookahead: int = LOOKAHEAD) -> StoreStatistics:
+        with self._database.reader() as connection, connection:  # all statements see the same jobs
+            paused = paused_queues(connection)
+            now = self.now()  # after the first statement, so that no job counts as promoted in the future
+            counted = count_jobs(connection, now, limited_jobs)
+            groups = counted.add_up(paused=paused, find_full=evaluate_by(connection, now))
+            fullest = find_fullest_slot(connection, now, lookahead=lookahead)
+        return StoreStatistics(now, paused, groups, fullest)
+
     def listen(self, until: int) -> str:
         return self.in_unit(self._store.events.listen, until, durable=False)
 
     def events(self, after: str, limit: int) -> EventPage:
         with self._database.reader() as connection:
             return read_events(connection, after, limit)
+
+    # -- monitoring
+
+    def take_notes(self) -> list[EngineNote]:
+        return self._store.notes.take()
+
+    def record_activity(self, batch: ActivityBatch) -> None:
+        with self.unit(durable=False):
+            add_batch(self._database.write, batch, self.now())
+
+    def activity(self, since: int, until: int) -> list[ActivityCount]:
+        with self._database.reader() as connection:
+            return read_counts(connection, since, until)
 
     def backup(self, path: str) -> None:
         """Write a consistent, compact copy of the store to a new file. Processes can use the store meanwhile."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 import apsw
 import msgspec
 
-from mainspring.engines.sqlite.codec import strings, to_json
+from mainspring.engines.sqlite.codec import numbers, strings, to_json
 from mainspring.engines.sqlite.database import Database
 from mainspring.engines.sqlite.settings_row import SettingsRow
 from mainspring.jobs.events import Event, EventKind, EventPage, event_after
-from mainspring.jobs.records import STATUS_AFTER, Outcome, OutcomeKind
+from mainspring.jobs.records import STATUS_AFTER, Lease, Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
 
 MAX_EVENTS = 100_000  # how many of the latest events stay; older ones are deleted, even if a listener is slow
@@ -26,24 +26,23 @@ SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->
 """
 # Stores the `started` events of committed starts with negative numbers. Readers skip these until `WRITE_STARTED`
 # copies them, when the handler has begun.
-# batch of ids; ?2 now
+# batch of seqs of jobs; ?2 now
 DEFER_STARTED = """
 INSERT OR REPLACE INTO events (seq, kind, at, id, type, queue)
 SELECT -j.seq, 'started', ?2, j.id, l.type, l.queue
-FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value JOIN lanes AS l ON l.id = j.lane
+FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.seq = v.value JOIN lanes AS l ON l.id = j.lane
 """
-# batch of [id, time at which the handler began, or NULL]
+# batch of [seq of a job, time at which the handler began, or NULL]
 WRITE_STARTED = """
 INSERT INTO events (kind, at, id, type, queue)
 SELECT e.kind, coalesce(v.value ->> 1, e.at), e.id, e.type, e.queue
-FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value ->> 0 CROSS JOIN events AS e ON e.seq = -j.seq
+FROM json_each(?1) AS v CROSS JOIN events AS e ON e.seq = -(v.value ->> 0)
 ORDER BY v.key
 """
+# batch of seqs of jobs
+DELETE_DEFERRED = "DELETE FROM events WHERE seq IN (SELECT -value FROM json_each(?1))"
 # batch of ids
-DELETE_DEFERRED = """
-DELETE FROM events WHERE seq IN (
-    SELECT -j.seq FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.id = v.value)
-"""
+SEQS_OF = "SELECT json_group_array(seq) FROM jobs WHERE id IN (SELECT value FROM json_each(?1))"
 # Writes the same event for several jobs; looks up their types and queues.
 # batch of ids; ?2 kind, ?3 now, ?4 note
 WRITE_FOR = """
@@ -87,15 +86,20 @@ class EventWriter:
         self.is_followed = self._settings.listening > self._now()
         return self.is_followed
 
-    def defer_started(self, ids: list[str]) -> None:
+    def defer_started(self, leases: list[Lease]) -> None:
         """Store the `started` events of committed starts. Readers see them after `write_started`."""
-        if ids and self.has_listener():
-            self._database.write(DEFER_STARTED, (to_json(ids), self._now()))
+        if leases and self.has_listener():
+            self._database.write(DEFER_STARTED, (to_json([lease.ref for lease in leases]), self._now()))
 
-    def write_started(self, starts: list[tuple[str, int | None]], ended: Iterable[str] = ()) -> None:
+    def write_started_of(self, ids: list[str]) -> None:
+        """Publish the deferred `started` events of jobs with these ids, with the time of the stored start."""
+        seqs = numbers(self._database.write(SEQS_OF, (to_json(ids),)))
+        self.write_started([(seq, None) for seq in seqs])
+
+    def write_started(self, starts: list[tuple[Hashable, int | None]], ended: Iterable[Hashable] = ()) -> None:
         """Publish the deferred `started` events of attempts, unless they were published before.
 
-        `starts` has the id of each job, and the time at which its handler began, or None for the time of the
+        `starts` has the seq of each job, and the time at which its handler began, or None for the time of the
         stored start. The deferred events of the jobs in `ended`, which include jobs that were handed back, are
         deleted. The caller has checked that a client listens.
         """
@@ -108,7 +112,9 @@ class EventWriter:
 
     def write(self, events: Iterable[Event]) -> None:
         """Write events. The caller has checked that a client listens."""
-        batch = [(e.kind, e.at, e.id, e.type, e.queue, e.note) for e in events]
+        self._write_rows([(e.kind, e.at, e.id, e.type, e.queue, e.note) for e in events])
+
+    def _write_rows(self, batch: list[tuple[EventKind, int, str, str, str, str | None]]) -> None:
         if batch:
             self._database.write(WRITE, (to_json(batch),))
 
@@ -129,18 +135,21 @@ class EventWriter:
         outcomes = list(outcomes)
         pending = [o.lease.id for o in outcomes if STATUS_AFTER[o.kind] is JobStatus.PENDING]
         canceled = set(strings(self._database.write(CANCELED_AMONG, (to_json(pending),)))) if pending else set()
-        begun = [(o.lease.id, o.began) for o in outcomes if o.kind is not OutcomeKind.HANDED_BACK]
-        self.write_started(begun, ended=[outcome.lease.id for outcome in outcomes])
+        begun = [(o.lease.ref, o.began) for o in outcomes if o.kind is not OutcomeKind.HANDED_BACK]
+        self.write_started(begun, ended=[outcome.lease.ref for outcome in outcomes])
         now = self._now()
-        events = []
+        rows = []
         for outcome in outcomes:
             lease = outcome.lease
-            kind = event_after(
-                outcome.kind, JobStatus.CANCELED if lease.id in canceled else STATUS_AFTER[outcome.kind]
-            )
+            if outcome.kind is OutcomeKind.COMPLETED:  # nearly always
+                kind: EventKind | None = EventKind.COMPLETED
+            else:
+                kind = event_after(
+                    outcome.kind, JobStatus.CANCELED if lease.id in canceled else STATUS_AFTER[outcome.kind]
+                )
             if kind is not None:
-                events.append(Event(kind, now, lease.id, lease.type, lease.queue, first_line(outcome.error)))
-        self.write(events)
+                rows.append((kind, now, lease.id, lease.type, lease.queue, first_line(outcome.error)))
+        self._write_rows(rows)
 
     def prune(self) -> None:
         """Delete all events if no client listens; otherwise all but the latest `MAX_EVENTS`."""

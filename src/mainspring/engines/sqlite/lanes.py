@@ -121,6 +121,13 @@ class LaneCache:
         """Return the lane with a row number, which must be in the cache."""
         return self._lanes[number]
 
+    def queue_and_type(self, number: int) -> tuple[str, str]:
+        """Return the queue and the type of a lane, which need not be in the cache."""
+        if number not in self._lanes:
+            self._read()
+        lane = self._lanes[number]
+        return lane.queue, lane.type
+
     def forget(self) -> None:
         """Clear the cache, after a rollback, which may have removed lanes, or when the store is closed."""
         self._numbers.clear()

@@ -1,12 +1,13 @@
 """The projection: a copy of all jobs in a local file, for engines whose own store cannot list and count jobs.
 
 The tables and the queries are those of the SQLite engine, so lists and counts are the same. See `jobs.projection`.
-Columns that only claims use keep their defaults: nothing is claimed from a projection. Two processes may submit in
-the same instant and give two jobs the same place in the order of submission. Then the job that arrives later moves
-to the next free place, and stays there while both exist.
+Columns that only claims use keep their defaults: nothing is claimed from a projection. The column `wait` has other
+values than in a store: see `jobs.projection.Wait`. Two processes may submit in the same instant and give two jobs
+the same place in the order of submission. Then the job that arrives later moves to the next free place, and stays
+there while both exist.
 
 Invariants
-- A projection enforces no policies. The indexes for claims and for unique occurrences are left out.
+- A projection enforces no policies. Indexes that neither lists nor statistics use are left out.
 - Changes and the position up to which they go are committed together.
 - A projection is never migrated or repaired: it is rebuilt. Only a file that was a projection is deleted.
 - It belongs to one process.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,15 +26,20 @@ from zlib import crc32
 import apsw
 
 from mainspring.engines.sqlite import statements as sql
+from mainspring.engines.sqlite.activity import add_batch, delete_counts, prune_counts, read_counts
 from mainspring.engines.sqlite.codec import CODES, number_of, to_group, to_json, to_optional_json, to_text
 from mainspring.engines.sqlite.connections import FileConnectionPool, translate
 from mainspring.engines.sqlite.lanes import Lane, indexed_parameters
 from mainspring.engines.sqlite.process_lock import ProcessLock
 from mainspring.engines.sqlite.reading import count, find, find_queues
 from mainspring.engines.sqlite.schema import MIGRATIONS
+from mainspring.engines.sqlite.statistics import LaneCounts, LimitedGroup, count_jobs, limited_groups
+from mainspring.engines.sqlite.upcoming_slots import find_fullest_slot
 from mainspring.errors import EngineUnavailable, StoreCorrupt
-from mainspring.jobs.projection import ProjectedJob
+from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
+from mainspring.jobs.projection import ProjectedJob, Wait
 from mainspring.jobs.records import JobRecord, Page, Query
+from mainspring.jobs.statistics import FindFull, StoreStatistics
 from mainspring.jobs.status import JobStatus
 
 # batch of [place, id]: those whose place is taken by another job
@@ -103,6 +109,8 @@ COLUMNS = (
     "headers",
     "follow_up",
     "progress",
+    "ready",
+    "wait",
 )
 _PACKED = {"payload", "result"}
 
@@ -141,9 +149,9 @@ def lane_of_record(record: JobRecord, search: tuple[str, ...]) -> Lane:
     return Lane(record.queue, record.type, record.priority, int(exact), indexed_parameters(search))
 
 
-def projected_rows(rows: Iterable[tuple[int, int, JobRecord]]) -> str:
-    """Encode jobs with their places and lanes as a batch for `PUT`."""
-    return to_json([_row(place, lane, record) for place, lane, record in rows])
+def projected_rows(rows: Iterable[tuple[int, int, JobRecord]], waits: Mapping[str, Wait]) -> str:
+    """Encode jobs with their places and lanes as a batch for `PUT`; `waits` has jobs that wait, by id."""
+    return to_json([_row(place, lane, record, waits.get(record.id, 0)) for place, lane, record in rows])
 
 
 def projected_groups(rows: Iterable[tuple[int, int, JobRecord]]) -> str | None:
@@ -152,7 +160,7 @@ def projected_groups(rows: Iterable[tuple[int, int, JobRecord]]) -> str | None:
     return to_json([(number_of(group), group) for group in groups]) if groups else None
 
 
-def _row(place: int, lane: int, record: JobRecord) -> tuple[Any, ...]:
+def _row(place: int, lane: int, record: JobRecord, wait: int) -> tuple[Any, ...]:
     codec = record.codec
     return (
         place,
@@ -188,6 +196,8 @@ def _row(place: int, lane: int, record: JobRecord) -> tuple[Any, ...]:
         to_optional_json(record.headers),
         to_optional_json(record.follow_up),
         to_optional_json(record.progress),
+        record.due,
+        int(wait),
     )
 
 
@@ -198,7 +208,17 @@ CHECKPOINT_PAGES = 4_000  # many, so that pages which change often are copied in
 FILES = ("", "-wal", "-shm", "-journal")  # in this order: without the first, SQLite ignores the others
 MAX_AGE_SECONDS = 6 * 24 * 3_600
 """A projection whose last change is older is rebuilt: the store keeps records of deletions for only a week."""
-INDEXES_FOR_READING = ("jobs_by_id", "jobs_by_lane", "dead_letters")
+INDEXES_FOR_READING = (
+    "jobs_by_id",
+    "jobs_by_lane",
+    "jobs_by_owner",
+    "dead_letters",
+    "unreplayed",
+    "claimable",
+    "suspects",
+    "waiting_in_sequences",
+    "waiting_for_limits",
+)
 
 OWN_TABLES = """
 CREATE TABLE projection (                             -- one row
@@ -206,12 +226,26 @@ CREATE TABLE projection (                             -- one row
     position INTEGER NOT NULL,                        -- up to where
     applied  INTEGER NOT NULL                         -- when it was written to last, in seconds since 1970
 ) STRICT;
+CREATE INDEX waiting_for_limits ON jobs (lane, due, grp) WHERE status = 0 AND wait = 2;
+CREATE TABLE activity_position (position INTEGER NOT NULL) STRICT;  -- one row: up to where counts were added
+INSERT INTO activity_position VALUES (0);
 """
+_LIMITED = "FROM jobs INDEXED BY waiting_for_limits WHERE lane = ?1 AND status = 0 AND wait = 2"
+# ?1 lane, ?2 now, ?3 the largest number of jobs to read: [group name, number of due jobs, the earliest due time]
+LIMITED = f"""
+SELECT json_group_array(json_array((SELECT name FROM groups WHERE groups.id = grp), jobs, due)) FROM (
+    SELECT grp, count(*) AS jobs, min(due) AS due FROM (
+        SELECT grp, due {_LIMITED} AND due <= ?2 ORDER BY due LIMIT ?3)
+    GROUP BY grp ORDER BY jobs DESC)
+"""
+LIMITED_LATER = f"SELECT count(*) FROM (SELECT 1 {_LIMITED} AND due > ?2 LIMIT ?3)"
 NOTE_SOURCE = "INSERT INTO projection VALUES (?1, 0, unixepoch())"
 NOTE_POSITION = "UPDATE projection SET position = ?1, applied = unixepoch()"
 SOURCE = "SELECT source FROM projection"
 POSITION = "SELECT position FROM projection"
 AGE = "SELECT unixepoch() - applied FROM projection"
+ACTIVITY_POSITION = "SELECT position FROM activity_position"
+NOTE_ACTIVITY_POSITION = "UPDATE activity_position SET position = ?1"
 LANES = "SELECT queue, type, priority, exact, search, id FROM lanes"
 INDEXES = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
 
@@ -347,16 +381,19 @@ class SqliteProjection:
                 search = {change.id: change.search for change in latest if change.search}
                 if writer.execute(HAS_SEARCH_KEYS).get:
                     writer.execute(REMOVE_SEARCH_KEYS, (to_json([record.id for _, record in kept]),))
-                self._put(writer, self._with_lanes(writer, with_own_places(writer, kept), search))
+                waits = {change.id: change.wait for change in latest if change.wait}
+                self._put(writer, self._with_lanes(writer, with_own_places(writer, kept), search), waits)
                 if search:
                     writer.execute(PUT_SEARCH_KEYS, (to_json(list(search.items())),))
             writer.execute(NOTE_POSITION, (upto,))
 
-    def _put(self, writer: apsw.Connection, rows: list[tuple[int, int, JobRecord]]) -> None:
+    def _put(
+        self, writer: apsw.Connection, rows: list[tuple[int, int, JobRecord]], waits: Mapping[str, Wait]
+    ) -> None:
         groups = projected_groups(rows)
         if groups is not None:
             writer.execute(PUT_GROUPS, (groups,))
-        writer.execute(PUT, (projected_rows(rows),))
+        writer.execute(PUT, (projected_rows(rows, waits),))
 
     def _with_lanes(
         self, writer: apsw.Connection, kept: list[tuple[int, JobRecord]], search: dict[str, tuple[str, ...]]
@@ -368,6 +405,25 @@ class SqliteProjection:
             rows: list[Any] = writer.execute(LANES).fetchall()
             self._lanes = {Lane(*row[:5]): row[5] for row in rows}
         return [(place, self._lanes[lane], record) for (place, record), lane in zip(kept, lanes, strict=True)]
+
+    def activity_position(self) -> int:
+        with self._reader() as connection:
+            position: int = connection.execute(ACTIVITY_POSITION).get
+            return position
+
+    def apply_activity(self, batches: Sequence[ActivityBatch], upto: int, now: int) -> None:
+        with self._unit() as writer:
+
+            def execute(statement: str, values: tuple[Any, ...]) -> Any:
+                return writer.execute(statement, values).get
+
+            if not upto:
+                delete_counts(execute)
+            for batch in batches:
+                add_batch(execute, batch, now)
+            while prune_counts(execute, now):
+                pass
+            writer.execute(NOTE_ACTIVITY_POSITION, (upto,))
 
     @contextmanager
     def _unit(self) -> Iterator[apsw.Connection]:
@@ -397,6 +453,20 @@ class SqliteProjection:
     def queues(self) -> tuple[str, ...]:
         with self._reader() as connection:
             return find_queues(connection)
+
+    def statistics(
+        self, now: int, *, paused: Collection[str], find_full: FindFull, lookahead: int
+    ) -> StoreStatistics:
+        with self._reader() as connection, connection:  # all statements see the same jobs
+            counted = count_jobs(connection, now, _limited_jobs)
+            fullest = find_fullest_slot(connection, now, lookahead=lookahead)
+        # the limits are evaluated without the connection, because the store may take long to answer
+        groups = counted.add_up(paused=paused, find_full=find_full)
+        return StoreStatistics(now, tuple(sorted(paused)), groups, fullest)
+
+    def activity(self, since: int, until: int) -> list[ActivityCount]:
+        with self._reader() as connection:
+            return read_counts(connection, since, until)
 
     @contextmanager
     def _reader(self) -> Iterator[apsw.Connection]:
@@ -446,6 +516,19 @@ def _prepare(connection: apsw.Connection) -> None:
     connection.pragma("synchronous", "NORMAL")  # a power failure may lose the last changes; they are applied again
     connection.pragma("cache_size", -CACHE_KIB)
     connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+
+
+def _limited_jobs(
+    connection: apsw.Connection, lanes: Sequence[LaneCounts], now: int, most: int
+) -> list[LimitedGroup]:
+    """Find the due jobs that their limits have not admitted: see `LimitedJobs`."""
+    found: list[LimitedGroup] = []
+    for counts in lanes:
+        groups = limited_groups(connection.execute(LIMITED, (counts.lane, now, most + 1)).get)
+        counts.is_exact &= sum(group.count for group in groups) <= most
+        counts.later = connection.execute(LIMITED_LATER, (counts.lane, now, most)).get
+        found += groups
+    return found
 
 
 def _nothing() -> None:

@@ -1,9 +1,10 @@
-"""Deletes old jobs, results and events, a few at a time, as the retention settings say."""
+"""Deletes old jobs, results, events and counts of activity, a few at a time, as the retention settings say."""
 
 from __future__ import annotations
 
 import msgspec
 
+from mainspring.engines.sqlite.activity import prune_counts
 from mainspring.engines.sqlite.codec import numbers, to_json
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import Pruned, Retention
@@ -82,7 +83,9 @@ class Pruner:
         write(DELETE_FULL_RATES, (now, MAX_DELETED))
         write(DELETE_EMPTY_BUCKETS)
         self._events.prune()
-        return Pruned(deleted, is_more=not is_done or deleted_results >= MAX_DELETED)
+        is_more_activity = prune_counts(write, now)
+        is_more = not is_done or deleted_results >= MAX_DELETED or is_more_activity
+        return Pruned(deleted, is_more=is_more)
 
     def _prune_by_age(self, retention: Retention, now: int) -> tuple[int, bool]:
         ages = (retention.completed, retention.failed, retention.canceled)

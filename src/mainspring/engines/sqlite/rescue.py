@@ -6,11 +6,12 @@ from collections.abc import Collection
 
 from mainspring.clock import NANOSECONDS, Clock
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.codec import strings, to_json
+from mainspring.engines.sqlite.codec import pairs_of_integers, strings, to_json
 from mainspring.engines.sqlite.dead_letters import DeadLetterNotifier
 from mainspring.engines.sqlite.explain import find_waiting
 from mainspring.engines.sqlite.schema import DECLARED_DEAD, NOT_READY
 from mainspring.engines.sqlite.store import Store
+from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.engine import STALE, Swept
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.timestamps import LAST_INSTANT
@@ -64,6 +65,8 @@ class JobRescuer:
             rescued = strings(write(sql.RESCUED, (batch, self._max_crashes)))
             quarantined = strings(write(sql.QUARANTINED, (batch, self._max_crashes)))
             stopped = strings(write(sql.STOPPED, (batch,)))
+            for lane, jobs in pairs_of_integers(write(sql.CRASHED_LANES, (batch,))):
+                self._store.notes.add(EngineNote("crashed", *self._store.lanes.queue_and_type(lane), jobs))
             memberships = self._heads.memberships_of_workers(dead)
             self._parked_groups.release_limits_of_dead(dead)
             write(sql.RESCUE, (batch, self._max_crashes, now))
@@ -82,7 +85,7 @@ class JobRescuer:
         `started` comes first, because the handler may have begun.
         """
         if crashed and self._events.has_listener():
-            self._events.write_started([(job_id, None) for job_id in crashed])
+            self._events.write_started_of(crashed)
             self._events.write_states(crashed, EventKind.RESCUED)
 
     def _repair_times(self, now: int) -> None:

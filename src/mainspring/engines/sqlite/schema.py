@@ -286,6 +286,38 @@ MIGRATIONS = (
         pending INTEGER NOT NULL
     ) STRICT;
     """,
+    """
+    CREATE INDEX waiting_in_sequences ON jobs (lane, due) WHERE status = 0 AND wait = 1;       -- for `statistics`
+    CREATE INDEX unreplayed ON jobs (lane) WHERE status = 3 AND replayed_as IS NULL;
+    """,
+    """
+    CREATE TABLE activity_series (                    -- what is counted: `activity`
+        id      INTEGER PRIMARY KEY,
+        queue   TEXT NOT NULL,
+        type    TEXT NOT NULL,
+        measure TEXT NOT NULL,
+        label   TEXT NOT NULL,                        -- an outcome or a kind
+        bucket  INTEGER NOT NULL,                     -- the upper bound, in microseconds
+        UNIQUE (queue, type, measure, label, bucket)
+    ) STRICT;
+    CREATE TABLE activity (                           -- counts of all processes in each minute
+        minute INTEGER NOT NULL,                      -- since 1970
+        series INTEGER NOT NULL,
+        count  INTEGER NOT NULL,
+        PRIMARY KEY (minute, series)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE activity_senders (                   -- the last batch of counts of each process
+        sender TEXT PRIMARY KEY,
+        number INTEGER NOT NULL,
+        at     INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE activity_hours (                     -- the same for each hour, of the time before
+        hour   INTEGER NOT NULL,
+        series INTEGER NOT NULL,
+        count  INTEGER NOT NULL,
+        PRIMARY KEY (hour, series)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -45,7 +45,7 @@ class JobSettler:
         if any(lease.at_most_once for lease in leases):
             self._database.require_sync()
         answers = [(lease.ref, lease.token) in current for lease in leases]
-        self._events.defer_started([lease.id for lease, ok in zip(leases, answers, strict=True) if ok])
+        self._events.defer_started([lease for lease, ok in zip(leases, answers, strict=True) if ok])
         return answers
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
@@ -140,7 +140,7 @@ class JobSettler:
             self._database.write(sql.REPORT, (batch, worker))
         if accepted and self._events.has_listener():
             now = self._now()
-            self._events.write_started([(report.lease.id, now) for report in accepted])
+            self._events.write_started([(report.lease.ref, now) for report in accepted])
             self._events.write(_progress_event(lease, progress) for lease, progress in news)
         return answers
 

@@ -206,8 +206,8 @@ SELECT json_array(
 """
 # ?1 now: at most 500 of the jobs that have expired by now
 EXPIRED = """
-SELECT json_group_array(json_array(seq, id)) FROM (
-    SELECT seq, id FROM jobs INDEXED BY expiring
+SELECT json_group_array(json_array(seq, id, lane)) FROM (
+    SELECT seq, id, lane FROM jobs INDEXED BY expiring
     WHERE expires IS NOT NULL AND status = 0 AND owner IS NULL AND expires <= ?1 LIMIT 500)
 """
 EXPIRE = f"""
@@ -338,6 +338,12 @@ _CRASHED = "owner IN (SELECT value FROM json_each(?1)) AND +status = 1 AND stop 
 STOPPED = """
 SELECT json_group_array(id) FROM jobs
 WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 1 AND stop IS NOT NULL
+"""
+# [lane, number of jobs]
+CRASHED_LANES = """
+SELECT json_group_array(json_array(lane, crashed)) FROM (
+    SELECT lane, count(*) AS crashed FROM jobs
+    WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 1 GROUP BY lane)
 """
 _GIVEN_UP = "(once IS NOT NULL OR crashes + 1 >= ?2)"
 RESCUED = f"SELECT json_group_array(id) FROM jobs WHERE {_CRASHED} AND NOT {_GIVEN_UP}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 
 from mainspring.engines.sqlite import waiting_statements as sql
 from mainspring.engines.sqlite.codec import to_json
@@ -13,8 +14,10 @@ from mainspring.engines.sqlite.limits import BucketCounts, LimitCache, family_bo
 from mainspring.engines.sqlite.quotas import SubmitQuotas
 from mainspring.engines.sqlite.settings_row import SettingsRow
 from mainspring.engines.sqlite.waiting_groups import GroupCache, HeadSelector, ParkedGroups
+from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.commands import DropLimit, PauseQueue, PutLimit
 from mainspring.jobs.limits import Limit
+from mainspring.jobs.records import NewJob
 
 
 class Store:
@@ -30,6 +33,7 @@ class Store:
         self.lanes = LaneCache(database)
         self._row = SettingsRow(database)
         self.events = EventWriter(database, self._row, now)
+        self.notes = EngineNotes()
         self.groups = GroupCache(database)
         self.heads = HeadSelector(database, now, wake)
         self._limits = LimitCache(database, self._row)
@@ -54,6 +58,41 @@ class Store:
         self._limits.forget()
         self.quotas.forget()
         self.bucket_counts.forget()
+        self.notes.drop()
+
+
+class EngineNotes:
+    """Collects what the calls of an engine do beside their answers. A rollback drops the notes of its unit."""
+
+    def __init__(self) -> None:
+        self._new: list[EngineNote] = []  # of the current unit
+        self._committed: deque[EngineNote] = deque()
+
+    def add(self, note: EngineNote) -> None:
+        """Add a note about the current unit."""
+        self._new.append(note)
+
+    def add_jobs(self, jobs: Iterable[NewJob]) -> None:
+        """Note that the current unit stores these jobs, which no caller has submitted."""
+        for (queue, type_), count in Counter((job.queue, job.type) for job in jobs).items():
+            self.add(EngineNote("submitted", queue, type_, count))
+
+    def keep(self) -> None:
+        """Keep the notes of a unit that was committed."""
+        if self._new:
+            self._committed.extend(self._new)
+            self._new.clear()
+
+    def drop(self) -> None:
+        """Drop the notes of a unit that was rolled back."""
+        self._new.clear()
+
+    def take(self) -> list[EngineNote]:
+        """Return the notes of all units that were committed since the last call. Any thread may call it."""
+        notes = []
+        while self._committed:
+            notes.append(self._committed.popleft())
+        return notes
 
 
 class StoreSettings:

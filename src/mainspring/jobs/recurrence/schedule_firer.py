@@ -30,7 +30,7 @@ from mainspring.jobs.recurrence.rules import UNREADABLE, decode_rule
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, ScheduleRecord
 from mainspring.jobs.timestamps import LAST_INSTANT, MICROSECONDS, to_datetime
 from mainspring.timing.timer import Timer
-from mainspring.timing.wheel import TimerEntry
+from mainspring.timing.wheel import TimerEntry, WheelStatistics
 
 BATCH = 200  # how many schedules the first transaction fires; few, so that their jobs start soon
 MAX_BATCH = 1_000  # each later transaction fires twice as many, up to this number
@@ -90,6 +90,10 @@ class ScheduleFirer:
             # other schedules is unknown, and the store is read again after `RETRY_DELAY`.
             next_firing = self._checked_until + RETRY_DELAY
         self._arm(next_firing)
+
+    def timer_statistics(self) -> WheelStatistics:
+        """Return the statistics of the timing wheel, which has the timer of the next occurrence."""
+        return self._timer.statistics()
 
     def retime(self) -> None:
         """Check the schedules now, because the wall clock has jumped. Any thread may call this method."""

@@ -47,10 +47,11 @@ class HandlerCall:
     A plain function on a thread without timeouts needs no such object.
     """
 
-    __slots__ = ("_timers", "announce_shutdown", "jobs", "kill", "request_stop")
+    __slots__ = ("_timers", "announce_shutdown", "began_ns", "jobs", "kill", "request_stop")
 
     def __init__(self, jobs: Sequence[LeasedJob]) -> None:
         self.jobs = jobs
+        self.began_ns = 0  # when the call began, by the monotonic clock
         self._timers: list[TimerEntry] = []
         self.announce_shutdown: Callable[[], object] | None = None
         """A function that tells the child process of a shutdown; None if there is no child process."""
@@ -144,8 +145,8 @@ class CallTracker:
 
     def begin_job(self, job: LeasedJob) -> int:
         """Record that a thread calls the handler of a job; return the time by the engine's clock."""
-        now = self._clock.monotonic_ns()
-        self._report_begin(job.lease)
+        now = job.began_ns = self._clock.monotonic_ns()
+        self._report_begin(job)
         job.slots.record_wait(job.waited(now))
         handler = job.handler
         if handler.timeout is not None or handler.soft_timeout is not None:
@@ -161,13 +162,14 @@ class CallTracker:
         if job.call is not None:
             job.call.cancel_timeouts(self._timer)
         outcome.began = began
+        outcome.took = (self._clock.monotonic_ns() - job.began_ns) // 1_000
         self._end_jobs((job,), (outcome,))
 
     def begin(self, call: HandlerCall) -> int:
         """Record that a call begins; return the time by the engine's clock."""
-        now = self._clock.monotonic_ns()
+        now = call.began_ns = self._clock.monotonic_ns()
         for job in call.jobs:
-            self._report_begin(job.lease)
+            self._report_begin(job)
             job.slots.record_wait(job.waited(now))
             job.call = call
         call.arm_timeouts(self._timer, now)
@@ -180,8 +182,9 @@ class CallTracker:
     def end(self, call: HandlerCall, outcomes: Sequence[Outcome], began: int | None) -> None:
         """Record how a call ended, and pass the outcomes of its jobs on to be stored."""
         call.cancel_timeouts(self._timer)
+        took = None if began is None else (self._clock.monotonic_ns() - call.began_ns) // 1_000
         for outcome in outcomes:
-            outcome.began = began
+            outcome.began, outcome.took = began, took
         self._end_jobs(call.jobs, outcomes)
 
 

@@ -21,6 +21,7 @@ from mainspring.jobs.policies import WorkerSettings
 from mainspring.jobs.records import WorkerInfo
 from mainspring.jobs.recurrence.orphaned_schedules import OrphanReporter
 from mainspring.jobs.recurrence.schedule_firer import PATIENCE_SECONDS, ScheduleFirer
+from mainspring.jobs.statistics import SlotStatistics
 from mainspring.jobs.worker import stop_report
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob
@@ -29,6 +30,7 @@ from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker.unserved_queues import UnservedQueues
 from mainspring.jobs.worker.worker import Worker
 from mainspring.runners.repeat import Repetition
+from mainspring.timing.wheel import WheelStatistics
 from mainspring.worker_health import WorkerHealth, WorkerState
 
 logger = logging.getLogger("mainspring.worker")
@@ -141,6 +143,19 @@ class WorkerHost:
     def active_jobs(self) -> list[LeasedJob]:
         """Return the jobs that the worker has leased."""
         return self._worker.active_jobs()
+
+    def slot_statistics(self) -> tuple[SlotStatistics, ...]:
+        """Return how many slots of each kind the worker has, and how many are busy."""
+        return self._worker.slot_statistics()
+
+    def timer_statistics(self) -> tuple[WheelStatistics, ...]:
+        """Return the statistics of the timing wheels of the worker and of its schedules."""
+        return self._worker.timer_statistics(), self._firer.timer_statistics()
+
+    @property
+    def health(self) -> WorkerHealth | None:
+        """The last health report of the worker; None before the first one."""
+        return self._health.latest
 
     def clock_jumped(self) -> None:
         """Set the timers of jobs and schedules again, because the wall clock has jumped."""

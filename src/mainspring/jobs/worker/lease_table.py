@@ -17,6 +17,7 @@ from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Demand
 from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.records import Lease, Outcome, is_suspect
+from mainspring.jobs.statistics import SlotKind, SlotStatistics
 from mainspring.jobs.worker.slots import BatchSlots, ExecutionKind, LongestJob, Occupancy, Slots
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class LeasedJob:
     __slots__ = (
         "_end",
         "_start",
+        "began_ns",
         "call",
         "context",
         "counts_as_started",
@@ -75,6 +77,7 @@ class LeasedJob:
         self.is_starting = False  # the engine has not answered yet whether the job may start
         self.ready_ns: int | None = None  # when the job was ready to run, by the monotonic clock
         self.ready_at = 0  # the same instant by the engine's clock
+        self.began_ns = 0  # when the handler began, by the monotonic clock; a `HandlerCall` has its own
         self.is_asked_to_stop = False  # a user asked the job to stop; a timeout does not set it
         self.timed_out_after: int | None = None  # the timeout that has passed, in microseconds
         self.error: BaseException | None = None  # the exception of the handler, until it is logged
@@ -117,6 +120,13 @@ class LeasedJob:
     def is_running(self) -> bool:
         """Whether the handler runs: the start has been claimed and the end has not."""
         return not self._start and bool(self._end)
+
+
+_SLOT_KINDS = {
+    ExecutionKind.THREADS: SlotKind.THREADS,
+    ExecutionKind.LOOP: SlotKind.COROUTINES,
+    ExecutionKind.PROCESSES: SlotKind.PROCESSES,
+}
 
 
 class LeaseTable:
@@ -248,6 +258,14 @@ class LeaseTable:
         if is_batch:
             return Occupancy(slots.kind, 1, 1, longest, is_batch=True)
         return Occupancy(slots.kind, min(slots.occupied, slots.size), slots.size, longest)
+
+    def slot_statistics(self) -> tuple[SlotStatistics, ...]:
+        """Return how many slots of each kind there are, and how many are busy."""
+        self._count_batch_slots()
+        return tuple(
+            SlotStatistics(kind=_SLOT_KINDS[slots.kind], slots=slots.size, busy=min(slots.occupied, slots.size))
+            for slots in self._kinds
+        )
 
     def _slots_for(self, handler: Handler) -> Slots:
         slots = self._processes if handler.is_process else self._loop if handler.is_async else self._threads

@@ -208,6 +208,8 @@ class HealthRecorder:
         self._failing_since: int | None = None
         self.state = WorkerState.STARTING
         self.stall: str | None = None
+        self.latest: WorkerHealth | None = None
+        """The last report; None before the first one. Any thread may read it."""
 
     def answered(self) -> None:
         """Record that the engine has answered a call."""
@@ -231,7 +233,8 @@ class HealthRecorder:
             seconds = (now - self._failing_since) / NANOSECONDS
             self._failing_since = None
             logger.info("the store works again, after %.0f s", seconds)
-        self._on_turn(WorkerHealth(self.state, now, self._answered, text, self.stall, jobs))
+        self.latest = WorkerHealth(self.state, now, self._answered, text, self.stall, jobs)
+        self._on_turn(self.latest)
 
 
 class HandlerAnnouncer:

@@ -78,6 +78,8 @@ class ProgressWriter:
         self._lock = Lock()  # guards the following attributes
         self._jobs: dict[Key, _JobProgress] = {}
         self._in_flight = 0
+        self._begun: deque[LeasedJob] = deque()  # jobs whose begin is not reported yet; not guarded
+        self._is_begin_queued = False  # an operation that reports them is queued; not guarded
         self._is_closed = False
         self.sent = 0
         """How many reports were sent to the engine."""
@@ -94,17 +96,36 @@ class ProgressWriter:
                 progress.latest = latest
         self._send(progress)
 
-    def begin(self, lease: Lease) -> None:
-        """Report that the handler of a job begins, if a client follows events."""
+    def begin(self, job: LeasedJob) -> None:
+        """Report that the handler of a job begins, if a client follows events.
+
+        Jobs that begin while a transaction is under way are reported together in the next one.
+        """
         if self._engine.is_followed:
-            with self._lock:
-                self._in_flight += 1
-                self.sent += 1
-            reply: CallbackReply[list[bool]] = CallbackReply(
-                lambda _: self._answer_one(), lambda _: self._answer_one()
-            )
-            reports = [ProgressReport(lease, None)]
-            self._io.dispatch(Operation(REPORT, reports, reply, worker=self._worker(), durable=False))
+            # The order of steps is as in `OutcomeWriter._store`: no job is left without a queued operation.
+            self._begun.append(job)
+            if not self._is_begin_queued:
+                self._is_begin_queued = True
+                with self._lock:
+                    self._in_flight += 1
+                    self.sent += 1
+                reply: CallbackReply[list[bool]] = CallbackReply(
+                    lambda _: self._answer_one(), lambda _: self._answer_one()
+                )
+                worker = self._worker()
+                self._io.dispatch(
+                    DeferredOperation(REPORT, self._collect_begun, reply, worker=worker, durable=False)
+                )
+
+    def _collect_begun(self) -> list[ProgressReport]:
+        """Return the reports of handlers that have begun and still run. The outcome of the others reports both."""
+        self._is_begin_queued = False
+        reports = []
+        while self._begun:
+            job = self._begun.popleft()
+            if job.is_running:
+                reports.append(ProgressReport(job.lease, None))
+        return reports
 
     def finish(self, lease: Lease, then: Callable[[], None]) -> None:
         """Call `then` when the last progress report of a job is stored; at once if there is none."""

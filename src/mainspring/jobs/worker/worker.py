@@ -18,6 +18,7 @@ from mainspring.jobs.io_layer import START, CallbackReply, Operation, SingleOper
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import WorkerSettings
 from mainspring.jobs.records import Outcome, OutcomeKind, WorkerInfo
+from mainspring.jobs.statistics import SlotStatistics
 from mainspring.jobs.worker import machine
 from mainspring.jobs.worker.executors import CallTracker, Executors
 from mainspring.jobs.worker.invoker import HandlerInvoker
@@ -29,7 +30,7 @@ from mainspring.jobs.worker.reporting import OutcomeWriter, ProgressWriter
 from mainspring.plurals import format_count
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.timing.timer import Timer
-from mainspring.timing.wheel import TimerEntry
+from mainspring.timing.wheel import TimerEntry, WheelStatistics
 
 P = ParamSpec("P")
 
@@ -145,6 +146,14 @@ class Worker:
     def active_jobs(self) -> list[LeasedJob]:
         """Return the jobs that this worker has leased."""
         return self._control.run(self.table.jobs)
+
+    def slot_statistics(self) -> tuple[SlotStatistics, ...]:
+        """Return how many slots of each kind there are, and how many are busy."""
+        return self._control.run(self.table.slot_statistics)
+
+    def timer_statistics(self) -> WheelStatistics:
+        """Return the statistics of the timing wheel: timeouts of handlers, and the next step of this worker."""
+        return self._timer.statistics()
 
     def is_at_rest(self) -> bool:
         """Return whether this worker has no leases, and no answer of the engine can bring any."""

@@ -49,6 +49,7 @@ PARTS = (
     "dead_letter_handlers",
     "waiting_jobs",
     "queries",
+    "statistics",
     "searching",
     "explain",
     "blocked_jobs",
@@ -56,10 +57,12 @@ PARTS = (
     "events",
     "started_events",
     "pruning",
+    "activity",
 )
 MODULES = [f"{__name__}.{part}" for part in PARTS]
 pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.modules))
 
+from mainspring.testing.conformance.activity import ActivityTests
 from mainspring.testing.conformance.blocked_jobs import BlockedJobTests
 from mainspring.testing.conformance.claims import ClaimTests
 from mainspring.testing.conformance.commands import CommandTests
@@ -81,6 +84,7 @@ from mainspring.testing.conformance.searching import SearchTests
 from mainspring.testing.conformance.sequences import SequenceTests
 from mainspring.testing.conformance.single_attempts import SingleAttemptTests
 from mainspring.testing.conformance.started_events import StartedEventTests
+from mainspring.testing.conformance.statistics import StatisticsTests
 from mainspring.testing.conformance.submits import SubmitTests
 from mainspring.testing.conformance.transitions import TransitionTests
 from mainspring.testing.conformance.unique_keys import UniqueKeyTests
@@ -108,6 +112,7 @@ class EngineConformance(
     DeadLetterHandlerTests,
     WaitingJobTests,
     QueryTests,
+    StatisticsTests,
     SearchTests,
     ExplainTests,
     BlockedJobTests,
@@ -115,5 +120,6 @@ class EngineConformance(
     EventTests,
     StartedEventTests,
     PruningTests,
+    ActivityTests,
 ):
     """All tests that every engine must pass; override the fixture `make_engine`."""

@@ -1,0 +1,212 @@
+"""Stores the activity of a process: adds what it counted in each minute to the history of the store.
+
+If the engine commits several calls in one transaction, the io layer writes the counts inside of a transaction that
+it makes anyway, about once a second. A timer, which is set at the first new count, makes a transaction after 15
+seconds if there was none. On other engines the timer starts a thread that sends the counts. So a process without
+work never wakes up to store counts.
+
+Invariants
+- A failure to store counts neither fails nor delays a job. The counts are kept and sent again, and dropped after a
+  few tries.
+- A batch of counts keeps its number when it is sent again, so that the store counts it once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from secrets import token_hex
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
+
+from mainspring.clock import NANOSECONDS, Clock
+from mainspring.errors import MainspringError
+from mainspring.jobs.activity import ActivityRecorder, CountCall
+from mainspring.jobs.activity_rows import ActivityBatch, counts_of
+from mainspring.jobs.engine import Capability, Engine
+
+if TYPE_CHECKING:
+    from mainspring.jobs.io_layer import IoLayer
+    from mainspring.runners.runner import TaskRunner
+
+EVERY_NS = NANOSECONDS  # a transaction contains counts if the last one that did began this long ago
+LATEST_SECONDS = 15.0  # counts are stored after this time, even if there is no other transaction
+MAX_TRIES = 4  # how often the same counts are sent before they are dropped
+MAX_COUNTS = 2_000  # in one batch, so that it fits into one message of every store
+
+COUNT_SUBMITS = ActivityRecorder.count_submits
+
+logger = logging.getLogger("mainspring.activity")
+
+
+class ActivityWriter:
+    """Stores the counts of a recorder. Any thread may call any method, unless it says otherwise."""
+
+    def __init__(
+        self, engine: Engine, recorder: ActivityRecorder, clock: Clock, *, has_timer: bool = True
+    ) -> None:
+        self.recorder = recorder
+        self._engine = engine
+        self._clock = clock
+        self._has_timer = has_timer
+        self._is_atomic = Capability.ATOMIC_UNIT in engine.capabilities
+        self._sender = token_hex(8)
+        self._io: IoLayer | None = None
+        self._runner: TaskRunner | None = None
+        self._is_timer_set = False
+        self._next_ns = 0  # when the next transaction may contain counts
+        # Only the io thread uses the following attributes. If the engine is not atomic, the lock guards them.
+        self._lock = Lock()
+        self._number = 0
+        self._batches: deque[ActivityBatch] = deque()  # not stored yet
+        self._tries = 0
+        self._written = 0  # how many of the batches the current transaction contains
+
+    def attach(self, io: IoLayer, runner: TaskRunner) -> None:
+        """Use this io layer, and the timer of its runner, to store counts."""
+        self._io = io
+        self._runner = runner
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there are counts that are not stored yet."""
+        return bool(self._batches) or self.recorder.has_news
+
+    # -- counting
+
+    def count_call(
+        self, count: CountCall | None, items: Sequence[Any], results: Sequence[Any], nanoseconds: int
+    ) -> None:
+        """Count a call that was committed alone, on the thread of its caller."""
+        try:
+            if count is COUNT_SUBMITS and len(items) == 1 and results[0] is None:  # the usual case
+                self.recorder.count_single_submit(items[0], nanoseconds)
+                if not self._is_timer_set:
+                    self.note_news()
+            else:
+                self.count_transaction([(count, items, results)], len(items), nanoseconds)
+        except Exception:  # not raised, because the caller would take the error for a failed commit
+            logger.exception("the activity of a call could not be counted")
+
+    def count_transaction(
+        self,
+        calls: Sequence[tuple[CountCall | None, Sequence[Any], Sequence[Any]]],
+        operations: int,
+        nanoseconds: int,
+    ) -> None:
+        """Count a transaction that was committed, and what its calls did."""
+        try:
+            recorder = self.recorder
+            recorder.count_commit(nanoseconds, operations)
+            for count, items, results in calls:
+                if count is not None:
+                    count(recorder, items, results)
+            self._count_notes()
+            if not self._is_timer_set and recorder.has_news:
+                self.note_news()
+        except Exception:
+            logger.exception("the activity of a transaction could not be counted")
+
+    def _count_notes(self) -> None:
+        notes = self._engine.take_notes()
+        if notes:
+            self.recorder.count_notes(notes)
+
+    # -- the timer
+
+    def note_news(self) -> None:
+        """Set the timer, because something was counted."""
+        if self._is_timer_set or not self._has_timer or self._runner is None:
+            return
+        self._is_timer_set = True
+        try:
+            self._runner.post(self._on_timer, delay=LATEST_SECONDS)
+        except MainspringError:  # the runner is closed or full; the next count sets the timer again
+            self._is_timer_set = False
+
+    def _on_timer(self) -> None:
+        self._is_timer_set = False
+        if self.has_news:
+            self._start_flush()
+
+    # -- in transactions of the io layer
+
+    def write_if_due(self) -> None:
+        """Write the counts in the current transaction, at most once a second. The io thread calls it."""
+        if not self._is_atomic or self._clock.monotonic_ns() < self._next_ns or not self.has_news:
+            return
+        self._collect()
+        self._next_ns = self._clock.monotonic_ns() + EVERY_NS
+        try:
+            for batch in self._batches:
+                self._engine.record_activity(batch)
+        except Exception as error:  # the transaction is for jobs, and must go on
+            self._note_failure(error)
+        else:
+            self._written = len(self._batches)
+
+    def end_transaction(self, error: Exception | None = None) -> None:
+        """Note whether the transaction was committed. The io thread calls it."""
+        if self._written:
+            if error is None:
+                self._note_success(self._written)
+            else:
+                self._note_failure(error)
+            self._written = 0
+
+    # -- at any time
+
+    def flush(self, seconds: float) -> None:
+        """Store all counts now, and wait for that up to `seconds`. It raises no error if that fails."""
+        wait = self._start_flush() if self.has_news else None
+        if wait is not None:
+            with suppress(MainspringError, TimeoutError):
+                wait(seconds)
+
+    def _start_flush(self) -> Callable[[float], object] | None:
+        """Start to store all counts; return a function that waits a number of seconds for the end."""
+        if not self._is_atomic:
+            thread = Thread(target=self._send, name="mainspring-activity", daemon=True)
+            thread.start()
+            return thread.join
+        self._next_ns = 0
+        return None if self._io is None else self._io.start_empty_transaction()
+
+    def _send(self) -> None:
+        """Send all counts, on a thread of its own."""
+        with self._lock:
+            self._collect()
+            while self._batches:
+                try:
+                    self._engine.record_activity(self._batches[0])
+                except Exception as error:
+                    self._note_failure(error)
+                    break
+                self._note_success(1)
+        if self._batches:
+            self.note_news()
+
+    # -- batches
+
+    def _collect(self) -> None:
+        """Make batches of what was counted since the last time."""
+        counts = list(counts_of(self.recorder.take_minutes()))
+        for start in range(0, len(counts), MAX_COUNTS):
+            self._number += 1
+            part = tuple(counts[start : start + MAX_COUNTS])
+            self._batches.append(ActivityBatch(self._sender, self._number, part))
+
+    def _note_success(self, batches: int) -> None:
+        self._tries = 0
+        for _ in range(batches):
+            self._batches.popleft()
+
+    def _note_failure(self, error: Exception) -> None:
+        self._next_ns = self._clock.monotonic_ns() + round(LATEST_SECONDS * NANOSECONDS)
+        self._tries += 1
+        if self._tries >= MAX_TRIES:
+            self._tries = 0
+            self._batches.clear()
+            logger.warning("a part of the activity of this process is missing from the history: %s", error)

@@ -1,0 +1,19 @@
+"""Exports what an application does to monitoring systems: `PrometheusCollector`.
+
+Each exporter needs a package that an extra of `mainspring` installs, so it is imported at its first use.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mainspring.monitoring.prometheus import PrometheusCollector
+
+__all__ = ["PrometheusCollector"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "PrometheusCollector":
+        from mainspring.monitoring.prometheus import PrometheusCollector  # noqa: PLC0415 - see above
+
+        return PrometheusCollector
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
