@@ -74,6 +74,17 @@ def test_an_unused_server_stays_unused(nats_server: Servers, nats_prefix: str) -
     assert not [name for name in streams_of(nats_server) if nats_prefix in name]
 
 
+def test_thousands_of_jobs_at_the_same_instant_are_reported(nats_server: Servers, nats_prefix: str) -> None:
+    app = make_app(nats_server.url, nats_prefix)
+    job = app.job(name="digest")(print)
+    with app, app.running():
+        job.after(3_600).submit_many([()] * 1_100)
+        report = examine(app)
+    assert bad(report)["slots"].startswith(
+        "1,100 jobs of digest in queue default become due within the same 268 ms"
+    )
+
+
 def test_a_store_at_work_is_in_order(nats_server: Servers, nats_prefix: str) -> None:
     app = make_app(nats_server.url, nats_prefix)
     with app, app.running():

@@ -92,6 +92,18 @@ def test_several_faults_are_all_told_and_the_store_stays_as_it_is(app: Mainsprin
     assert {name: after[name] for name in before} == before
 
 
+def test_thousands_of_jobs_at_the_same_instant_are_reported(app: Mainspring) -> None:
+    job = app.job(name="digest")(print)
+    with app.running():
+        job.after(3_600).submit_many([()] * 1_500)
+        job.after(7_200).submit()
+        report = examine(app)
+    app.close()
+    assert bad(report)["slots"].startswith(
+        "1,500 jobs of digest in queue default become due within the same 268 ms"
+    )
+
+
 def test_a_missing_store_is_an_error_and_is_not_made(app: Mainspring, tmp_path: Path) -> None:
     report = examine(app)
     assert bad(report) == {"file": f"there is no file {tmp_path / 'shop.db'}"}

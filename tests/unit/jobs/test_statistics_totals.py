@@ -35,6 +35,7 @@ def test_totals_are_the_sums_of_the_groups() -> None:
     assert (found.oldest_due, found.oldest_blocked, found.is_exact) == (hour, hour, False)
     assert found.queues == ("mail", "orders")
     mail, orders = found.queue("mail"), found.queue("orders")
+    assert (mail.queue, orders.queue) == ("mail", "orders")
     assert (mail.due, mail.blocked, mail.scheduled, mail.running, mail.dead_letters) == (2, 3, 5, 1, 0)
     assert (mail.oldest_due, mail.oldest_blocked, mail.is_exact, mail.is_paused) == (minute, hour, False, True)
     assert (orders.due, orders.dead_letters, orders.is_exact, orders.is_paused) == (7, 11, True, False)

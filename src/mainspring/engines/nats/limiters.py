@@ -172,7 +172,7 @@ def wait_of(job: StoredJob) -> Wait:
     admission = admission_of(job)
     if admission.state == WAITS and admission.limiter.startswith(SEQUENCE_PREFIX):
         return Wait.SEQUENCE
-    return Wait.LIMITS if job.limits and admission.state != READY else Wait.NOTHING
+    return Wait.LIMITS if job.limits and not admission.is_admitted else Wait.NOTHING
 
 
 # -- the state of a limiter
