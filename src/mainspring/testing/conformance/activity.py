@@ -120,7 +120,7 @@ class ActivityTests(EngineSuite):
 
     # -- the kinds of jobs
 
-    def test_a_lease_says_of_which_kind_its_job_is(self, bench: Bench) -> None:
+    def test_a_lease_has_the_kind_of_its_job(self, bench: Bench) -> None:
         worker = bench.enroll()
         now = bench.now
         jobs = [bench.job("immediate"), bench.job("delayed", after=0.3)]
