@@ -14,6 +14,7 @@ from time import process_time
 
 from benchmarks.measure import Line, Section
 from mainspring import Mainspring
+from mainspring.jobs.activity import MAX_PAIRS
 
 JOBS = 10_000
 SINGLE = 5_000
@@ -70,9 +71,8 @@ def submit(folder: Path, *, counts: bool) -> float:
 
 
 def _application(folder: Path, *, counts: bool) -> Mainspring:
-    app = Mainspring(f"sqlite:///{folder}/jobs.db", durability="normal")
-    app.counts_activity = counts
-    return app
+    pairs = MAX_PAIRS if counts else 0
+    return Mainspring(f"sqlite:///{folder}/jobs.db", durability="normal", activity_pairs=pairs)
 
 
 def pairs(

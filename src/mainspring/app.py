@@ -24,6 +24,7 @@ from msgspec import UNSET, UnsetType
 
 from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
 from mainspring.engines.registry import EngineConfig, check_url, provider_for
+from mainspring.jobs.activity import MAX_PAIRS
 from mainspring.jobs.activity_rows import ActivityRow
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.decorators import Decorators
@@ -99,7 +100,7 @@ class Runtime:
             virtual_time=virtual_time,
             off_loop=app.off_loop,
             pools=(self._control, self._io, self._execution),
-            counts_activity=app.counts_activity,
+            activity_pairs=app.activity_pairs,
         )
 
     def close(self, grace: Duration) -> None:
@@ -140,6 +141,8 @@ class Mainspring(Decorators):
       this off
     - `keep`: how long ended jobs are kept; None for the defaults of `Keep`
     - `max_payload`: the largest size of encoded arguments or of a result, in bytes
+    - `activity_pairs`: how many pairs of queue and type this process counts separately, for `activity()` and for
+      metrics; further pairs are counted together as `other`; 0 counts nothing
     - `nats`: the settings of the NATS engine; None for their defaults
     - `clock`: the clock of the application, such as a `ManualClock` in tests; None for the system's clock
     """
@@ -159,6 +162,7 @@ class Mainspring(Decorators):
         stall_after: Duration = DEFAULT_STALL,
         keep: Keep | None = None,
         max_payload: int = MAX_PAYLOAD,
+        activity_pairs: int = MAX_PAIRS,
         nats: NatsSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -182,6 +186,9 @@ class Mainspring(Decorators):
         self.queues = require_queues(queues)
         self.durability: Literal["full", "normal"] = durability
         self.max_payload = max_payload
+        self.activity_pairs = activity_pairs and require_positive(
+            activity_pairs, "activity_pairs", "pairs of queue and type"
+        )
         if isinstance(processes, int):
             processes = ProcessSettings(count=require_positive(processes, "processes", "processes"))
         self.processes = require_instance(
@@ -201,7 +208,6 @@ class Mainspring(Decorators):
         self._runtime: Runtime | None = None
         self._abandoned: list[Runtime | OffLoop] = []
         self._has_warned = False
-        self.counts_activity = True  # not an option: a benchmark measures what the counting costs
         _forget_after_fork(self)
 
     def _source(self) -> Mainspring:

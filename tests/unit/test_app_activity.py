@@ -152,11 +152,35 @@ def test_what_a_process_has_just_done_is_in_its_own_answer(app: Mainspring) -> N
             assert sum(row.submitted for row in app.activity()) == number
 
 
-def test_an_application_may_count_nothing(app: Mainspring) -> None:
+def test_a_number_of_pairs_is_counted_separately() -> None:
+    with Mainspring("memory://", activity_pairs=1) as app:
+
+        @app.job(name="first")
+        def first() -> None: ...
+
+        @app.job(name="second")
+        def second() -> None: ...
+
+        first.submit()
+        second.submit()
+        assert {(row.queue, row.type): row.submitted for row in app.activity()} == {
+            ("default", "first"): 1,
+            ("other", "other"): 1,
+        }
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, "many"])
+def test_another_number_of_pairs_is_refused(value: object) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"activity_pairs .*{value!r}"):
+        Mainspring("memory://", activity_pairs=value)  # type: ignore[arg-type]
+
+
+def test_an_application_may_count_nothing() -> None:
+    app = Mainspring("memory://", activity_pairs=0)
+
     @app.job
     def ping() -> None: ...
 
-    app.counts_activity = False
     with app:
         ping.submit()
         assert app.activity() == []

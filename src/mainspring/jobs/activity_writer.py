@@ -30,6 +30,7 @@ from mainspring.jobs.engine import Capability, Engine
 if TYPE_CHECKING:
     from mainspring.jobs.io_layer import IoLayer
     from mainspring.runners.runner import TaskRunner
+    from mainspring.runners.task import TaskHandle
 
 EVERY_NS = NANOSECONDS  # a transaction contains counts if the last one that did began this long ago
 LATEST_SECONDS = 15.0  # counts are stored after this time, even if there is no other transaction
@@ -56,6 +57,7 @@ class ActivityWriter:
         self._io: IoLayer | None = None
         self._runner: TaskRunner | None = None
         self._is_timer_set = False
+        self._timer: TaskHandle | None = None
         self._next_ns = 0  # when the next transaction may contain counts
         # Only the io thread uses the following attributes. If the engine is not atomic, the lock guards them.
         self._lock = Lock()
@@ -122,9 +124,15 @@ class ActivityWriter:
             return
         self._is_timer_set = True
         try:
-            self._runner.post(self._on_timer, delay=LATEST_SECONDS)
+            self._timer = self._runner.post(self._on_timer, delay=LATEST_SECONDS)
         except MainspringError:  # the runner is closed or full; the next count sets the timer again
             self._is_timer_set = False
+
+    def close(self) -> None:
+        """Cancel the timer, and set it no more."""
+        self._has_timer = False
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _on_timer(self) -> None:
         self._is_timer_set = False

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.clock import NANOSECONDS, Duration, deadline_after, to_nanoseconds
 from mainspring.errors import InvalidTransition, JobNotFound
-from mainspring.jobs.activity import ActivityRecorder
+from mainspring.jobs.activity import MAX_PAIRS, ActivityRecorder
 from mainspring.jobs.activity_rows import ActivityRow, rows_of
 from mainspring.jobs.activity_writer import ActivityWriter
 from mainspring.jobs.commands import Arrangement, CancelJob, Changed, Command, PutLimit, Reopen, Reschedule
@@ -112,7 +112,7 @@ class JobManager:
         worker_hooks: WorkerHooks | None = None,
         off_loop: OffLoop | None = None,
         pools: Sequence[ThreadPool] | None = None,
-        counts_activity: bool = True,
+        activity_pairs: int = MAX_PAIRS,
     ) -> None:
         require_positive(coroutines, "coroutines", "coroutines at once")
         require_positive(max_payload, "max_payload", "bytes")
@@ -123,8 +123,8 @@ class JobManager:
         self.clock = control.services.clock
         self._control = ControlLayer(control)
         self._activity: ActivityWriter | None = None
-        if counts_activity:
-            recorder = ActivityRecorder(engine.now, keeps_minutes=True)
+        if activity_pairs:
+            recorder = ActivityRecorder(engine.now, max_pairs=activity_pairs, keeps_minutes=True)
             self._activity = ActivityWriter(engine, recorder, self.clock, has_timer=not virtual_time)
         self._io = IoLayer(engine, io, self._activity)
         self._layers = Layers(engine, self._control, control, self._io, execution, self.clock)
@@ -583,6 +583,8 @@ class JobManager:
             self.shutdown(grace)
         finally:
             self._is_closed = True
+            if self._activity is not None:
+                self._activity.close()
             self._io.close(stop_report.PATIENCE_FOR_ANSWERS)
             self.engine.close()
             if self._owns_off_loop:

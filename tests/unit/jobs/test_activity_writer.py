@@ -148,6 +148,14 @@ def test_a_process_without_work_makes_no_transaction(bench: Bench) -> None:
     assert bench.engine.units == units
 
 
+def test_after_the_end_no_timer_is_left(bench: Bench, pool: ThreadPool) -> None:
+    bench.submit()
+    assert pool.statistics().delayed == 1
+    bench.writer.close()
+    bench.submit()
+    assert pool.statistics().delayed == 0
+
+
 def test_a_flush_stores_counts_at_once(bench: Bench) -> None:
     bench.submit()
     bench.submit()
