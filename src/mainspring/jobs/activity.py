@@ -154,6 +154,7 @@ class ActivityRecorder:
         self._attempts: deque[tuple[int, Iterable[_Attempts]]] = deque()
         self._commits: deque[tuple[int, int]] = deque()
         self._lock = RLock()  # guards the following attributes
+        self._is_folding = False
         self._pairs: dict[Pair, Pair] = {}
         self._total = Tally()
         self._minutes: dict[int, Tally] = {}
@@ -267,6 +268,15 @@ class ActivityRecorder:
         return self._commit_seconds.copy(), self._commit_operations.copy()
 
     def _fold(self) -> None:
+        if self._is_folding:  # a signal handler has interrupted this thread here, and its notes can wait
+            return
+        self._is_folding = True
+        try:
+            self._add_notes()
+        finally:
+            self._is_folding = False
+
+    def _add_notes(self) -> None:
         while self._submits:
             minute, queue, type_, count = self._submits.popleft()
             self._add_submits(minute, (queue, type_), count)
