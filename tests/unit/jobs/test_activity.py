@@ -238,18 +238,18 @@ def test_threads_lose_no_counts() -> None:
     assert recorder.snapshot().submitted == {("mail", "send"): 12_000}
 
 
-def test_a_signal_handler_may_count_in_the_middle_of_counting() -> None:
+def test_a_signal_handler_may_count_in_the_middle_of_counting(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Minutes()
     recorder = ActivityRecorder(clock.now)
     count = recorder._add_submits
 
     def interrupted(*arguments: Any) -> None:
-        recorder._add_submits = count  # type: ignore[method-assign]
+        monkeypatch.undo()
         for _ in range(300):
             recorder.count_single_submit(job(), 1)
         count(*arguments)
 
-    recorder._add_submits = interrupted  # type: ignore[method-assign]
+    monkeypatch.setattr(recorder, "_add_submits", interrupted)
     recorder.count_submits([job()], [None])
     assert recorder.snapshot().submitted == {("mail", "send"): 301}
 
