@@ -165,8 +165,8 @@ def _check_host(host: str | None, rule: HostRule) -> None:
         raise refuse(
             421,
             "host-unknown",
-            f"this server is not known as {host[:100]!r}; use its address, or name the host with --host-name, or with "
-            "hosts= of app.asgi()",
+            f"this server is not known as {host[:100]!r}; use its address, or name the host with --host-name, or "
+            "with hosts= of app.asgi()",
         )
 
 

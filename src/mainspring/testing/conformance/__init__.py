@@ -56,6 +56,7 @@ PARTS = (
     "events",
     "started_events",
     "pruning",
+    "tokens",
 )
 MODULES = [f"{__name__}.{part}" for part in PARTS]
 pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.modules))
@@ -82,6 +83,7 @@ from mainspring.testing.conformance.sequences import SequenceTests
 from mainspring.testing.conformance.single_attempts import SingleAttemptTests
 from mainspring.testing.conformance.started_events import StartedEventTests
 from mainspring.testing.conformance.submits import SubmitTests
+from mainspring.testing.conformance.tokens import TokenTests
 from mainspring.testing.conformance.transitions import TransitionTests
 from mainspring.testing.conformance.unique_keys import UniqueKeyTests
 from mainspring.testing.conformance.waiting_jobs import WaitingJobTests
@@ -115,5 +117,6 @@ class EngineConformance(
     EventTests,
     StartedEventTests,
     PruningTests,
+    TokenTests,
 ):
     """All tests that every engine must pass; override the fixture `make_engine`."""
