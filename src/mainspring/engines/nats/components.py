@@ -143,4 +143,5 @@ class NatsComponents:
             admission=admission,
             schedule_cache=self.schedules.schedule_cache,
             settings_cache=settings_cache,
+            tokens=self.tokens,
         )

@@ -17,7 +17,7 @@ UPDATE = "UPDATE tokens SET record = ?2, ended = ?3 WHERE id = ?1"
 DELETE_OLD = "DELETE FROM tokens WHERE ended < ?1"
 USE = """
 UPDATE tokens SET last_used = used.value FROM json_each(?1) AS used
-WHERE id = used.key AND used.value > ifnull(last_used, 0)
+WHERE tokens.id = used.key AND used.value > ifnull(last_used, 0)
 """
 
 _rows = msgspec.json.Decoder(list[tuple[str, int | None]]).decode
