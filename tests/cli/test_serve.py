@@ -156,12 +156,12 @@ def test_other_machines_need_tokens(shop: ShopProgram) -> None:
         assert "mainspring tokens create NAME --scope admin --app shop:app" in result.errors
         refused = shop.run(command, "shop:app", "--http", "0.0.0.0:0", "--no-auth")
         assert refused.code == 1
-        assert "--no-auth lets everybody do everything" in refused.errors
+        assert "--no-auth lets every caller do everything" in refused.errors
 
 
 def test_on_loopback_the_user_may_ask_for_no_tokens(shop: ShopProgram) -> None:
     with started(shop, "serve", "shop:app", "--http", ANY, "--no-auth") as served:
-        assert "everybody on this machine may do everything" in served.text
+        assert "every user of this machine may do everything" in served.text
         assert served.get("/api/v1/")[1]["caller"]["name"] == "anonymous"
         assert served.get("/api/v1/", Host="evil.example")[0] == 421  # a page that rebinds its name gets nothing
         assert served.stop() == 0

@@ -43,7 +43,7 @@ no_auth_option = click.option(
     cls=Option,
     section=HTTP,
     is_flag=True,
-    help="Let everybody on this machine do everything, without a token. Works on loopback addresses only.",
+    help="Let every user of this machine do everything, without a token. Works on loopback addresses only.",
 )
 
 

@@ -28,7 +28,7 @@ class HealthLevel(IntEnum):
 
 
 class ProblemKind(StrEnum):
-    """The kind of a health problem. It says nothing about the store, so everybody may see it."""
+    """The kind of a health problem. It says nothing about the store, so a caller without a token may see it."""
 
     GONE = "gone"
     SILENT = "silent"

@@ -92,15 +92,15 @@ class HttpNotice:
 
     url: str
     link: str | None
-    """A URL with a token that ends with the process; None if the store has tokens, or if everybody is admitted."""
+    """A URL with a token that ends with the process; None if the store has tokens, or with `--no-auth`."""
     is_open: bool = False
-    """Whether everybody on this machine is admitted."""
+    """Whether every user of this machine is admitted."""
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The notice for people."""
         if self.is_open:
-            return (f"HTTP at {self.url}, without a token: everybody on this machine may do everything",)
+            return (f"HTTP at {self.url}, without a token: every user of this machine may do everything",)
         if self.link is None:
             return (f"HTTP at {self.url}, for the tokens of the store: mainspring tokens list",)
         return (

@@ -27,6 +27,7 @@ from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.retry import Cancel, Retry, Snooze
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer, PlainSerializer, Serializer
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.tokens import NewToken, TokenInfo
 from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker_status import Liveness, WorkerStatus
 
@@ -56,6 +57,7 @@ __all__ = [
     "Liveness",
     "Middleware",
     "MsgpackSerializer",
+    "NewToken",
     "OccurrenceInfo",
     "PlainSerializer",
     "ProcessSettings",
@@ -71,6 +73,7 @@ __all__ = [
     "Snooze",
     "StopReport",
     "Submit",
+    "TokenInfo",
     "Unique",
     "WorkerStatus",
     "current_batch",

@@ -90,7 +90,7 @@ class Tokens:
                 what="the list of tokens",
                 size=len(active) + 1,
                 limit=MAX_TOKENS,
-                remedy="revoke tokens that nobody uses: mainspring tokens list shows their last use",
+                remedy="revoke tokens without a recent use: mainspring tokens list shows it",
             )
         wanted = _require_name(name)
         if any(token.name == wanted for token in active):

@@ -3,7 +3,7 @@
 - Tokens of the store, if there are any that can be used.
 - Without them on loopback: a token that only this process knows, in a link that is printed, as Jupyter does.
 - Without them elsewhere: the server refuses to start.
-- `--no-auth`: everybody, on loopback only.
+- `--no-auth`: every caller, on loopback only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Access(NamedTuple):
     link: str | None
     """A URL with a token that allows everything; None if tokens are stored, or with `--no-auth`."""
     is_open: bool = False
-    """Whether everybody may do everything."""
+    """Whether every caller may do everything."""
 
 
 def choose_access(app: Mainspring, listener: Listener, *, no_auth: bool, command: Sequence[str]) -> Access:
@@ -38,14 +38,14 @@ def choose_access(app: Mainspring, listener: Listener, *, no_auth: bool, command
 
     - `app`: the application, whose store may have tokens
     - `listener`: where the server listens
-    - `no_auth`: whether the user has said that everybody is admitted
+    - `no_auth`: whether the user has said that every caller is admitted
     - `command`: the command that makes a token, for errors
     """
     if no_auth:
         if not listener.is_loopback:
             raise CannotListen(
                 address=str(listener.address),
-                reason="--no-auth lets everybody do everything, and other machines can reach this address",
+                reason="--no-auth lets every caller do everything, and other machines can reach this address",
                 remedy=f"leave --no-auth out, or listen at 127.0.0.1:{listener.address.port}",
             )
         return Access(OpenAuthenticator(), None, is_open=True)

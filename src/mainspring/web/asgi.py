@@ -1,7 +1,7 @@
 """The ASGI application of `app.asgi()`: probes, metrics and the root of the API.
 
 It needs no lifespan protocol: it opens the store at the first request that needs it, and so it can be mounted into
-any other ASGI application, under any path. Whoever made the `Mainspring` closes it.
+any other ASGI application, under any path. The code that made the `Mainspring` closes it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class HttpApp:
         return identity
 
     async def welcome(self, _request: Request) -> Response:
-        """Answer `/`. The printed link leads here; the page is the same for everybody."""
+        """Answer `/`. The printed link leads here; the page is the same for all callers."""
         return PlainTextResponse(WELCOME.format(version=self._version))
 
     async def healthz(self, _request: Request) -> Response:

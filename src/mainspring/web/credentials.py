@@ -37,7 +37,7 @@ class Authenticator(Protocol):
     """Finds out who sends a request."""
 
     async def identify(self, scope: AsgiScope) -> Identity:
-        """Return the caller of a request; raise `Refused` or `TokenInvalid` if nobody is known."""
+        """Return the caller of a request; raise `Refused` or `TokenInvalid` if no caller is known."""
 
     async def flush(self) -> None:
         """Store what is not stored yet, such as the last use of tokens."""
@@ -79,7 +79,7 @@ class ClosedAuthenticator:
 
 
 class OpenAuthenticator:
-    """Lets everybody do everything: `--no-auth`, on loopback only."""
+    """Lets every caller do everything: `--no-auth`, on loopback only."""
 
     async def identify(self, scope: AsgiScope) -> Identity:
         return Identity(name="anonymous", permissions=ALL_PERMISSIONS)

@@ -95,7 +95,7 @@ class RequestGuard:
         except MainspringError as error:
             await answer.refuse(problem_of(error))
         except Exception:
-            if body.is_disconnected:  # nobody waits for an answer
+            if body.is_disconnected:  # no client waits for an answer
                 return
             logger.exception("request %s: %s %r failed", request_id, scope["method"], _loggable(scope))
             detail = "the server has failed; the log of the server has the cause, under this request id"
@@ -139,7 +139,7 @@ class RequestGuard:
             answer.request_id,
             scope["method"],
             facts["path"],
-            "nobody" if caller is None else repr(caller),
+            "an unknown caller" if caller is None else repr(caller),
             "no answer" if status is None else status,
             milliseconds,
             extra={"facts": facts},

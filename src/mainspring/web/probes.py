@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`: open to everybody, so they tell a state and the kind of a problem, and no details.
+"""`/healthz` and `/readyz`. They need no token, so they tell a state and the kind of a problem, and no details.
 
 Beside a worker they answer what `mainspring healthcheck --live` and `--ready` say about it, by the same rule. In a
 process without one, `/healthz` says that the process answers, and `/readyz` whether its store does.

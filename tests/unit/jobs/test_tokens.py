@@ -87,7 +87,7 @@ def test_the_number_of_tokens_is_limited(app: Mainspring, monkeypatch: pytest.Mo
     monkeypatch.setattr(tokens, "MAX_TOKENS", 2)
     for name in ("a", "b"):
         app.tokens.create(name, scopes=["read"])
-    with pytest.raises(LimitExceeded, match="the limit is 2; revoke tokens that nobody uses"):
+    with pytest.raises(LimitExceeded, match="the limit is 2; revoke tokens without a recent use"):
         app.tokens.create("c", scopes=["read"])
     app.tokens.revoke("a")
     app.tokens.create("c", scopes=["read"])

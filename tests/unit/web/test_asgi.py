@@ -152,7 +152,7 @@ def test_an_expired_token_is_refused(app: Mainspring, asgi: AsgiApp, monkeypatch
     assert 'error="invalid_token"' in answer.headers["www-authenticate"]
 
 
-def test_if_tokens_cannot_be_read_nobody_is_admitted(
+def test_if_tokens_cannot_be_read_no_caller_is_admitted(
     app: Mainspring, asgi: AsgiApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = make(app, "admin")
@@ -189,7 +189,7 @@ def test_a_function_says_who_the_caller_is(app: Mainspring) -> None:
         assert request(asgi, "/api/v1/").problem == "not-authenticated"
 
 
-def test_a_function_that_returns_anything_else_lets_nobody_in(app: Mainspring) -> None:
+def test_a_function_that_returns_anything_else_admits_no_caller(app: Mainspring) -> None:
     answer = request(app.asgi(auth=lambda scope: True), "/api/v1/")  # type: ignore[arg-type,return-value]
     assert (answer.status, answer.problem) == (500, "internal-error")
 
@@ -286,7 +286,7 @@ def test_a_request_id_is_accepted_made_echoed_and_logged(asgi: AsgiApp, caplog: 
     caplog.set_level(logging.DEBUG, "mainspring.http")
     given = request(asgi, "/api/v1/", headers=[("X-Request-ID", "shop-42:7")])
     assert given.headers["x-request-id"] == given.json["request_id"] == "shop-42:7"
-    assert "request shop-42:7: GET '/api/v1/' by nobody: 401" in caplog.text
+    assert "request shop-42:7: GET '/api/v1/' by an unknown caller: 401" in caplog.text
     made = {request(asgi, "/api/v1/").headers["x-request-id"] for _ in range(2)}
     assert len(made) == 2
 
@@ -333,7 +333,7 @@ def test_every_answer_has_headers_that_browsers_obey(asgi: AsgiApp) -> None:
         assert "access-control-allow-origin" not in headers
 
 
-def test_the_page_of_the_printed_link_is_the_same_for_everybody(asgi: AsgiApp) -> None:
+def test_the_page_of_the_printed_link_is_the_same_for_all_callers(asgi: AsgiApp) -> None:
     page = request(asgi, "/?token=msp_x")
     assert page.status == 200
     assert page.body == request(asgi, "/").body
