@@ -22,12 +22,13 @@ from mainspring.errors import MainspringError
 from mainspring.security.asgi_types import AsgiApp, Auth
 from mainspring.security.http_limits import HttpLimits
 from mainspring.security.permissions import Identity, Scope
+from mainspring.security.tokens import hide_tokens
 from mainspring.web.credentials import Authenticator, make_authenticator
 from mainspring.web.guard import CALLER, REQUEST_ID, RequestGuard
 from mainspring.web.host_names import HostRule
 from mainspring.web.metrics import MetricsPage
 from mainspring.web.probes import HealthSource, ProbeAnswer, Probes
-from mainspring.web.problems import MEDIA_TYPE, Problem, Refused, problem_of
+from mainspring.web.problems import FAILURE, MEDIA_TYPE, Problem, Refused, problem_of
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -148,12 +149,16 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = error.status_code
     details = {
-        404: ("not-found", f"there is nothing at {request.url.path[:200]!r}; the API is at {API}/"),
+        404: ("not-found", f"there is nothing at {hide_tokens(request.url.path)[:200]!r}; the API is at {API}/"),
         405: ("method", f"{request.method} is not possible here; see the header Allow"),
     }
     name, detail = details.get(status, ("http-error", str(error.detail)))
     headers = dict(error.headers or {})
     return _problem_response(request, Problem(status=status, type=name, detail=detail, headers=headers))
+
+
+async def _on_failure(request: Request, _error: Exception) -> Response:
+    return _problem_response(request, FAILURE)  # Starlette raises the error again, and the guard logs it
 
 
 def _problem_response(request: Request, problem: Problem) -> Response:
@@ -189,6 +194,7 @@ def build(
             HTTPException: _on_http_error,
             MainspringError: _on_library_error,
             Refused: _on_refused,
+            Exception: _on_failure,
         },
     )
     starlette.router.redirect_slashes = False

@@ -25,7 +25,7 @@ from mainspring.security.asgi_types import AsgiApp, AsgiMessage, AsgiScope, Rece
 from mainspring.security.http_limits import HttpLimits
 from mainspring.security.tokens import hide_tokens
 from mainspring.web.host_names import HostRule, is_same_origin
-from mainspring.web.problems import INTERNAL, MEDIA_TYPE, Problem, Refused, problem_of, refuse
+from mainspring.web.problems import FAILURE, MEDIA_TYPE, Problem, Refused, problem_of, refuse
 
 REQUEST_ID = "mainspring.request_id"
 """The key of the request id in the scope."""
@@ -98,8 +98,7 @@ class RequestGuard:
             if body.is_disconnected:  # no client waits for an answer
                 return
             logger.exception("request %s: %s %r failed", request_id, scope["method"], _loggable(scope))
-            detail = "the server has failed; the log of the server has the cause, under this request id"
-            await answer.refuse(Problem(status=500, type=INTERNAL, detail=detail))
+            await answer.refuse(FAILURE)
         finally:
             self._log(scope, answer, began)
 
@@ -165,8 +164,8 @@ def _check_host(host: str | None, rule: HostRule) -> None:
         raise refuse(
             421,
             "host-unknown",
-            f"this server is not known as {host[:100]!r}; use its address, or name the host with --host-name, or "
-            "with hosts= of app.asgi()",
+            f"this server is not known as {hide_tokens(host)[:100]!r}; use its address, or name the host with "
+            "--host-name, or with hosts= of app.asgi()",
         )
 
 
@@ -176,8 +175,8 @@ def _check_write(scope: AsgiScope, host: str | None) -> None:
         raise refuse(
             403,
             "origin-foreign",
-            f"the request comes from a page of {origin[:100]!r}, which is another server; pages of other servers "
-            "change nothing here",
+            f"the request comes from a page of {hide_tokens(origin)[:100]!r}, which is another server; pages of "
+            "other servers change nothing here",
         )
     site = header_of(scope, b"sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):

@@ -90,6 +90,13 @@ class Problem:
         return msgspec.json.encode(values)
 
 
+FAILURE = Problem(
+    status=500,
+    type=INTERNAL,
+    detail="the server has failed; the log of the server has the cause, under this request id",
+)
+
+
 class Refused(Exception):
     """Raised to answer a request with a problem."""
 

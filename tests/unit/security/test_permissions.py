@@ -73,7 +73,7 @@ def test_scopes_are_parsed() -> None:
 
 
 def test_names_are_parsed() -> None:
-    assert parse_names(["b", "a", "b"], "types") == {"a", "b"}
+    assert parse_names(["b", "a", "b"], "types") == frozenset({"a", "b"})
     assert parse_names(None, "types") is parse_names([], "types") is None
     for bad in ("", " ", "x" * 201):
         with pytest.raises(ValueError, match="is no name for queues"):

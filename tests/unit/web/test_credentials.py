@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from mainspring import Mainspring
 from mainspring.errors import EngineUnavailable, TokenInvalid
+from mainspring.jobs.commands import Arrangement
 from mainspring.security.asgi_types import AsgiScope
 from mainspring.security.permissions import ALL_PERMISSIONS, Identity
 from mainspring.security.tokens import TokenRecord, make_token
@@ -112,7 +113,12 @@ def test_the_last_use_is_stored_once_a_minute_at_most(app: Mainspring, monkeypat
     authenticator = TokenAuthenticator(app, clock=clock)
     writes: list[None] = []
     arrange = app.manager().arrange
-    monkeypatch.setattr(app.manager(), "arrange", lambda given: writes.append(None) or arrange(given))
+
+    def count(given: Sequence[Arrangement]) -> list[bool]:
+        writes.append(None)
+        return arrange(given)
+
+    monkeypatch.setattr(app.manager(), "arrange", count)
 
     async def use(*tokens: str) -> None:
         for token in tokens:
