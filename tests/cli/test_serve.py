@@ -74,11 +74,11 @@ class Served:
 
 
 @contextmanager
-def started(shop: ShopProgram, *arguments: str) -> Iterator[Served]:
+def started(shop: ShopProgram, *arguments: str, **environment: str) -> Iterator[Served]:
     process = subprocess.Popen(
         shop.command(*arguments),
         cwd=shop.folder,
-        env=ENVIRONMENT | {"MAINSPRING_HEALTH_DIR": str(shop.folder)},
+        env=ENVIRONMENT | {"MAINSPRING_HEALTH_DIR": str(shop.folder)} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -165,6 +165,18 @@ def test_on_loopback_the_user_may_ask_for_no_tokens(shop: ShopProgram) -> None:
         assert served.get("/api/v1/")[1]["caller"]["name"] == "anonymous"
         assert served.get("/api/v1/", Host="evil.example")[0] == 421  # a page that rebinds its name gets nothing
         assert served.stop() == 0
+
+
+def test_systemd_is_told_when_the_server_is_ready_and_when_it_stops(shop: ShopProgram) -> None:
+    path = str(shop.folder / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(path)
+        systemd.settimeout(PATIENCE)
+        with started(shop, "serve", "shop:app", "--http", ANY, NOTIFY_SOCKET=path) as served:
+            assert "READY=1" in systemd.recv(4_096).decode().splitlines()
+            assert served.get("/readyz")[0] == 200
+            assert served.stop() == 0
+            assert "STOPPING=1" in systemd.recv(4_096).decode().splitlines()
 
 
 def test_a_host_name_can_be_added(shop: ShopProgram) -> None:

@@ -75,7 +75,6 @@ EXAMPLES: list[tuple[MainspringError, list[str]]] = [
     (ScheduleBusy(name="nightly", job_id="7"), ["'nightly'", "'7' has not ended", "app.cancel('7')"]),
     (TokenInvalid(problem="the token is revoked", remedy="make another"), ["is revoked; make another"]),
     (TokenNotFound(name="shpo", known=("shop",)), ["'shpo'", "did you mean 'shop'"]),
-    (TokenNotFound(name="shop", ids=("a", "b")), ["2 tokens have the name 'shop'", "a, b"]),
     (NotAllowed(name="shop", scope="read", queue="mail"), ["'shop'", "scope read for all types and queue 'mail'"]),
     (CannotListen(address="a:80", reason="it is in use", remedy="stop it"), ["at a:80: it is in use; stop it"]),
     (MissingExtra(feature="serve", extra="web"), ["serve needs", "pip install 'mainspring[web]'"]),

@@ -12,7 +12,9 @@ import pytest
 from mainspring import Mainspring
 from mainspring.errors import LimitExceeded, TokenNotFound
 from mainspring.jobs import tokens
-from mainspring.security.tokens import TokenState, hash_token
+from mainspring.jobs.commands import PutToken
+from mainspring.security.permissions import ALL_PERMISSIONS
+from mainspring.security.tokens import TokenState, hash_token, make_token
 
 
 @pytest.fixture
@@ -59,6 +61,17 @@ def test_a_token_that_is_not_there_is_an_error(app: Mainspring) -> None:
     app.tokens.revoke("shop")
     with pytest.raises(TokenNotFound, match="no token 'shop'"):
         app.tokens.revoke("shop")
+
+
+def test_two_processes_may_use_a_name_at_once_and_then_the_id_decides(app: Mainspring) -> None:
+    first = app.tokens.create("shop", scopes=["submit"]).info
+    _, second = make_token("shop", ALL_PERMISSIONS, created=0)  # as another process does at the same moment
+    app.manager().arrange([PutToken(second)])
+    with pytest.raises(TokenNotFound, match="2 tokens have the name 'shop'; name one by its id") as caught:
+        app.tokens.revoke("shop")
+    assert set(caught.value.ids) == {first.id, second.id}
+    assert app.tokens.revoke(second.id).id == second.id
+    assert app.tokens.revoke("shop").id == first.id
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -358,6 +359,16 @@ def test_mounted_in_starlette_it_opens_the_store_at_the_first_request(app: Mains
     assert request(outer, "/jobs/metrics").problem == "token-missing"
     assert request(outer, "/jobs/api/v1/", token=token, host="evil.example").problem == "host-unknown"
     assert request(outer, "/jobs/healthz", host="10.0.0.7").status == 200
+
+
+def test_mounted_in_fastapi_it_works_beside_the_routes_of_the_application(app: Mainspring) -> None:
+    web = FastAPI()
+    web.mount("/mainspring", app.asgi(auth="tokens"))
+    token = make(app)
+    assert request(web, "/mainspring/api/v1/", token=token).json["caller"]["name"] == "token 0"
+    assert request(web, "/mainspring/nothing", token=token).problem == "not-found"
+    assert request(web, "/mainspring/api/v1/", method="POST", headers=[JSON]).problem == "method"
+    assert request(web, "/openapi.json").status == 200
 
 
 # -- metrics
