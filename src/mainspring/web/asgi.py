@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 API = "/api/v1"
-WELCOME = f"""Mainspring {{version}}
+WELCOME = f"""Mainspring
 
 {API}/    the API; send your token as Authorization: Bearer msp_...
 /metrics    metrics for Prometheus, with a token of the scope read
@@ -101,7 +101,7 @@ class HttpApp:
 
     async def welcome(self, _request: Request) -> Response:
         """Answer `/`. The printed link leads here; the page is the same for all callers."""
-        return PlainTextResponse(WELCOME.format(version=self._version))
+        return PlainTextResponse(WELCOME)
 
     async def healthz(self, _request: Request) -> Response:
         """Answer whether the process must be restarted."""

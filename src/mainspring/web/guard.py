@@ -32,6 +32,7 @@ REQUEST_ID = "mainspring.request_id"
 CALLER = "mainspring.caller"
 """The key of the caller's name in the scope, once it is known."""
 PROBES = frozenset({"/healthz", "/readyz"})
+OK = 200
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 JSON_TYPES = frozenset({"application/json", "application/x-ndjson", "application/ndjson"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}", re.ASCII)
@@ -120,7 +121,7 @@ class RequestGuard:
     def _log(self, scope: AsgiScope, answer: _Answer, began: int) -> None:
         is_quiet = route_path(scope) in PROBES or route_path(scope) == "/metrics"
         status = answer.status
-        level = logging.DEBUG if is_quiet and status is not None else logging.INFO
+        level = logging.DEBUG if is_quiet and status == OK else logging.INFO
         milliseconds = (self._clock.monotonic_ns() - began) * 1_000 / NANOSECONDS
         caller = scope.get(CALLER)
         facts = {

@@ -47,8 +47,10 @@ class HostRule:
 
 def normal_name(name: str) -> str:
     """Return a host name or address in lower case, without brackets; raise `ValueError` if it has another form."""
-    parts = split_host(f"[{name}]" if ":" in name and not name.startswith("[") else name)
-    if parts is None or parts[1] is not None:
+    if _is_address(name.strip()):
+        return str(ip_address(name.strip()))
+    parts = split_host(name)
+    if parts is None or parts[1] is not None or (":" in parts[0] and not _is_address(parts[0])):
         raise ValueError(f"{name!r} is no host name; write jobs.example.com, without a scheme, a port and a path")
     return parts[0]
 

@@ -62,7 +62,7 @@ def test_a_server_on_one_address_accepts_that_address_only() -> None:
 def test_a_host_name_of_the_user_is_checked() -> None:
     assert normal_name("Jobs.Example.com.") == "jobs.example.com"
     assert normal_name("::1") == normal_name("[::1]") == "::1"
-    for wrong in ("https://jobs.example.com", "jobs.example.com:80", "a b", ""):
+    for wrong in ("https://jobs.example.com", "jobs.example.com:80", "a:80", "[a:80]", "a b", ""):
         with pytest.raises(ValueError, match=r"is no host name; write jobs\.example\.com"):
             normal_name(wrong)
 
