@@ -122,6 +122,8 @@ class RequestGuard:
         is_quiet = route_path(scope) in PROBES or route_path(scope) == "/metrics"
         status = answer.status
         level = logging.DEBUG if is_quiet and status == OK else logging.INFO
+        if not logger.isEnabledFor(level):
+            return
         milliseconds = (self._clock.monotonic_ns() - began) * 1_000 / NANOSECONDS
         caller = scope.get(CALLER)
         facts = {

@@ -65,7 +65,7 @@ def rule_for(addresses: Iterable[str], names: Iterable[str]) -> HostRule:
         if parsed.is_loopback or parsed.is_unspecified:
             known |= LOOPBACK_NAMES
         if not parsed.is_loopback:
-            known.add(socket.gethostname() or "localhost")
+            known.add(socket.gethostname())
         any_address |= parsed.is_unspecified
     return HostRule((name for name in known if _is_name(name)), any_address=any_address)
 

@@ -56,6 +56,25 @@ def test_an_action_on_all_types_needs_a_token_without_a_restriction() -> None:
     assert not permissions.allows(Scope.READ, queue="a")
 
 
+PERMISSIONS = st.builds(Permissions, scopes=st.frozensets(SCOPES), types=SETS, queues=SETS)
+
+
+@given(permissions=PERMISSIONS, scope=SCOPES, type_=NAMES | st.none(), queue=NAMES | st.none())
+def test_a_caller_may_do_what_its_permissions_allow(
+    permissions: Permissions, scope: Scope, type_: str | None, queue: str | None
+) -> None:
+    caller = Identity(name="shop", permissions=permissions)
+    is_allowed = permissions.allows(scope, type=type_, queue=queue)
+    assert caller.allows(scope, type=type_, queue=queue) == is_allowed
+    if is_allowed:
+        caller.require(scope, type=type_, queue=queue)
+        return
+    with pytest.raises(NotAllowed) as caught:
+        caller.require(scope, type=type_, queue=queue)
+    error = caught.value
+    assert (error.name, error.scope, error.type, error.queue) == ("shop", scope, type_, queue)
+
+
 def test_an_identity_says_what_is_missing() -> None:
     caller = Identity(name="shop", permissions=Permissions(scopes=frozenset({Scope.READ})))
     caller.require(Scope.READ)
@@ -66,9 +85,13 @@ def test_an_identity_says_what_is_missing() -> None:
 
 def test_scopes_are_parsed() -> None:
     assert parse_scopes(["read", " Submit "]) == {Scope.READ, Scope.SUBMIT}
+    assert parse_scopes("read") == {Scope.READ}
     with pytest.raises(ValueError, match="'raed' is no scope; did you mean"):
         parse_scopes(["raed"])
-    with pytest.raises(ValueError, match="needs a scope"):
+    known = "submit, read, work, operate, admin, callback"
+    with pytest.raises(ValueError, match=f"^'fly' is no scope; the scopes are {known}$"):
+        parse_scopes(["fly"])
+    with pytest.raises(ValueError, match=f"^a token needs a scope: {known}$"):
         parse_scopes([])
 
 
@@ -80,5 +103,8 @@ def test_names_are_parsed() -> None:
             parse_names([bad], "queues")
     with pytest.raises(TypeError, match="list of names"):
         parse_names("mail", "queues")
+    most, longest = [str(number) for number in range(MAX_NAMES)], "x" * 200
+    assert parse_names(most, "types") == frozenset(most)
+    assert parse_names([longest], "types") == frozenset({longest})
     with pytest.raises(ValueError, match="the limit is 100"):
         parse_names(map(str, range(MAX_NAMES + 1)), "types")

@@ -1,5 +1,6 @@
 """Tokens and their records: secrets that are not stored, and everything that is no valid token."""
 
+import os
 import re
 
 import pytest
@@ -48,6 +49,56 @@ def test_a_token_has_256_random_bits() -> None:
     assert parse_token(token)
     others = {make_token("shop", READ, created=0)[0] for _ in range(100)}
     assert len(others) == 100
+
+
+def test_the_operating_system_makes_the_random_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[int] = []
+
+    def count(number: int) -> bytes:
+        wanted.append(number)
+        return b"\xff" * number
+
+    monkeypatch.setattr(os, "urandom", count)
+    token, _ = make_token("shop", READ, created=0)
+    assert wanted == [8, 32]
+    full, _ = make_token("shop", READ, created=0, random_bits=lambda bits: (1 << bits) - 1)
+    assert token == full
+
+
+def test_the_record_has_the_rights_of_the_token() -> None:
+    permissions = Permissions(
+        scopes=frozenset({Scope.SUBMIT, Scope.READ}), types=frozenset({"b", "a"}), queues=frozenset({"z", "y"})
+    )
+    _, record = make_token("shop", permissions, created=7, expires=9)
+    assert (record.name, record.scopes) == ("shop", ("read", "submit"))
+    assert (record.types, record.queues) == (("a", "b"), ("y", "z"))
+    assert (record.created, record.expires, record.revoked, record.last_used) == (7, 9, None, None)
+    assert record.permissions == permissions
+    assert (record.identity.name, record.identity.token) == ("shop", record.id)
+
+
+def error_of(token: str, records: dict[str, TokenRecord], now: int = 2_000) -> str:
+    with pytest.raises(TokenInvalid) as caught:
+        authenticate(token, records, now)
+    return str(caught.value)
+
+
+def test_each_error_says_what_is_wrong_and_what_to_do() -> None:
+    assert error_of("msp_x", STORED) == (
+        "this is not a token of Mainspring, or not all of it; copy the whole token: msp_ and 60 more characters"
+    )
+    wrong = SECRET[:-1] + ("0" if SECRET[-1] != "0" else "1")
+    assert error_of(wrong, STORED) == (
+        "the token has a wrong character: its checksum does not match; copy the token again; upper and lower case "
+        "matter"
+    )
+    assert error_of(SECRET, {}) == (
+        "the token is unknown here; check that this is the right server, or make one: mainspring tokens create "
+        "NAME --scope read"
+    )
+    assert error_of(SECRET, STORED, now=5_000) == (
+        "the token 'shop' is expired; make another: mainspring tokens create NAME --scope read"
+    )
 
 
 def test_the_record_has_a_hash_and_nothing_of_the_secret() -> None:
@@ -136,6 +187,7 @@ def test_lists_are_sorted_and_have_the_last_use() -> None:
     assert [(record.name, record.last_used) for record in merged] == [("a", None), ("a", None), ("b", 7)]
     assert [record.id for record in merged[:2]] == [old.id, new.id]
     assert merge_uses([replace(b, last_used=9)], {b.id: 7})[0].last_used == 9
+    assert merge_uses([b], {b.id: 0})[0].last_used == 0
 
 
 def test_tokens_in_a_text_are_hidden() -> None:

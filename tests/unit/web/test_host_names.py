@@ -53,6 +53,35 @@ def test_a_server_on_all_addresses_accepts_addresses_but_no_foreign_names() -> N
         assert not ANYWHERE.accepts(unknown)
 
 
+def test_a_server_at_several_addresses_is_known_by_all_of_them() -> None:
+    rule = rule_for(["127.0.0.1", "10.0.0.5", "fe80::1%eth0"], ["jobs.example.com"])
+    for known in ("localhost", "10.0.0.5", "jobs.example.com", "[fe80::1]", socket.gethostname()):
+        assert rule.accepts(known), known
+    assert not rule.accepts("10.0.0.6")
+    for addresses in (["0.0.0.0", "127.0.0.1"], ["127.0.0.1", "0.0.0.0"]):
+        assert rule_for(addresses, []).accepts("10.0.0.6")
+
+
+def test_a_server_on_loopback_is_not_known_by_the_name_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "machine")
+    assert not rule_for(["127.0.0.1"], []).accepts("machine")
+    assert rule_for(["10.0.0.5"], []).accepts("machine")
+
+
+@pytest.mark.parametrize("name", ["", "a name"])
+def test_a_machine_whose_name_is_no_host_name_is_known_by_its_address(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    rule = rule_for(["10.0.0.5"], [])
+    assert rule.accepts("10.0.0.5")
+    assert not rule.accepts("localhost")
+
+
+def test_a_rule_with_names_accepts_no_addresses() -> None:
+    assert not HostRule(["jobs.example.com"]).accepts("10.0.0.5")
+
+
 def test_a_server_on_one_address_accepts_that_address_only() -> None:
     rule = rule_for(["10.0.0.5"], [])
     assert rule.accepts("10.0.0.5:8400")
@@ -84,6 +113,8 @@ def test_any_text_is_split_or_refused(text: str) -> None:
         ("https://jobs.example.com", "jobs.example.com"),
         ("https://jobs.example.com:443", "JOBS.example.com"),
         ("http://[::1]:8400", "[::1]:8400"),
+        ("HTTP://LOCALHOST:8400", "localhost:8400"),
+        ("http://jobs.example.com.:80", "jobs.example.com"),
     ],
 )
 def test_a_page_of_the_server_itself_fits(origin: str, host: str) -> None:
