@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from mainspring import (
     Concurrency,
+    HttpLimits,
     JobFunction,
     Keep,
     Mainspring,
@@ -27,6 +28,7 @@ from mainspring import (
     ThreadPool,
     Unique,
 )
+from mainspring.jobs.tokens import Tokens
 from mainspring.monitoring import PrometheusCollector
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
@@ -62,6 +64,9 @@ CALLS = [
     Call("Keep(...)", Keep, "jobs.md"),
     Call("ProcessSettings(...)", ProcessSettings, "execution.md"),
     Call("NatsSettings(...)", NatsSettings, "nats.md"),
+    Call("app.asgi(...)", Mainspring.asgi, "http.md"),
+    Call("app.tokens.create(...)", Tokens.create, "http.md"),
+    Call("HttpLimits(...)", HttpLimits, "http.md"),
     Call("ThreadPool(...)", ThreadPool, "runners.md"),
     Call("PrometheusCollector(...)", PrometheusCollector, "monitoring.md"),
 ]

@@ -24,6 +24,7 @@ from urllib.request import urlopen
 from benchmarks.jobs.process import ROOT, fresh_store
 from benchmarks.measure import Line, Section
 from mainspring import Mainspring
+from mainspring.jobs.activity import MAX_PAIRS
 
 JOBS = 100_000
 SCRAPE_SECONDS = 1.0
@@ -103,8 +104,8 @@ class ThreadTime:
 
 def work_off(candidate: str, store: str) -> None:
     """Run the worker process: submit, then measure the drain, and print the processor time that it took."""
-    app = Mainspring(f"sqlite:///{store}", durability="normal")
-    app.counts_activity = candidate != NONE
+    pairs = 0 if candidate == NONE else MAX_PAIRS
+    app = Mainspring(f"sqlite:///{store}", durability="normal", activity_pairs=pairs)
     work = app.job(name="work", queue="mail")(lambda: None)
     work.submit_many([()] * JOBS)
     scrapes = ThreadTime()

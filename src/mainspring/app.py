@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
@@ -24,6 +24,7 @@ from msgspec import UNSET, UnsetType
 
 from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
 from mainspring.engines.registry import EngineConfig, check_url, provider_for
+from mainspring.errors import MissingExtra
 from mainspring.jobs.activity import MAX_PAIRS
 from mainspring.jobs.activity_rows import ActivityRow
 from mainspring.jobs.dead_letters import DeadLetters
@@ -46,10 +47,13 @@ from mainspring.jobs.serializers import PlainSerializer, Serializer, make_serial
 from mainspring.jobs.statistics import Statistics
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD
+from mainspring.jobs.tokens import Tokens
 from mainspring.jobs.worker.stop_report import PATIENCE_FOR_ANSWERS
 from mainspring.jobs.worker_status import WorkerStatus
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.validation import require_instance, require_positive
+from mainspring.security.asgi_types import AsgiApp, Auth
+from mainspring.security.http_limits import HttpLimits
 from mainspring.store_url import CONFLICT_REMEDY, StoreChoice, UrlSource, choose_store
 
 if TYPE_CHECKING:
@@ -198,6 +202,7 @@ class Mainspring(Decorators):
         self.middlewares = Middlewares()
         self.dead_letters = DeadLetters(self)
         self.schedules = Schedules(self, self.declared)
+        self.tokens = Tokens(self)
         self.grace = grace
         self.stall_after = stall_after
         self.nats = None if nats is None else _require_nats_settings(nats)
@@ -492,6 +497,32 @@ class Mainspring(Decorators):
         from mainspring.foreground.foreground import Foreground  # noqa: PLC0415 - most processes never call this
 
         Foreground(self, environment=os.environ).run()
+
+    def asgi(
+        self,
+        *,
+        auth: Auth | None = None,
+        hosts: list[str] | tuple[str, ...] | None = None,
+        store_metrics: bool = False,
+        limits: HttpLimits | None = None,
+    ) -> AsgiApp:
+        """Return an ASGI application with the HTTP API, to be mounted anywhere. It needs the extra `web`.
+
+        Without `auth` it is closed: only `/healthz` and `/readyz` answer. It works without the lifespan protocol.
+
+        - `auth`: `"tokens"` admits the tokens of the store, see `app.tokens`; a function gets the ASGI scope of a
+          request and returns the `Identity` of its caller, or None; it may be a coroutine function
+        - `hosts`: the host names of the server; other values of the `Host` header are refused. None accepts all,
+          for a server that checks them itself
+        - `store_metrics`: whether `/metrics` has the metrics of the store, too
+        - `limits`: the largest sizes and the longest times of a request; None for the defaults of `HttpLimits`
+        """
+        try:
+            module = import_module("mainspring.web.asgi")  # a process without a server imports no web framework
+        except ModuleNotFoundError as error:
+            raise MissingExtra(feature="app.asgi()", extra="web") from error
+        make: Callable[..., AsgiApp] = module.make_asgi
+        return make(self, auth=auth, hosts=hosts, store_metrics=store_metrics, limits=limits)
 
     def load_handlers(self) -> None:
         """Import the modules that `include` names, so that their handlers are registered."""

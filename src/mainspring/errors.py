@@ -19,6 +19,11 @@ MainspringError
 ├── ScheduleBusy
 ├── ScheduleNotFound
 ├── RefusedByStore
+├── TokenInvalid
+├── TokenNotFound
+├── NotAllowed
+├── CannotListen
+├── MissingExtra (also an ImportError)
 └── EngineUnavailable
     ├── StoreCorrupt
     ├── StoreTooNew
@@ -291,6 +296,66 @@ class RefusedByStore(MainspringError):
         self.reason = reason
         self.remedy = remedy
         super().__init__(f"{engine} refused this: {reason}; nothing of it was stored; {remedy}")
+
+
+class TokenInvalid(MainspringError):
+    """A request has no token that can be used. The message never contains the token."""
+
+    def __init__(self, *, problem: str, remedy: str) -> None:
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{problem}; {remedy}")
+
+
+class TokenNotFound(MainspringError):
+    """No token has this name or id, or several have this name."""
+
+    def __init__(self, *, name: str, known: tuple[str, ...] = (), ids: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self.known = known
+        self.ids = ids
+        """The ids of the tokens that have this name, if there are several."""
+        if ids:
+            text = f"{len(ids)} tokens have the name {name!r}; name one by its id: {', '.join(ids)}"
+        else:
+            remedy = did_you_mean(name, known) or "app.tokens.list() shows them all"
+            text = f"there is no token {name!r} that can be used; {remedy}"
+        super().__init__(text)
+
+
+class NotAllowed(MainspringError):
+    """A caller is known, and its token does not allow the action."""
+
+    def __init__(self, *, name: str, scope: str, type: str | None = None, queue: str | None = None) -> None:
+        self.name = name
+        self.scope = scope
+        self.type = type
+        self.queue = queue
+        of_type = "all types" if type is None else f"type {type!r}"
+        of_queue = "all queues" if queue is None else f"queue {queue!r}"
+        super().__init__(
+            f"the token {name!r} does not allow this: it needs the scope {scope} for {of_type} and {of_queue}; "
+            f"use a token that has it: mainspring tokens create NAME --scope {scope}"
+        )
+
+
+class CannotListen(MainspringError):
+    """The HTTP server cannot listen at its address, or must not."""
+
+    def __init__(self, *, address: str, reason: str, remedy: str) -> None:
+        self.address = address
+        self.reason = reason
+        self.remedy = remedy
+        super().__init__(f"the HTTP server cannot listen at {address}: {reason}; {remedy}")
+
+
+class MissingExtra(MainspringError, ImportError):
+    """A feature needs packages that are not installed: an extra of Mainspring."""
+
+    def __init__(self, *, feature: str, extra: str) -> None:
+        self.feature = feature
+        self.extra = extra
+        super().__init__(f"{feature} needs packages that are not installed; pip install 'mainspring[{extra}]'")
 
 
 class EngineUnavailable(MainspringError):

@@ -16,7 +16,7 @@ from tests.cli.shop_program import ENVIRONMENT, ShopProgram
 from tests.support import PATIENCE
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
-NO_DATA = {"mainspring run"}
+NO_DATA = {"mainspring run", "mainspring serve"}
 USAGE = 2
 
 

@@ -21,6 +21,7 @@ from mainspring import (
     Reason,
     Unique,
 )
+from mainspring.jobs.commands import NoteTokenUses
 from tests.nats.restricted_servers import RestrictedServers, Shop, run_program
 from tests.support import PATIENCE
 
@@ -102,6 +103,12 @@ def use_everything(operator: Shop, submitter: Shop, worker: Shop, events: Iterab
     assert submitter.schedules.resume("tick")
     assert worker.has_ticked.wait(PATIENCE)
     submitter.schedules.remove("tick")
+    token = operator.tokens.create("front end", scopes=["submit"]).info
+    for app in (submitter, operator, worker):  # each may run an HTTP server, which stores the last use
+        assert app.tokens.list()[0].id == token.id
+        used = app.manager().engine.now()
+        assert app.manager().arrange([NoteTokenUses({token.id: used})]) == [True]
+    assert operator.tokens.revoke("front end").last_used is not None
     assert operator.queue("other").pause()
     assert operator.queue("other").resume()
     (replayed,) = operator.dead_letters.replay(type="flawed")

@@ -76,6 +76,7 @@ CLOSED_TO_ALL_BUT_OPERATORS = [
     f"{API}.STREAM.CREATE.shop",
     f"{API}.STREAM.UPDATE.shop",
     "shop.move.x",
+    "shop.tokens",
 ]
 CLOSED: dict[Role, list[str]] = {
     "submitter": [

@@ -10,6 +10,7 @@ import pytest
 from mainspring import errors
 from mainspring.errors import (
     ArgumentsTooLarge,
+    CannotListen,
     DuplicateJob,
     EngineUnavailable,
     InvalidArguments,
@@ -18,6 +19,8 @@ from mainspring.errors import (
     JobNotFound,
     LimitExceeded,
     MainspringError,
+    MissingExtra,
+    NotAllowed,
     PartialSubmit,
     QueueEmpty,
     QueueFull,
@@ -29,6 +32,8 @@ from mainspring.errors import (
     StoreCorrupt,
     StoreMoved,
     StoreTooNew,
+    TokenInvalid,
+    TokenNotFound,
     UnknownHandler,
     UnknownSerializer,
     WouldDeadlock,
@@ -68,6 +73,11 @@ EXAMPLES: list[tuple[MainspringError, list[str]]] = [
     ),
     (ScheduleNotFound(name="nightly"), ["'nightly'", "app.schedules.list()"]),
     (ScheduleBusy(name="nightly", job_id="7"), ["'nightly'", "'7' has not ended", "app.cancel('7')"]),
+    (TokenInvalid(problem="the token is revoked", remedy="make another"), ["is revoked; make another"]),
+    (TokenNotFound(name="shpo", known=("shop",)), ["'shpo'", "did you mean 'shop'"]),
+    (NotAllowed(name="shop", scope="read", queue="mail"), ["'shop'", "scope read for all types and queue 'mail'"]),
+    (CannotListen(address="a:80", reason="it is in use", remedy="stop it"), ["at a:80: it is in use; stop it"]),
+    (MissingExtra(feature="serve", extra="web"), ["serve needs", "pip install 'mainspring[web]'"]),
     (RefusedByStore(engine="SQLite file x", reason="TooBigError: too big"), ["SQLite file x", "too big"]),
     (
         EngineUnavailable(engine="SQLite file x", reason="it is locked", remedy="try again"),

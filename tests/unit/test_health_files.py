@@ -13,18 +13,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from mainspring.cli.healthcheck import HealthLevel, find_problem
+from mainspring.cli.healthcheck import problem_of
 from mainspring.foreground.health_files import (
     FolderUnsafe,
     HealthFile,
     HealthRecord,
-    Identity,
+    WorkerIdentity,
     choose_folder,
     process_start,
     read_health_files,
     remove_stale_files,
 )
 from mainspring.foreground.health_publisher import HealthPublisher, SystemdNotifier
+from mainspring.foreground.health_rules import HealthLevel
 from mainspring.worker_health import WorkerHealth, WorkerState
 from tests.support import PATIENCE
 
@@ -34,10 +35,12 @@ STOPPING = msgspec.structs.replace(WELL, state=WorkerState.STOPPING)
 SECONDS = 1_000_000_000
 
 
-def identity(*, pid: int | None = None, number: int = 1) -> Identity:
+def identity(*, pid: int | None = None, number: int = 1) -> WorkerIdentity:
     number_of_process = pid or os.getpid()
     start = process_start(number_of_process)
-    return Identity(number_of_process, start, number, "memory", "memory://", datetime(2027, 1, 1, tzinfo=UTC))
+    return WorkerIdentity(
+        number_of_process, start, number, "memory", "memory://", datetime(2027, 1, 1, tzinfo=UTC)
+    )
 
 
 @pytest.fixture
@@ -240,16 +243,16 @@ def test_a_socket_without_a_listener_is_told_once(tmp_path: Path, caplog: pytest
 def test_a_worker_is_as_well_as_its_worst_sign(changes: dict[str, Any], worst: HealthLevel | None) -> None:
     fresh = {"turned_ns": 99 * SECONDS, "answered_ns": 99 * SECONDS}
     record = HealthRecord(identity(), msgspec.structs.replace(WELL, **fresh | changes))
-    problems = {wanted: find_problem(record, wanted, 100 * SECONDS, 15 * SECONDS) for wanted in HealthLevel}
+    problems = {wanted: problem_of(record, wanted, 100 * SECONDS, 15 * SECONDS) for wanted in HealthLevel}
     expected = {wanted for wanted in HealthLevel if worst is not None and wanted >= worst}
     assert {wanted for wanted, problem in problems.items() if problem is not None} == expected
 
 
 def test_a_store_that_never_answered_is_not_said_to_be_silent_since_the_boot() -> None:
     record = HealthRecord(identity(), msgspec.structs.replace(WELL, turned_ns=1, answered_ns=None))
-    assert "has had no answer from its store yet" in (find_problem(record, HealthLevel.READY, 2, 15) or "")
+    assert "has had no answer from its store yet" in (problem_of(record, HealthLevel.READY, 2, 15) or "")
 
 
 def test_a_worker_that_is_gone_is_not_even_live() -> None:
     gone = msgspec.structs.replace(identity(), start="1")
-    assert "was killed" in (find_problem(HealthRecord(gone, WELL), HealthLevel.LIVE, 1, 1) or "")
+    assert "was killed" in (problem_of(HealthRecord(gone, WELL), HealthLevel.LIVE, 1, 1) or "")

@@ -7,7 +7,6 @@ It never imports an application.
 from __future__ import annotations
 
 import os
-from enum import IntEnum
 from typing import Any
 
 import click
@@ -20,16 +19,8 @@ from mainspring.cli.output import print_json, print_line, print_message
 from mainspring.clock import NANOSECONDS, SystemClock
 from mainspring.engines.registry import provider_for
 from mainspring.foreground.health_files import HealthRecord, choose_folder, read_health_files
+from mainspring.foreground.health_rules import HealthLevel, find_problem
 from mainspring.plurals import format_count
-from mainspring.worker_health import WorkerState
-
-
-class HealthLevel(IntEnum):
-    """The level of health that the check requires of a worker."""
-
-    LIVE = 1
-    READY = 2
-    HEALTHY = 3
 
 
 @click.command("healthcheck", cls=Command)
@@ -74,7 +65,7 @@ def healthcheck(
     signs = [sign for sign in signs if store in (None, sign.worker.store) and pid in (None, sign.worker.pid)]
     allowed = round(parse_duration(within).total_seconds() * NANOSECONDS)
     now = SystemClock().monotonic_ns()
-    problems = [find_problem(sign, level, now, allowed) for sign in signs]
+    problems = [problem_of(sign, level, now, allowed) for sign in signs]
     if as_json:
         fields = [_fields(sign, problem, now) for sign, problem in zip(signs, problems, strict=True)]
         print_json({"healthy": bool(signs) and not any(problems), "workers": fields})
@@ -87,29 +78,12 @@ def healthcheck(
         raise click.exceptions.Exit(ExitCode.FAILURE)
 
 
-def find_problem(sign: HealthRecord, level: HealthLevel, now: int, allowed: int) -> str | None:
-    """Return the problem of a worker as text, with a remedy if there is one; None if it is healthy enough.
-
-    `now` and `allowed`, the largest age of a health report or of an answer of the store, are in nanoseconds.
-    """
-    health = sign.health
-    age = now - health.turned_ns
+def problem_of(sign: HealthRecord, level: HealthLevel, now: int, allowed: int) -> str | None:
+    """Return the problem of a worker and its remedy as text; None if the worker is healthy enough."""
     if sign.is_stale:
         return "was killed or has crashed; start it again"
-    if not 0 <= age <= allowed:
-        return f"has reported no health {_since(age)}: it may hang or be suspended; restart it"
-    if level is HealthLevel.LIVE:
-        return None
-    if health.state is not WorkerState.READY:
-        return "has not started yet; wait for it" if health.state is WorkerState.STARTING else "is stopping"
-    if health.trouble is not None:
-        return f"cannot use its store: {health.trouble}"
-    if health.answered_ns is None:
-        return f"has had no answer from its store yet; check {sign.worker.engine}"
-    silence = now - health.answered_ns
-    if silence > allowed:
-        return f"has had no answer from its store for {_seconds(silence)}; check {sign.worker.engine}"
-    return health.stall if level is HealthLevel.HEALTHY else None
+    found = find_problem(sign.health, level, engine=sign.worker.engine, now=now, allowed=allowed)
+    return None if found is None else found.text
 
 
 def _store(app: str | None, url: str | None) -> str | None:
@@ -155,11 +129,3 @@ def _fields(sign: HealthRecord, problem: str | None, now: int) -> dict[str, Any]
         "stall": health.stall,
         "jobs": health.jobs,
     }
-
-
-def _seconds(nanoseconds: int) -> str:
-    return f"{nanoseconds / NANOSECONDS:.0f} s"
-
-
-def _since(nanoseconds: int) -> str:
-    return f"for {_seconds(nanoseconds)}" if nanoseconds >= 0 else "since before the last boot"

@@ -17,6 +17,7 @@ from mainspring.cli.options import app_options
 COMMANDS = {
     "Workers": {
         "run": "Run jobs until SIGTERM or Ctrl+C.",
+        "serve": "Serve the HTTP API, metrics and probes, without a worker.",
         "workers": "List the workers of a store, on all machines.",
         "healthcheck": "Check the workers on this machine; exit with 1 if one is unhealthy or none runs.",
     },
@@ -33,6 +34,7 @@ COMMANDS = {
         "doctor": "Check the machine, the store, workers, jobs and schedules.",
     },
     "Stores and servers": {
+        "tokens": "Make, list and revoke the tokens of the HTTP server.",
         "migrate": "Move jobs and schedules from a SQLite file to NATS.",
         "nats": "Start NATS servers for development, and print permissions for production.",
     },

@@ -158,6 +158,31 @@ at_option = click.option(
     help="Due at this time: 2027-01-01T02:00:00+01:00, or 2027-01-01.",
     metavar="INSTANT",
 )
+
+
+def log_options(function: Decorated) -> Decorated:
+    """Add the options `--log-format` and `--log-level` to a command."""
+    return _log_format_option(_log_level_option(function))
+
+
+_log_format_option = click.option(
+    "--log-format",
+    cls=Option,
+    section=HEALTH,
+    type=click.Choice(["console", "json"]),
+    default="console",
+    help="Log lines for people, or one JSON object per line.",
+    metavar="console|json",
+)
+_log_level_option = click.option(
+    "--log-level",
+    cls=Option,
+    section=HEALTH,
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    help="The lowest level that is logged: debug, info, warning or error.",
+    metavar="LEVEL",
+)
 health_dir_option = click.option(
     "--health-dir",
     cls=Option,

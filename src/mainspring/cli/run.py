@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC
+from functools import partial
 from typing import Any
 
 import click
@@ -18,8 +19,16 @@ from mainspring.app import Mainspring
 from mainspring.cli.app_selection import load_application, require_selection
 from mainspring.cli.commands import Argument, Command, Option
 from mainspring.cli.exit_codes import AppImportFailed, exit_code_for
+from mainspring.cli.http_options import HTTP, HttpOptions, http_options, listening
 from mainspring.cli.logs import LogFormat, LogLevel, start_logging
-from mainspring.cli.options import HEALTH, NumberRange, app_options, health_dir_option, parse_duration
+from mainspring.cli.options import (
+    HEALTH,
+    NumberRange,
+    app_options,
+    health_dir_option,
+    log_options,
+    parse_duration,
+)
 from mainspring.cli.output import is_terminal
 from mainspring.cli.reload import Reloader, SourceWatcher, imported_files
 from mainspring.errors import MainspringError
@@ -27,6 +36,7 @@ from mainspring.foreground.foreground import Foreground
 from mainspring.foreground.run_output import (
     STOPPING,
     Banner,
+    HttpNotice,
     NextFiring,
     PlainRunOutput,
     RunOutput,
@@ -67,6 +77,9 @@ class JsonRunOutput:
             coroutines=banner.coroutines,
             processes=banner.processes,
         )
+
+    def show_http(self, notice: HttpNotice) -> None:
+        self._tell("http", " ".join(notice.lines), **notice.facts)
 
     def show_ready(self, threads: int, schedules: Sequence[NextFiring]) -> None:
         dates = [{"name": each.name, "next": _date(each)} for each in schedules]
@@ -127,23 +140,21 @@ def _date(schedule: NextFiring) -> str | None:
 )
 @health_dir_option
 @click.option(
-    "--log-format",
+    "--http",
     cls=Option,
-    section=HEALTH,
-    type=click.Choice([each.value for each in LogFormat]),
-    default=LogFormat.CONSOLE.value,
-    help="Log lines for people, or one JSON object per line.",
-    metavar="console|json",
+    section=HTTP,
+    help="Serve the HTTP API, metrics and probes at this address, too: 127.0.0.1:8400.",
+    metavar="HOST:PORT",
 )
 @click.option(
-    "--log-level",
+    "--store-metrics",
     cls=Option,
-    section=HEALTH,
-    type=click.Choice([each.value for each in LogLevel]),
-    default=LogLevel.INFO.value,
-    help="The lowest level that is logged: debug, info, warning or error.",
-    metavar="LEVEL",
+    section=HTTP,
+    is_flag=True,
+    help="Let /metrics have the metrics of the store, too, where there is no `mainspring serve`.",
 )
+@http_options
+@log_options
 @app_options
 def run(
     *,
@@ -156,6 +167,10 @@ def run(
     reload: bool,
     stall_after: str | None,
     health_dir: str | None,
+    http: str | None,
+    store_metrics: bool,
+    host_names: tuple[str, ...],
+    no_auth: bool,
     log_format: str,
     log_level: str,
     app: str | None,
@@ -171,29 +186,42 @@ def run(
     chosen_format = LogFormat(log_format)
     start_logging(chosen_format, LogLevel(log_level))
     reloader = Reloader() if reload else None
+    server = _http_options(
+        http,
+        app=app if reference is None else reference,
+        url=url,
+        store_metrics=store_metrics,
+        host_names=host_names,
+        no_auth=no_auth,
+    )
 
     def work() -> bool:
-        application = _find(reference, app, url)
-        if queues is not None:
-            application.queues = _names(queues)
-        if threads is not None:
-            application.threads = threads
-        if coroutines is not None:
-            application.coroutines = coroutines
-        if processes is not None:
-            application.processes = replace(application.processes, count=processes)
-        if grace is not None:
-            application.grace = parse_duration(grace)
-        if stall_after is not None:
-            application.stall_after = parse_duration(stall_after)
-        foreground = Foreground(
-            application,
-            environment=os.environ,
-            health_dir=health_dir,
-            output=choose_output(chosen_format),
-            watch=None if reloader is None else lambda stop: SourceWatcher(imported_files, stop),
-        )
-        return foreground.run()
+        with listening(
+            server
+        ) as entry:  # before the application is imported, so that a port in use is told at once
+            application = _find(reference, app, url)
+            if queues is not None:
+                application.queues = _names(queues)
+            if threads is not None:
+                application.threads = threads
+            if coroutines is not None:
+                application.coroutines = coroutines
+            if processes is not None:
+                application.processes = replace(application.processes, count=processes)
+            if grace is not None:
+                application.grace = parse_duration(grace)
+            if stall_after is not None:
+                application.stall_after = parse_duration(stall_after)
+            output = choose_output(chosen_format)
+            foreground = Foreground(
+                application,
+                environment=os.environ,
+                health_dir=health_dir,
+                output=output,
+                watch=None if reloader is None else lambda stop: SourceWatcher(imported_files, stop),
+                beside=None if entry is None else partial(entry.make_server, application, output.show_http),
+            )
+            return foreground.run()
 
     try:
         _run_until_signal(work, reloader)
@@ -222,6 +250,17 @@ def _run_until_signal(work: Callable[[], bool], reloader: Reloader | None) -> No
         is_changed = reloader.wait_for_change()
     if is_changed:
         reloader.restart()
+
+
+def _http_options(address: str | None, **options: Any) -> HttpOptions | None:
+    """Return the options of the HTTP server; None if no address is given, and then no other option may be."""
+    if address is not None:
+        return HttpOptions(address=address, **options)
+    for name in ("store_metrics", "host_names", "no_auth"):
+        if options[name]:
+            option = f"--{name.removesuffix('s') if name == 'host_names' else name}".replace("_", "-")
+            raise click.BadParameter(f"{option} needs the HTTP server; add --http 127.0.0.1:8400")
+    return None
 
 
 def _find(reference: str | None, app: str | None, url: str | None) -> Mainspring:

@@ -9,7 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from mainspring.cli.output import escape_control, print_rich
-from mainspring.foreground.run_output import MAX_SCHEDULES, STOPPING, Banner, NextFiring, next_date_of
+from mainspring.foreground.run_output import (
+    MAX_SCHEDULES,
+    STOPPING,
+    Banner,
+    HttpNotice,
+    NextFiring,
+    next_date_of,
+)
 from mainspring.plurals import format_count
 
 MOST_HANDLERS = 20  # how many handlers the banner lists at most
@@ -32,6 +39,11 @@ class TerminalRunOutput:
         )
         facts.add_row("  slots", banner.slots)
         print_rich(Group(title, facts))
+
+    def show_http(self, notice: HttpNotice) -> None:
+        facts = _facts()
+        _add_list(facts, "  HTTP", [Text(escape_control(line)) for line in notice.lines], len(notice.lines))
+        print_rich(facts)
 
     def show_ready(self, threads: int, schedules: Sequence[NextFiring]) -> None:
         facts = _facts()

@@ -13,8 +13,9 @@ from typing import Any, Protocol, TypeAlias
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.registry import provider_for
 from mainspring.errors import EngineUnavailable
-from mainspring.foreground.health_files import HealthFile, Identity, choose_folder
+from mainspring.foreground.health_files import HealthFile, WorkerIdentity, choose_folder
 from mainspring.foreground.health_publisher import HealthPublisher, SystemdNotifier
+from mainspring.foreground.health_rules import OwnHealth
 from mainspring.foreground.run_output import Banner, NextFiring, PlainRunOutput, RunOutput
 from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.limit_registry import LimitRegistry
@@ -24,6 +25,7 @@ from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.similar_names import did_you_mean
 from mainspring.stop_signals import StopSignals
 from mainspring.store_url import StoreChoice, UrlSource
+from mainspring.worker_health import WorkerHealth
 
 NO_HANDLERS = "import the modules with handlers in the module of the application, or use Mainspring(include=[...])"
 SWITCH_SECONDS = 0.0005  # a handler that computes gives way to other threads ten times as often as by default
@@ -33,6 +35,11 @@ logger = logging.getLogger("mainspring.worker")
 
 Watch: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[Any]]
 """A function that watches something during a `with` block, and calls its argument when the worker must stop."""
+
+
+Beside: TypeAlias = Callable[[OwnHealth], AbstractContextManager[Any]]
+"""A function that makes a server, such as the HTTP server. It runs during its `with` block, beside the worker: it
+starts before the worker and stops after it. Its argument tells the health of the worker."""
 
 
 class Application(Protocol):
@@ -84,13 +91,16 @@ class Foreground:
         output: RunOutput | None = None,
         clock: Clock | None = None,
         watch: Watch | None = None,
+        beside: Beside | None = None,
     ) -> None:
         self._app = app
         self._watch = watch or _watch_nothing
+        self._beside = beside or _nothing_beside
         self._environment = environment
         self._folder = choose_folder(health_dir, environment)
         self._output = output or PlainRunOutput()
         self._clock = clock or SystemClock()
+        self._health = OwnHealth(self._clock)
 
     def run(self) -> bool:
         """Run jobs until SIGTERM or SIGINT. A second signal stops at once and hands running jobs back.
@@ -114,7 +124,12 @@ class Foreground:
                 if not self._app.registry.all():
                     logger.warning("the application has no handlers, so no jobs will run: %s", NO_HANDLERS)
                 self._warn_of_unused_queues()
-                with self._watch(signals.interrupt), self._published(), self._app.running():
+                with (
+                    self._watch(signals.interrupt),
+                    self._published(),
+                    self._beside(self._health),
+                    self._app.running(),
+                ):
                     self._output.show_ready(self._app.threads, self._schedules())
                     signals.wait()
                     self._app.manager().stop_taking()  # before the message that the worker stops
@@ -129,9 +144,14 @@ class Foreground:
     def _published(self) -> HealthPublisher:
         manager = self._app.manager()
         store = provider_for(self._app.url).store_name(self._app.url)
-        identity = Identity.of_this_process(manager.engine.description, store, self._clock.now())
+        identity = WorkerIdentity.of_this_process(manager.engine.description, store, self._clock.now())
         publisher = HealthPublisher(HealthFile(self._folder, identity), SystemdNotifier.of(self._environment))
-        manager.on_turn = publisher.publish
+
+        def publish(health: WorkerHealth) -> None:
+            self._health.update(health)
+            publisher.publish(health)
+
+        manager.on_turn = publish
         return publisher
 
     def _warn_of_unused_queues(self) -> None:
@@ -158,6 +178,10 @@ class Foreground:
 
 
 def _watch_nothing(_stop: Callable[[], None]) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _nothing_beside(_health: OwnHealth) -> AbstractContextManager[None]:
     return nullcontext()
 
 

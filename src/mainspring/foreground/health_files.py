@@ -102,7 +102,7 @@ MAX_BYTES = 65_536
 _numbers = count(1)  # the number of the next worker of this process
 
 
-class Identity(msgspec.Struct, frozen=True):
+class WorkerIdentity(msgspec.Struct, frozen=True):
     """Identifies one worker: its process, its store and its number in the process."""
 
     pid: int
@@ -114,7 +114,7 @@ class Identity(msgspec.Struct, frozen=True):
     since: datetime
 
     @classmethod
-    def of_this_process(cls, engine: str, store: str, since: datetime) -> Identity:
+    def of_this_process(cls, engine: str, store: str, since: datetime) -> WorkerIdentity:
         """Return the identity of a new worker of this process."""
         pid = os.getpid()
         return cls(pid, process_start(pid), next(_numbers), engine, store, since)
@@ -123,7 +123,7 @@ class Identity(msgspec.Struct, frozen=True):
 class HealthRecord(msgspec.Struct, frozen=True):
     """The content of a health file."""
 
-    worker: Identity
+    worker: WorkerIdentity
     health: WorkerHealth
 
     @property
@@ -138,7 +138,7 @@ _decode = msgspec.json.Decoder(HealthRecord).decode
 class HealthFile:
     """The health file of one worker."""
 
-    def __init__(self, folder: Path, identity: Identity) -> None:
+    def __init__(self, folder: Path, identity: WorkerIdentity) -> None:
         self.folder = folder
         self.identity = identity
         self._name = f"{identity.pid}-{identity.number}{SUFFIX}"

@@ -26,6 +26,9 @@ class RunOutput(Protocol):
     def show_banner(self, banner: Banner) -> None:
         """Show the banner. The store is open, and no job has been claimed yet."""
 
+    def show_http(self, notice: HttpNotice) -> None:
+        """Show that an HTTP server listens beside the worker, and how to reach it."""
+
     def show_ready(self, threads: int, schedules: Sequence[NextFiring]) -> None:
         """Show that the worker claims jobs, and the next occurrences of schedules."""
 
@@ -46,6 +49,10 @@ class PlainRunOutput:
         _print(f"  handlers: {handlers}")
         if banner.queues is not None:
             _print(f"  queues: {', '.join(banner.queues)}")
+
+    def show_http(self, notice: HttpNotice) -> None:
+        for line in notice.lines:
+            _print(f"  {line}")
 
     def show_ready(self, threads: int, schedules: Sequence[NextFiring]) -> None:
         for schedule in schedules[:MAX_SCHEDULES]:
@@ -77,6 +84,34 @@ class NextFiring:
 
     name: str
     next_due: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpNotice:
+    """The address of an HTTP server, and whom it admits."""
+
+    url: str
+    link: str | None
+    """A URL with a token that ends with the process; None if the store has tokens, or with `--no-auth`."""
+    is_open: bool = False
+    """Whether every user of this machine is admitted."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The notice for people."""
+        if self.is_open:
+            return (f"HTTP at {self.url}, without a token: every user of this machine may do everything",)
+        if self.link is None:
+            return (f"HTTP at {self.url}, for the tokens of the store: mainspring tokens list",)
+        return (
+            f"HTTP at {self.link}",
+            "the link allows everything until this process ends; mainspring tokens create makes lasting tokens",
+        )
+
+    @property
+    def facts(self) -> dict[str, str | bool | None]:
+        """The notice for programs."""
+        return {"url": self.url, "link": self.link, "open": self.is_open}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

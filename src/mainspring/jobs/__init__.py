@@ -39,6 +39,7 @@ from mainspring.jobs.statistics import (
     UpcomingSlot,
 )
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.tokens import NewToken, TokenInfo
 from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker_status import Liveness, WorkerStatus
 
@@ -72,6 +73,7 @@ __all__ = [
     "Liveness",
     "Middleware",
     "MsgpackSerializer",
+    "NewToken",
     "OccurrenceInfo",
     "PlainSerializer",
     "ProcessSettings",
@@ -92,6 +94,7 @@ __all__ = [
     "Statistics",
     "StopReport",
     "Submit",
+    "TokenInfo",
     "Unique",
     "UpcomingSlot",
     "WorkerStatus",

@@ -1,4 +1,4 @@
-"""Requests to an engine: commands for single jobs; arrangements of schedules, queues, limits, dead letters."""
+"""Requests to an engine: commands for single jobs; arrangements of schedules, queues, limits, letters, tokens."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec import Struct
 from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.status import JobStatus
+from mainspring.security.tokens import TokenRecord
 
 
 class CancelJob(Struct, frozen=True, gc=False):
@@ -147,6 +148,28 @@ class DropDeadLetterHandler(Struct, frozen=True, gc=False):
     type: str
 
 
+class PutToken(Struct, frozen=True, gc=False):
+    """Store a new token, and delete tokens that ended long ago. A token with the same id is not replaced."""
+
+    record: TokenRecord
+
+
+class RevokeToken(Struct, frozen=True, gc=False):
+    """Revoke a token for ever, from the instant `at`."""
+
+    id: str
+    at: int
+
+
+class NoteTokenUses(Struct, frozen=True, gc=False):
+    """Store when tokens were last used, by id. An earlier instant than the stored one changes nothing."""
+
+    uses: dict[str, int]
+
+
+TokenArrangement: TypeAlias = PutToken | RevokeToken | NoteTokenUses
+"""An arrangement that concerns no worker."""
+
 Arrangement: TypeAlias = (
     PutSchedule
     | PauseSchedule
@@ -156,4 +179,5 @@ Arrangement: TypeAlias = (
     | DropLimit
     | PutDeadLetterHandler
     | DropDeadLetterHandler
+    | TokenArrangement
 )

@@ -60,6 +60,7 @@ from mainspring.jobs.recurrence.schedule_records import (
 from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.security.tokens import TokenRecord
 
 STALE = 45 * MICROSECONDS
 """On SQLite, a worker that sent no heartbeat for this time (it missed three) counts as dead.
@@ -280,10 +281,10 @@ class EventLog(Protocol):
 
 
 class Admin(Protocol):
-    """The part of an engine that stores schedules, pauses and limits, deletes old jobs and writes backups."""
+    """The part of an engine that stores schedules, pauses, limits and tokens, deletes old jobs, writes backups."""
 
     def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
-        """Store or delete schedules, pauses, limits and dead-letter handlers, in order.
+        """Store or delete schedules, pauses, limits, dead-letter handlers and tokens, in order.
 
         Return for each whether it changed anything.
         """
@@ -296,6 +297,16 @@ class Admin(Protocol):
 
     def dead_letter_handlers(self) -> list[DeadLetterHandler]:
         """List the stored dead-letter handlers, by job type."""
+
+    def tokens(self) -> list[TokenRecord]:
+        """List the tokens of the HTTP server, by name, as they are stored now, not as they were cached."""
+
+    @property
+    def token_changes(self) -> int:
+        """A number that grows when this process stores a token, or learns that another process may have.
+
+        Without a change of this number, another process may have changed tokens nevertheless.
+        """
 
     def prune(self, retention: Retention) -> Pruned:
         """Delete a few jobs that are older than `retention` allows, and results whose own time to live is over.

@@ -12,6 +12,7 @@ from msgspec import Struct
 from mainspring.jobs.commands import PutLimit
 from mainspring.jobs.records import JobRecord
 from mainspring.jobs.recurrence.schedule_records import Occurrence, ScheduleRecord
+from mainspring.security.tokens import TokenRecord
 
 TAKEN = "another one is there, which was not overwritten"
 MISSING = "is missing there"
@@ -51,18 +52,20 @@ class MigratedSchedule(Struct, frozen=True):
 
 
 class MigratedSettings(Struct, frozen=True):
-    """Paused queues and limits for the target store."""
+    """Paused queues, limits and tokens for the target store."""
 
     paused: tuple[str, ...]
     limits: tuple[PutLimit, ...]
     rates: dict[str, int]
     """For each bucket of a rate limit: the instant at which all its tokens are available again."""
+    http_tokens: tuple[TokenRecord, ...] = ()
+    """The tokens of HTTP servers."""
 
 
 class MigrationDifference(Struct, frozen=True, gc=False):
     """A difference between the source store and the target store."""
 
     what: str
-    """The kind of the thing that differs: `job`, `schedule`, `limit` or `queue`."""
+    """The kind of the thing that differs: `job`, `schedule`, `limit`, `queue` or `token`."""
     name: str
     problem: str

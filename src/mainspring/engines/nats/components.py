@@ -31,6 +31,7 @@ from mainspring.engines.nats.settling import NatsJobSettler
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.subject_names import CONNECTIONS, SubjectNames
 from mainspring.engines.nats.submitting import JobSubmitter
+from mainspring.engines.nats.tokens import NatsTokens
 from mainspring.engines.nats.transaction import TransactionManager
 from mainspring.engines.nats.workers import WorkerRegistry
 from mainspring.jobs.projection import Projection
@@ -56,6 +57,7 @@ class NatsComponents:
         self.leases = leases = ActiveLeases()
         self.event_log = event_log = NatsEventLog(jetstream, names)
         self.settings_cache = settings_cache = SettingsCache(transactions)
+        self.tokens = NatsTokens(transactions)
         self.admission = admission = AdmissionControl(settings_cache)
         job_queue = JobQueue(admission, lanes)
         own_presence = OwnPresence(jetstream, names)
@@ -144,6 +146,7 @@ class NatsComponents:
             admission=admission,
             schedule_cache=self.schedules.schedule_cache,
             settings_cache=settings_cache,
+            tokens=self.tokens,
         )
 
 

@@ -28,12 +28,16 @@ from mainspring.jobs.commands import (
     Command,
     DropDeadLetterHandler,
     DropLimit,
+    NoteTokenUses,
     PauseQueue,
     PauseSchedule,
     PutDeadLetterHandler,
     PutLimit,
     PutSchedule,
+    PutToken,
     RemoveSchedule,
+    RevokeToken,
+    TokenArrangement,
 )
 from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
 from mainspring.jobs.engine import Capability, Demand, Pruned, Retention, Situation, Swept, Taken
@@ -54,6 +58,7 @@ from mainspring.jobs.records import (
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
 from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics
 from mainspring.jobs.status import JobStatus
+from mainspring.security.tokens import TokenRecord
 
 START_LEAD = 50_000
 CLUSTER_START_LEAD = 250_000
@@ -159,6 +164,7 @@ class NatsEngine:
         self.components.settings_cache.must_refresh = True
         self.components.event_log.must_refresh = True
         self.components.schedules.must_refresh = True
+        self.components.tokens.changes += 1
         self.components.quotas.clear()
 
     def _discard_state(self) -> None:
@@ -166,6 +172,7 @@ class NatsEngine:
         self.components.lanes.clear()
         self.components.schedules.clear()
         self.components.settings_cache.clear()
+        self.components.tokens.changes += 1
         self.components.quotas.clear()
         self.components.leases.clear()
         self._workers.drop_all()
@@ -186,6 +193,9 @@ class NatsEngine:
                 return
             case "submitted":
                 self.components.quotas.add_submitted(data)
+                return
+            case "tokens":
+                self.components.tokens.changes += 1
                 return
             case "stop":
                 self.components.stop_requests.add(data.decode())
@@ -225,7 +235,7 @@ class NatsEngine:
     def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
         with self._jetstream.shared_deadline():
             results = [self._arrange(arrangement) for arrangement in arrangements]
-        if any(results):
+        if any(results) and not all(isinstance(each, TokenArrangement) for each in arrangements):
             self._wake()
         return results
 
@@ -252,6 +262,8 @@ class NatsEngine:
                 return is_changed
             case PutDeadLetterHandler() | DropDeadLetterHandler():
                 return self.components.settings_cache.change(arrangement)
+            case PutToken() | RevokeToken() | NoteTokenUses():
+                return self.components.tokens.change(arrangement)
 
     # -- workers
 
@@ -424,6 +436,13 @@ class NatsEngine:
     def dead_letter_handlers(self) -> list[DeadLetterHandler]:
         self.components.settings_cache.refresh()
         return list(self.components.settings_cache.dead_letter_handlers)
+
+    def tokens(self) -> list[TokenRecord]:
+        return self.components.tokens.list()
+
+    @property
+    def token_changes(self) -> int:
+        return self.components.tokens.changes
 
     def workers(self) -> list[WorkerRecord]:
         return self._workers.states()

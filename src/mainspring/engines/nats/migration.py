@@ -32,10 +32,11 @@ from mainspring.engines.nats.schedule_records import (
 from mainspring.engines.nats.scheduling import ScheduleCache
 from mainspring.engines.nats.settings_cache import SettingsCache
 from mainspring.engines.nats.subject_names import to_token
+from mainspring.engines.nats.tokens import NatsTokens
 from mainspring.engines.nats.transaction import BatchTooLarge, Transaction, TransactionManager
 from mainspring.engines.nats.workers import WorkerRegistry
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.commands import Arrangement, PauseQueue, PutLimit
+from mainspring.jobs.commands import Arrangement, PauseQueue, PutLimit, PutToken
 from mainspring.jobs.migration_records import (
     CHANGED,
     MISSING,
@@ -360,21 +361,27 @@ class SettingsImporter:
         admission: AdmissionControl,
         schedule_cache: ScheduleCache,
         settings_cache: SettingsCache,
+        tokens: NatsTokens,
     ) -> None:
         self._transactions = transactions
         self._checkpoints = checkpoints
         self._admission = admission
         self._schedule_cache = schedule_cache
+        self._tokens = tokens
         self._settings_cache = settings_cache
 
     # -- settings
 
     def arrangements(self, settings: MigratedSettings) -> list[Arrangement]:
-        """Return the pauses and limits to store here; a limit that exists here already stays as it is."""
+        """Return what to store here: pauses, limits and tokens.
+
+        A limit or a token that exists here already stays as it is.
+        """
         self._settings_cache.refresh()
         known = {limit.family for limit in self._settings_cache.list_limits()}
         limits = [limit for limit in settings.limits if limit.family not in known]
-        return [*(PauseQueue(queue, is_paused=True) for queue in settings.paused), *limits]
+        tokens = map(PutToken, settings.http_tokens)
+        return [*(PauseQueue(queue, is_paused=True) for queue in settings.paused), *limits, *tokens]
 
     def finish_settings(self, move_id: str, settings: MigratedSettings) -> None:
         """Use up as many tokens of rate limits as in the source, and record that all settings have arrived."""
@@ -393,7 +400,7 @@ class SettingsImporter:
         self._admission.prefetch_limiters(transaction, [bucket for bucket, _ in rates])
 
     def compare_settings(self, settings: MigratedSettings) -> list[MigrationDifference]:
-        """Return the paused queues and limits that differ from the source."""
+        """Return the paused queues, limits and tokens that differ from the source."""
         self._settings_cache.refresh()
         here = {limit.family: limit for limit in self._settings_cache.list_limits()}
         paused = [
@@ -401,7 +408,22 @@ class SettingsImporter:
             for queue in settings.paused
             if queue not in self._settings_cache.paused
         ]
-        return paused + [
+        known = {token.id for token in self._tokens.list()}
+        missing = [
+            MigrationDifference("token", token.name, MISSING)
+            for token in settings.http_tokens
+            if token.id not in known
+        ]
+        return [
+            *paused,
+            *missing,
+            *self._differing_limits(settings, here),
+        ]
+
+    def _differing_limits(
+        self, settings: MigratedSettings, here: dict[str, PutLimit]
+    ) -> list[MigrationDifference]:
+        return [
             MigrationDifference("limit", limit.family, TAKEN if limit.family in here else MISSING)
             for limit in settings.limits
             if not _is_same(limit, here.get(limit.family))

@@ -1,8 +1,9 @@
-"""Permissions on the server: the subjects that each role needs, and no others.
+"""SubjectPermissions on the server: the subjects that each role needs, and no others.
 
     submitter   submits, reads and cancels jobs, follows events, and changes schedules, limits and pauses
     worker      all that; claims and settles jobs, purges subjects, and creates the consumers of new lanes
-    operator    all that a submitter does; creates and updates the streams, purges subjects, and imports jobs
+    operator    all that a submitter does; creates and updates the streams, purges subjects, imports jobs, and
+                makes and revokes tokens of HTTP servers
 
 No role may delete or restore a stream: only the administrator of the servers can. The subjects are those that this
 package publishes to: `tests/nats/test_permissions.py` runs each role with its permissions and reads the server's
@@ -23,14 +24,14 @@ from mainspring.engines.nats.subject_names import CONNECTIONS, SubjectNames
 API = "$JS.API"
 
 
-class Permissions(Struct, frozen=True, kw_only=True):
+class SubjectPermissions(Struct, frozen=True, kw_only=True):
     """The subjects that a role may publish to, and those that it may subscribe to."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
 
 
-def permissions_of(prefix: str, role: Role) -> Permissions:
+def permissions_of(prefix: str, role: Role) -> SubjectPermissions:
     """Return the permissions of a role; raises `EngineUnavailable` for an invalid prefix."""
     names = SubjectNames(prefix)
     publish = [*_to_write(names, role), *_to_read(names)]
@@ -47,11 +48,15 @@ def permissions_of(prefix: str, role: Role) -> Permissions:
     subscribe = [f"{inbox_of(prefix, role)}.>", f"{names.notifications}*"]
     if role == "worker":
         subscribe.append(f"{names.presence}*")
-    return Permissions(publish=tuple(publish), subscribe=tuple(subscribe))
+    return SubjectPermissions(publish=tuple(publish), subscribe=tuple(subscribe))
 
 
 def _to_write(names: SubjectNames, role: Role) -> list[str]:
-    kept_for_one: dict[str, Role] = {f"{names.workers}>": "worker", f"{names.moves}>": "operator"}
+    kept_for_one: dict[str, Role] = {
+        f"{names.workers}>": "worker",
+        f"{names.moves}>": "operator",
+        names.tokens: "operator",  # who can write here can make a token that allows everything over HTTP
+    }
     kept = [subject for subject in names.stored_subjects if kept_for_one.get(subject, role) == role]
     return [*kept, names.events, names.activity, f"{names.notifications}*"]
 

@@ -183,6 +183,8 @@ class Streams:
         current = info["config"]
         if self._settings.replicas is None:  # a process without this setting keeps the number
             config["num_replicas"] = current.get("num_replicas", 1)
+        # Subjects that a newer version has added stay: this version must not take them away in a rolling deploy.
+        config["subjects"] = [*current.get("subjects", ()), *_missing_from(current, config["subjects"])]
         if self._settings.creates_streams and any(current.get(key) != value for key, value in config.items()):
             # Settings that the operator has added stay: limits in bytes, placement, compression.
             return self._create(f"STREAM.UPDATE.{name}", {**current, **config}, info_verb)
@@ -360,3 +362,7 @@ class Streams:
                 if not self._jetstream.has_time:
                     raise
                 self.must_measure = True  # use the last measurement until the server replies
+
+
+def _missing_from(current: dict[str, Any], subjects: Iterable[str]) -> list[str]:
+    return [subject for subject in subjects if subject not in current.get("subjects", ())]

@@ -14,6 +14,7 @@
     P.move.<move>                       the checkpoint of a migration
     P.settings                          paused queues, limits and dead-letter handlers
     P.listeners                         until when events are written
+    P.tokens, P.token-uses              the tokens of HTTP servers; when they were last used
 
 A subject has one message at most: publishing again replaces it. Names that users choose are encoded as tokens
 without dots, blanks and wildcards.
@@ -88,6 +89,8 @@ class SubjectNames:
         self.moves = f"{prefix}.move."
         self.settings = f"{prefix}.settings"
         self.listeners = f"{prefix}.listeners"
+        self.tokens = f"{prefix}.tokens"
+        self.token_uses = f"{prefix}.token-uses"
         self.events = f"{prefix}.event"
         self.activity = f"{prefix}.activity"
         """The counts of what processes did, in a stream of their own."""
@@ -103,6 +106,8 @@ class SubjectNames:
         return [f"{self.prefix}.{kind}.>" for kind in (*kinds, "worker", "lane", "move")] + [
             self.settings,
             self.listeners,
+            self.tokens,
+            self.token_uses,
         ]
 
     def job(self, job_id: str) -> str:

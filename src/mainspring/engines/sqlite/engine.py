@@ -35,6 +35,7 @@ from mainspring.engines.sqlite.settling import JobSettler
 from mainspring.engines.sqlite.statistics import count_jobs, evaluate_by, limited_jobs, paused_queues
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import JobInserter
+from mainspring.engines.sqlite.tokens import TokenWriter, read_tokens
 from mainspring.engines.sqlite.upcoming_slots import find_fullest_slot
 from mainspring.engines.sqlite.worker_files import WakeupListener, WorkerFiles
 from mainspring.errors import EngineUnavailable
@@ -47,12 +48,16 @@ from mainspring.jobs.commands import (
     Command,
     DropDeadLetterHandler,
     DropLimit,
+    NoteTokenUses,
     PauseQueue,
     PauseSchedule,
     PutDeadLetterHandler,
     PutLimit,
     PutSchedule,
+    PutToken,
     RemoveSchedule,
+    RevokeToken,
+    TokenArrangement,
 )
 from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
 from mainspring.jobs.engine import MAX_CRASHES, Capability, Demand, Pruned, Retention, Situation, Swept, Taken
@@ -73,6 +78,7 @@ from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrenc
 from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import instants_of
+from mainspring.security.tokens import TokenRecord
 
 BUSY_TIMEOUT_SECONDS = 30.0
 # A submit wakes the workers of other processes if a job is due within this time. Otherwise they find the job in
@@ -129,6 +135,7 @@ class SqliteEngine:
         self._schedules = ScheduleWriter(store, self._inserter, self._commands)
         self._rescuer = JobRescuer(store, max_crashes, self._dead_letters)
         self._pruner = Pruner(store)
+        self._tokens = TokenWriter(store)
         self._worker_files = WorkerFiles(self.path)
         self._listeners: dict[int, WakeupListener] = {}
         self._wake: Callable[[], None] = _nothing
@@ -173,6 +180,8 @@ class SqliteEngine:
     def _after_commit(self) -> None:
         self._enrolled.clear()
         self._store.notes.keep()
+        if self._tokens.is_changed:
+            self._tokens.end_unit()
         try:
             while self._dead_workers:
                 self._worker_files.remove(self._dead_workers[-1])
@@ -202,6 +211,7 @@ class SqliteEngine:
         must_wake = self._must_wake
         self._must_wake = self._must_wake_others = False
         self._dead_workers.clear()
+        self._tokens.end_unit()
         self._store.forget()
         if must_wake:
             self._wake()  # the commit may have succeeded, if an interrupt came right after it
@@ -239,7 +249,7 @@ class SqliteEngine:
 
     def _arrange_all(self, arrangements: Sequence[Arrangement]) -> list[bool]:
         answers = [self._arrange(arrangement) for arrangement in arrangements]
-        if any(answers):
+        if any(answers) and not all(isinstance(each, TokenArrangement) for each in arrangements):
             self._wake_all()
         return answers
 
@@ -261,6 +271,8 @@ class SqliteEngine:
                 return self._dead_letters.put(arrangement)
             case DropDeadLetterHandler():
                 return self._dead_letters.drop(arrangement)
+            case PutToken() | RevokeToken() | NoteTokenUses():
+                return self._tokens.change(arrangement)
 
     # -- workers
 
@@ -401,6 +413,14 @@ class SqliteEngine:
     def dead_letter_handlers(self) -> list[DeadLetterHandler]:
         with self._database.reader() as connection:
             return read_handlers(connection)
+
+    def tokens(self) -> list[TokenRecord]:
+        with self._database.reader() as connection:
+            return read_tokens(connection)
+
+    @property
+    def token_changes(self) -> int:
+        return self._tokens.changes
 
     def workers(self) -> list[WorkerRecord]:
         with self._database.reader() as connection:

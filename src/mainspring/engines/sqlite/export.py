@@ -27,6 +27,7 @@ from mainspring.engines.sqlite.schedules import read_occurrences, read_schedules
 from mainspring.engines.sqlite.schema import MOVED, VERSION, is_moved
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import JobInserter
+from mainspring.engines.sqlite.tokens import read_tokens
 from mainspring.engines.sqlite.worker_files import WorkerFiles
 from mainspring.errors import EngineUnavailable, StoreMoved
 from mainspring.jobs.engine import MAX_CRASHES, STALE
@@ -285,11 +286,13 @@ class SqliteExport:
             return int(connection.execute("SELECT count(*) FROM schedules").get)
 
     def settings(self) -> MigratedSettings:
-        """Return the paused queues, the limits and the state of rate limits."""
+        """Return the paused queues, the limits, the state of rate limits and the tokens of HTTP servers."""
         with self._database.reader() as connection:
             paused = sorted(strings(connection.execute(waiting_statements.PAUSED_QUEUES).get))
             rates: Any = connection.execute(RATES).fetchall()
-            return MigratedSettings(tuple(paused), tuple(read_limits(connection)), dict(rates))
+            return MigratedSettings(
+                tuple(paused), tuple(read_limits(connection)), dict(rates), tuple(read_tokens(connection))
+            )
 
 
 def _wake_no_worker() -> None:

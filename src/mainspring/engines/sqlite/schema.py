@@ -318,6 +318,14 @@ MIGRATIONS = (
         PRIMARY KEY (hour, series)
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE tokens (                             -- of the HTTP server
+        id        TEXT PRIMARY KEY,
+        record    TEXT NOT NULL,                      -- JSON, with a hash of the secret
+        ended     INTEGER,                            -- when it expires, or was revoked
+        last_used INTEGER
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -58,6 +58,7 @@ PARTS = (
     "started_events",
     "pruning",
     "activity",
+    "tokens",
 )
 MODULES = [f"{__name__}.{part}" for part in PARTS]
 pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.modules))
@@ -86,6 +87,7 @@ from mainspring.testing.conformance.single_attempts import SingleAttemptTests
 from mainspring.testing.conformance.started_events import StartedEventTests
 from mainspring.testing.conformance.statistics import StatisticsTests
 from mainspring.testing.conformance.submits import SubmitTests
+from mainspring.testing.conformance.tokens import TokenTests
 from mainspring.testing.conformance.transitions import TransitionTests
 from mainspring.testing.conformance.unique_keys import UniqueKeyTests
 from mainspring.testing.conformance.waiting_jobs import WaitingJobTests
@@ -121,5 +123,6 @@ class EngineConformance(
     StartedEventTests,
     PruningTests,
     ActivityTests,
+    TokenTests,
 ):
     """All tests that every engine must pass; override the fixture `make_engine`."""

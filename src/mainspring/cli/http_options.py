@@ -1,0 +1,140 @@
+"""The options of `serve` and `run` for the HTTP server, and the server that they describe.
+
+The packages of the extra `web` are imported only if a server is wanted.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from mainspring.cli.app_selection import find_selection
+from mainspring.cli.commands import Option
+from mainspring.errors import MissingExtra
+from mainspring.foreground.run_output import HttpNotice
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+    from mainspring.foreground.health_rules import OwnHealth
+    from mainspring.web.addresses import Listener
+    from mainspring.web.server import HttpServer
+
+HTTP = "HTTP server"
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+host_name_option = click.option(
+    "--host-name",
+    "host_names",
+    cls=Option,
+    section=HTTP,
+    multiple=True,
+    help="A name that clients know the server by: jobs.example.com. Requests with other names are refused.",
+    metavar="NAME",
+)
+no_auth_option = click.option(
+    "--no-auth",
+    cls=Option,
+    section=HTTP,
+    is_flag=True,
+    help="Let every user of this machine do everything, without a token. Works on loopback addresses only.",
+)
+
+
+def http_options(function: Decorated) -> Decorated:
+    """Add the options `--host-name` and `--no-auth` to a command."""
+    return host_name_option(no_auth_option(function))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """The options of a server, as the user has given them."""
+
+    address: str
+    host_names: tuple[str, ...]
+    no_auth: bool
+    store_metrics: bool
+    app: str | None
+    url: str | None
+
+    @property
+    def token_command(self) -> tuple[str, ...]:
+        """The command that makes a token for the same application and store."""
+        selection = find_selection(self.app, self.url)
+        options = () if selection is None else selection.options
+        return ("mainspring", "tokens", "create", "NAME", "--scope", "admin", *map(shlex.quote, options))
+
+
+@contextmanager
+def listening(options: HttpOptions | None) -> Iterator[HttpEntry | None]:
+    """Listen at an address for the duration of the `with` block, if there are options of a server.
+
+    The server itself starts later: connections wait for it. Raises `CannotListen` if listening is impossible.
+    """
+    if options is None:
+        yield None
+        return
+    with open_entry(options) as entry:
+        yield entry
+
+
+@contextmanager
+def open_entry(options: HttpOptions) -> Iterator[HttpEntry]:
+    """Listen at an address as `listening` does."""
+    try:
+        from mainspring.web.addresses import open_listener, parse_address  # noqa: PLC0415 - needs the extra web
+        from mainspring.web.host_names import normal_name  # noqa: PLC0415
+
+        import_module("mainspring.web.server")  # now, before anything has started
+        import_module("mainspring.web.asgi")
+    except ModuleNotFoundError as error:
+        raise MissingExtra(feature="the HTTP server", extra="web") from error
+    try:
+        address = parse_address(options.address)
+        for name in options.host_names:
+            normal_name(name)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    listener = open_listener(address)
+    try:
+        yield HttpEntry(options, listener)
+    finally:
+        listener.close()
+
+
+class HttpEntry:
+    """An open address, at which a server can start."""
+
+    def __init__(self, options: HttpOptions, listener: Listener) -> None:
+        self._options = options
+        self._listener = listener
+
+    def make_server(
+        self,
+        application: Mainspring,
+        show: Callable[[HttpNotice], None],
+        health: OwnHealth | None = None,
+    ) -> HttpServer:
+        """Make the server of an application; decide whom it admits, and show its address."""
+        from mainspring.web.access import choose_access  # noqa: PLC0415 - needs the extra web
+        from mainspring.web.asgi import build  # noqa: PLC0415
+        from mainspring.web.host_names import rule_for  # noqa: PLC0415
+        from mainspring.web.server import HttpServer  # noqa: PLC0415
+
+        options, listener = self._options, self._listener
+        access = choose_access(application, listener, no_auth=options.no_auth, command=options.token_command)
+        asgi = build(
+            application,
+            access.authenticator,
+            hosts=rule_for(listener.ips, [listener.address.host, *options.host_names]),
+            worker=health,
+            store_metrics=options.store_metrics,
+        )
+        show(HttpNotice(url=listener.url, link=access.link, is_open=access.is_open))
+        return HttpServer(asgi, listener)

@@ -1,0 +1,107 @@
+"""The rule that decides whether a worker is healthy.
+
+`mainspring healthcheck`, `/healthz` and `/readyz` use this rule, so they agree. The watchdog of systemd gets its
+signs of life from the same reports (`health_publisher.py`): it restarts a worker that is not LIVE.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
+
+from mainspring.clock import NANOSECONDS, Clock
+from mainspring.worker_health import WorkerHealth, WorkerState
+
+DEFAULT_ALLOWED_NS = 15 * NANOSECONDS
+"""How old the last health report and the last answer of the store may be, unless the user says otherwise."""
+
+
+class HealthLevel(IntEnum):
+    """The level of health that a check requires of a worker."""
+
+    LIVE = 1
+    """Its control layer runs. A worker that is not live must be restarted."""
+    READY = 2
+    """It is live and has started, and its store answers."""
+    HEALTHY = 3
+    """It is ready, and reports no stall."""
+
+
+class ProblemKind(StrEnum):
+    """The kind of a health problem. It says nothing about the store, so a caller without a token may see it."""
+
+    GONE = "gone"
+    SILENT = "silent"
+    STARTING = "starting"
+    STOPPING = "stopping"
+    STORE = "store"
+    STALLED = "stalled"
+
+
+class HealthProblem(NamedTuple):
+    """Why a worker is not healthy enough: the kind for programs, and a text with the remedy for people."""
+
+    kind: ProblemKind
+    text: str
+
+
+def find_problem(
+    health: WorkerHealth, level: HealthLevel, *, engine: str, now: int, allowed: int = DEFAULT_ALLOWED_NS
+) -> HealthProblem | None:
+    """Return the problem of a worker; None if it is healthy enough.
+
+    - `health`: the last report of the worker
+    - `level`: the level of health that is required
+    - `engine`: the description of its store, for the text
+    - `now`: a reading of the monotonic clock, in nanoseconds
+    - `allowed`: how old the last report and the last answer of the store may be, in nanoseconds
+    """
+    age = now - health.turned_ns
+    if not 0 <= age <= allowed:
+        text = f"has reported no health {_since(age)}: it may hang or be suspended; restart it"
+        return HealthProblem(ProblemKind.SILENT, text)
+    if level is HealthLevel.LIVE:
+        return None
+    if health.state is WorkerState.STARTING:
+        return HealthProblem(ProblemKind.STARTING, "has not started yet; wait for it")
+    if health.state is WorkerState.STOPPING:
+        return HealthProblem(ProblemKind.STOPPING, "is stopping")
+    if health.trouble is not None:
+        return HealthProblem(ProblemKind.STORE, f"cannot use its store: {health.trouble}")
+    if health.answered_ns is None:
+        return HealthProblem(ProblemKind.STORE, f"has had no answer from its store yet; check {engine}")
+    silence = now - health.answered_ns
+    if silence > allowed:
+        text = f"has had no answer from its store for {_seconds(silence)}; check {engine}"
+        return HealthProblem(ProblemKind.STORE, text)
+    if level is HealthLevel.HEALTHY and health.stall is not None:
+        return HealthProblem(ProblemKind.STALLED, health.stall)
+    return None
+
+
+def _seconds(nanoseconds: int) -> str:
+    return f"{nanoseconds / NANOSECONDS:.0f} s"
+
+
+def _since(nanoseconds: int) -> str:
+    return f"for {_seconds(nanoseconds)}" if nanoseconds >= 0 else "since before the last boot"
+
+
+class OwnHealth:
+    """The last health report of the worker in this process. Any thread may use it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._latest: WorkerHealth | None = None
+
+    def update(self, health: WorkerHealth) -> None:
+        """Keep a report; it replaces the one before."""
+        self._latest = health
+
+    def problem(self, level: HealthLevel) -> HealthProblem | None:
+        """Return the problem of the worker; None if it is healthy enough. Before its first report, it starts."""
+        health = self._latest
+        if health is None:
+            starting = HealthProblem(ProblemKind.STARTING, "has not started yet; wait for it")
+            return None if level is HealthLevel.LIVE else starting
+        return find_problem(health, level, engine="the store", now=self._clock.monotonic_ns())

@@ -1,0 +1,5 @@
+"""Access rights: tokens, their scopes, and the identity of a caller. It knows no engine and no web framework."""
+
+from mainspring.security.permissions import Identity, Permissions, Scope
+
+__all__ = ["Identity", "Permissions", "Scope"]

@@ -1,0 +1,216 @@
+"""The ASGI application of `app.asgi()`: probes, metrics and the root of the API.
+
+It needs no lifespan protocol: it opens the store at the first request that needs it, and so it can be mounted into
+any other ASGI application, under any path. The code that made the `Mainspring` closes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from mainspring.errors import MainspringError
+from mainspring.security.asgi_types import AsgiApp, Auth
+from mainspring.security.http_limits import HttpLimits
+from mainspring.security.permissions import Identity, Scope
+from mainspring.security.tokens import hide_tokens
+from mainspring.web.credentials import Authenticator, make_authenticator
+from mainspring.web.guard import CALLER, REQUEST_ID, RequestGuard
+from mainspring.web.host_names import HostRule
+from mainspring.web.metrics import MetricsPage
+from mainspring.web.probes import HealthSource, ProbeAnswer, Probes
+from mainspring.web.problems import FAILURE, MEDIA_TYPE, Problem, Refused, problem_of
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+API = "/api/v1"
+WELCOME = f"""Mainspring
+
+{API}/    the API; send your token as Authorization: Bearer msp_...
+/metrics    metrics for Prometheus, with a token of the scope read
+/healthz, /readyz    probes
+"""
+
+
+class JsonResponse(Response):
+    """An answer in JSON, encoded by msgspec."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return msgspec.json.encode(content)
+
+
+class _ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    name: str = "mainspring"
+    version: str
+    api: str = "v1"
+    caller: _CallerInfo
+
+
+class _CallerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    scopes: list[str]
+    types: list[str] | None
+    queues: list[str] | None
+
+
+class HttpApp:
+    """The routes of one application."""
+
+    def __init__(
+        self,
+        app: Mainspring,
+        authenticator: Authenticator,
+        *,
+        worker: HealthSource | None = None,
+        store_metrics: bool = False,
+    ) -> None:
+        self._app = app
+        self._authenticator = authenticator
+        self._probes = Probes(app, worker=worker)
+        self._metrics = MetricsPage(app, store=store_metrics)
+        self._version = version("mainspring")
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route("/", self.welcome, methods=["GET"]),
+            Route("/healthz", self.healthz, methods=["GET"]),
+            Route("/readyz", self.readyz, methods=["GET"]),
+            Route("/metrics", self.metrics, methods=["GET"]),
+            Route(API, self.root, methods=["GET"]),
+            Route(f"{API}/", self.root, methods=["GET"]),
+        ]
+
+    async def identify(self, request: Request) -> Identity:
+        """Return the caller of a request. Each route that is not open calls this first."""
+        identity = await self._authenticator.identify(request.scope)
+        request.scope[CALLER] = identity.name
+        return identity
+
+    async def welcome(self, _request: Request) -> Response:
+        """Answer `/`. The printed link leads here; the page is the same for all callers."""
+        return PlainTextResponse(WELCOME)
+
+    async def healthz(self, _request: Request) -> Response:
+        """Answer whether the process must be restarted."""
+        return _probe_response(await self._probes.live())
+
+    async def readyz(self, _request: Request) -> Response:
+        """Answer whether the process can do its work."""
+        return _probe_response(await self._probes.ready())
+
+    async def metrics(self, request: Request) -> Response:
+        """Answer a scrape of Prometheus. It concerns all types and queues, so the token must not be restricted."""
+        (await self.identify(request)).require(Scope.READ)
+        accept = request.headers.get("accept", "")
+        page, content_type = await self._app.off_loop.read(self._metrics.render, accept)
+        return Response(page, headers={"content-type": content_type})
+
+    async def root(self, request: Request) -> Response:
+        """Name the version of the API and the rights of the caller."""
+        identity = await self.identify(request)
+        permissions = identity.permissions
+        caller = _CallerInfo(
+            name=identity.name,
+            scopes=sorted(permissions.scopes),
+            types=None if permissions.types is None else sorted(permissions.types),
+            queues=None if permissions.queues is None else sorted(permissions.queues),
+        )
+        return JsonResponse(_ServerInfo(version=self._version, caller=caller))
+
+
+def _probe_response(answer: ProbeAnswer) -> Response:
+    return JsonResponse(answer, status_code=200 if answer.is_ok else 503)
+
+
+async def _on_library_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, MainspringError)
+    return _problem_response(request, problem_of(error))
+
+
+async def _on_refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return _problem_response(request, error.problem)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = error.status_code
+    details = {
+        404: ("not-found", f"there is nothing at {hide_tokens(request.url.path)[:200]!r}; the API is at {API}/"),
+        405: ("method", f"{request.method} is not possible here; see the header Allow"),
+    }
+    name, detail = details.get(status, ("http-error", str(error.detail)))
+    headers = dict(error.headers or {})
+    return _problem_response(request, Problem(status=status, type=name, detail=detail, headers=headers))
+
+
+async def _on_failure(request: Request, _error: Exception) -> Response:
+    return _problem_response(request, FAILURE)  # Starlette raises the error again, and the guard logs it
+
+
+def _problem_response(request: Request, problem: Problem) -> Response:
+    return Response(
+        problem.body(request.scope.get(REQUEST_ID)),
+        status_code=problem.status,
+        media_type=MEDIA_TYPE,
+        headers=dict(problem.headers),
+    )
+
+
+def build(
+    app: Mainspring,
+    authenticator: Authenticator,
+    *,
+    hosts: HostRule | None = None,
+    limits: HttpLimits | None = None,
+    worker: HealthSource | None = None,
+    store_metrics: bool = False,
+) -> AsgiApp:
+    """Build the ASGI application of a `Mainspring`."""
+    routes = HttpApp(app, authenticator, worker=worker, store_metrics=store_metrics).routes()
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        yield
+        await authenticator.flush()
+
+    starlette = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers={
+            HTTPException: _on_http_error,
+            MainspringError: _on_library_error,
+            Refused: _on_refused,
+            Exception: _on_failure,
+        },
+    )
+    starlette.router.redirect_slashes = False
+    return RequestGuard(starlette, limits=limits or HttpLimits(), hosts=hosts)
+
+
+def make_asgi(
+    app: Mainspring,
+    *,
+    auth: Auth | None = None,
+    hosts: Iterable[str] | None = None,
+    store_metrics: bool = False,
+    limits: HttpLimits | None = None,
+) -> AsgiApp:
+    """Make the application of `app.asgi()`; its options are described there."""
+    if isinstance(hosts, str):
+        raise TypeError(f"hosts must be a list of names, got {hosts!r}; write hosts=[{hosts!r}]")
+    rule = None if hosts is None else HostRule(hosts)
+    return build(app, make_authenticator(app, auth), hosts=rule, limits=limits, store_metrics=store_metrics)

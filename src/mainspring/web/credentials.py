@@ -1,0 +1,200 @@
+"""Finds out who sends a request: the token in `Authorization: Bearer`, or a function of the application.
+
+Invariants
+- Only the header `Authorization` has a token. Cookies and the query are never read.
+- A token that was revoked is refused at once in the process that revoked it, and on NATS in every process that is
+  connected, by a notification. Other processes refuse it within `MAX_AGE`: no cached list of tokens is older. If
+  the list cannot be read again, every token is refused.
+- The last use of tokens is stored at most once in `USE_INTERVAL` for each process, never by a request itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from inspect import isawaitable
+from typing import Protocol, TypeAlias
+
+from mainspring.clock import NANOSECONDS, Clock, SystemClock
+from mainspring.errors import MainspringError
+from mainspring.jobs.commands import NoteTokenUses
+from mainspring.jobs.handle import ManagerProvider, open_manager
+from mainspring.security.asgi_types import AsgiScope, Auth, AuthFunction
+from mainspring.security.permissions import ALL_PERMISSIONS, Identity
+from mainspring.security.tokens import MAX_LENGTH, TokenRecord, authenticate
+from mainspring.web.problems import REALM, Refused, refuse
+
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+MAX_AGE_NS = NANOSECONDS
+USE_INTERVAL_NS = 60 * NANOSECONDS
+
+logger = logging.getLogger("mainspring.http")
+
+
+class Authenticator(Protocol):
+    """Finds out who sends a request."""
+
+    async def identify(self, scope: AsgiScope) -> Identity:
+        """Return the caller of a request; raise `Refused` or `TokenInvalid` if no caller is known."""
+
+    async def flush(self) -> None:
+        """Store what is not stored yet, such as the last use of tokens."""
+
+
+def read_bearer(headers: Headers) -> str:
+    """Return the token of a request; raise `Refused` unless there is exactly one `Authorization: Bearer`."""
+    found = [value for name, value in headers if name.lower() == b"authorization"]
+    if not found:
+        raise _unauthorized("the request has no token; send the header Authorization: Bearer msp_...")
+    if len(found) > 1:
+        raise refuse(400, "authorization-repeated", "the request has several Authorization headers; send one")
+    scheme, _, token = found[0].strip(b" \t").partition(b" ")
+    if scheme.lower() != b"bearer":
+        raise _unauthorized("the Authorization header has another scheme; send Authorization: Bearer msp_...")
+    text = token.strip(b" \t")
+    if len(text) > MAX_LENGTH:
+        raise _unauthorized(f"the token is too long: a token has {MAX_LENGTH} characters; copy it again")
+    return text.decode("latin-1")
+
+
+def _unauthorized(detail: str) -> Refused:
+    return refuse(401, "token-missing", detail, www_authenticate=REALM)
+
+
+class ClosedAuthenticator:
+    """Refuses every request, because the application was made without `auth`."""
+
+    async def identify(self, scope: AsgiScope) -> Identity:
+        raise refuse(
+            403,
+            "closed",
+            "this server is closed, because app.asgi() was called without auth; pass auth='tokens' to admit the "
+            "tokens of the store (mainspring tokens create), or a function that returns the Identity of a caller",
+        )
+
+    async def flush(self) -> None:
+        """Do nothing: there is nothing to store."""
+
+
+class OpenAuthenticator:
+    """Lets every caller do everything: `--no-auth`, on loopback only."""
+
+    async def identify(self, scope: AsgiScope) -> Identity:
+        return Identity(name="anonymous", permissions=ALL_PERMISSIONS)
+
+    async def flush(self) -> None:
+        """Do nothing: there is nothing to store."""
+
+
+class FunctionAuthenticator:
+    """Asks a function of the application who sends a request."""
+
+    def __init__(self, function: AuthFunction) -> None:
+        self._function = function
+
+    async def identify(self, scope: AsgiScope) -> Identity:
+        answer = self._function(scope)
+        found = await answer if isawaitable(answer) else answer
+        if found is None:
+            raise refuse(401, "not-authenticated", "the request has no known caller; log in to the application")
+        if not isinstance(found, Identity):
+            raise TypeError(f"the function given as auth= must return an Identity or None, got {type(found)!r}")
+        return found
+
+    async def flush(self) -> None:
+        """Do nothing: there is nothing to store."""
+
+
+class TokenAuthenticator:
+    """Compares the token of a request with those in the store.
+
+    - `source`: the application, whose store has the tokens
+    - `extra`: tokens that only this process knows
+    - `clock`: the clock that measures the age of the cached list
+    """
+
+    def __init__(
+        self, source: ManagerProvider, *, extra: Iterable[TokenRecord] = (), clock: Clock | None = None
+    ) -> None:
+        self._source = source
+        self._extra = {record.id: record for record in extra}
+        self._clock = clock or SystemClock()
+        self._records: Mapping[str, TokenRecord] = self._extra
+        self._read_ns: int | None = None  # when the list was read, before the read began
+        self._changes = 0  # `Engine.token_changes` before the read
+        self._reading: asyncio.Task[None] | None = None
+        self._uses: dict[str, int] = {}  # uses that are not stored yet
+        self._stored_ns: int | None = None  # when uses were last stored
+        self._storing: asyncio.Task[None] | None = None
+
+    async def identify(self, scope: AsgiScope) -> Identity:
+        token = read_bearer(scope["headers"])
+        manager = await open_manager(self._source)
+        if self._is_outdated(manager.engine.token_changes):
+            await self._refresh()
+        now = manager.engine.now()
+        record = authenticate(token, self._records, now)
+        if record.id not in self._extra:
+            self._note_use(record.id, now)
+        return record.identity
+
+    def _is_outdated(self, changes: int) -> bool:
+        read_ns = self._read_ns
+        if read_ns is None or changes != self._changes:
+            return True
+        return self._clock.monotonic_ns() - read_ns > MAX_AGE_NS
+
+    async def _refresh(self) -> None:
+        """Read the tokens again. Requests that come at the same time share one read, if it began after them."""
+        task = self._reading
+        if task is not None and not task.done() and task.get_loop() is asyncio.get_running_loop():
+            await asyncio.shield(task)  # began before this request, so the list may still be outdated
+            if not self._is_outdated(self._source.manager().engine.token_changes):
+                return
+        task = self._reading
+        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
+            task = self._reading = asyncio.get_running_loop().create_task(self._read())
+        await asyncio.shield(task)
+
+    async def _read(self) -> None:
+        engine = self._source.manager().engine
+        began, changes = self._clock.monotonic_ns(), engine.token_changes
+        stored = await self._source.off_loop.read(engine.tokens)
+        self._records = {record.id: record for record in stored} | self._extra
+        self._read_ns, self._changes = began, changes
+
+    # -- last use
+
+    def _note_use(self, token_id: str, now: int) -> None:
+        self._uses[token_id] = now
+        is_storing = self._storing is not None and not self._storing.done()
+        since = None if self._stored_ns is None else self._clock.monotonic_ns() - self._stored_ns
+        if not is_storing and (since is None or since >= USE_INTERVAL_NS):
+            self._stored_ns = self._clock.monotonic_ns()
+            self._storing = asyncio.get_running_loop().create_task(self.flush())
+
+    async def flush(self) -> None:
+        """Store the last use of tokens. A failure is logged: it is no reason to refuse requests."""
+        uses, self._uses = self._uses, {}
+        if not uses:
+            return
+        try:
+            await self._source.off_loop.write(self._source.manager().arrange, [NoteTokenUses(uses)])
+        except MainspringError as error:
+            logger.warning("the last use of tokens could not be stored: %s", error)
+
+
+def make_authenticator(source: ManagerProvider, auth: Auth | None) -> Authenticator:
+    """Return the authenticator for the value of `auth=`; raise an error for any other value."""
+    if auth is None:
+        return ClosedAuthenticator()
+    if auth == "tokens":
+        return TokenAuthenticator(source)
+    if callable(auth):
+        return FunctionAuthenticator(auth)
+    raise TypeError(
+        f"auth must be 'tokens', or a function that returns the Identity of a caller, got {type(auth)!r}; leave "
+        "it out to keep the application closed"
+    )

@@ -1,0 +1,284 @@
+"""Checks every request before a route sees it, and completes every answer.
+
+It gives a request its id, checks `Host`, `Origin` and the content type, enforces the sizes and the time for the
+body, turns errors into problems, adds the headers that every answer has, and logs the request.
+
+Invariants
+- Each request is answered, also if a route raises an error.
+- A log line has the path without the query, which may contain a token, and no header but the request id.
+- A request of a foreign web page changes nothing: a write needs a JSON content type, for which a browser asks
+  first, and an `Origin`, if there is one, of this server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from mainspring.clock import NANOSECONDS, Clock, SystemClock
+from mainspring.errors import MainspringError
+from mainspring.security.asgi_types import AsgiApp, AsgiMessage, AsgiScope, Receive, Send
+from mainspring.security.http_limits import HttpLimits
+from mainspring.security.tokens import hide_tokens
+from mainspring.web.host_names import HostRule, is_same_origin
+from mainspring.web.problems import FAILURE, MEDIA_TYPE, Problem, Refused, problem_of, refuse
+
+REQUEST_ID = "mainspring.request_id"
+"""The key of the request id in the scope."""
+CALLER = "mainspring.caller"
+"""The key of the caller's name in the scope, once it is known."""
+PROBES = frozenset({"/healthz", "/readyz"})
+OK = 200
+READS = frozenset({"GET", "HEAD", "OPTIONS"})
+JSON_TYPES = frozenset({"application/json", "application/x-ndjson", "application/ndjson"})
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}", re.ASCII)
+_HEADERS = {
+    b"x-content-type-options": b"nosniff",
+    b"cache-control": b"no-store",
+    b"referrer-policy": b"no-referrer",
+    b"content-security-policy": b"default-src 'none'; base-uri 'none'; frame-ancestors 'none'",
+}
+
+logger = logging.getLogger("mainspring.http")
+
+
+def route_path(scope: Mapping[str, Any]) -> str:
+    """Return the path of a request below the place where the application is mounted."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return (path.removeprefix(root) if path.startswith(f"{root}/") or path == root else path) or "/"
+
+
+def header_of(scope: Mapping[str, Any], name: bytes) -> str | None:
+    """Return the value of a header that a request has once; raise `Refused` if it has it several times."""
+    found = [value for key, value in scope["headers"] if key.lower() == name]
+    if len(found) > 1:
+        raise refuse(400, "header-repeated", f"the request has the header {name.decode()} several times; send one")
+    return None if not found else str(found[0].decode("latin-1"))
+
+
+class RequestGuard:
+    """An ASGI application around another one: see the module.
+
+    - `app`: the application with the routes
+    - `limits`: the sizes and times
+    - `hosts`: the names of this server; None accepts all, because the server around it checks them
+    - `clock`: the clock for the durations in the log
+    """
+
+    def __init__(
+        self, app: AsgiApp, *, limits: HttpLimits, hosts: HostRule | None = None, clock: Clock | None = None
+    ) -> None:
+        self._app = app
+        self._limits = limits
+        self._hosts = hosts
+        self._clock = clock or SystemClock()
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Serve one connection, as an ASGI application does."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = self._clock.monotonic_ns()
+        scope = dict(scope)
+        scope[REQUEST_ID] = request_id = _request_id(scope)
+        answer = _Answer(send, request_id)
+        body = _Body(receive, self._limits)
+        try:
+            self._check(scope)
+            body.check_length(scope)
+            await self._app(scope, body.receive, answer.send)
+        except Refused as refused:
+            await answer.refuse(refused.problem)
+        except MainspringError as error:
+            await answer.refuse(problem_of(error))
+        except Exception:
+            if body.is_disconnected:  # no client waits for an answer
+                return
+            logger.exception("request %s: %s %r failed", request_id, scope["method"], _loggable(scope))
+            await answer.refuse(FAILURE)
+        finally:
+            self._log(scope, answer, began)
+
+    def _check(self, scope: AsgiScope) -> None:
+        size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+        size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+        if size > self._limits.max_header:
+            raise refuse(
+                431,
+                "header-too-large",
+                f"the header has {size:,} bytes, the limit is {self._limits.max_header:,}; send less",
+            )
+        host = header_of(scope, b"host")
+        if self._hosts is not None and route_path(scope) not in PROBES:
+            _check_host(host, self._hosts)
+        if scope["method"] not in READS:
+            _check_write(scope, host)
+
+    def _log(self, scope: AsgiScope, answer: _Answer, began: int) -> None:
+        is_quiet = route_path(scope) in PROBES or route_path(scope) == "/metrics"
+        status = answer.status
+        level = logging.DEBUG if is_quiet and status == OK else logging.INFO
+        if not logger.isEnabledFor(level):
+            return
+        milliseconds = (self._clock.monotonic_ns() - began) * 1_000 / NANOSECONDS
+        caller = scope.get(CALLER)
+        facts = {
+            "event": "request",
+            "request_id": answer.request_id,
+            "method": scope["method"],
+            "path": _loggable(scope),
+            "status": status,
+            "milliseconds": round(milliseconds, 3),
+            **({} if caller is None else {"caller": caller}),
+        }
+        logger.log(
+            level,
+            "request %s: %s %r by %s: %s, %.1f ms",
+            answer.request_id,
+            scope["method"],
+            facts["path"],
+            "an unknown caller" if caller is None else repr(caller),
+            "no answer" if status is None else status,
+            milliseconds,
+            extra={"facts": facts},
+        )
+
+
+def _loggable(scope: Mapping[str, Any]) -> str:
+    """Return the path of a request for the log: not the query, and no token that was put into the path."""
+    return hide_tokens(str(scope["path"]))[:500]
+
+
+def _request_id(scope: Mapping[str, Any]) -> str:
+    """Return the id that the client has given, if there is one of a harmless form; else a new one."""
+    given = [value for name, value in scope["headers"] if name.lower() == b"x-request-id"]
+    text = given[0].decode("latin-1") if len(given) == 1 else ""
+    return text if _REQUEST_ID.fullmatch(text) and hide_tokens(text) == text else uuid4().hex
+
+
+def _check_host(host: str | None, rule: HostRule) -> None:
+    if host is None:
+        raise refuse(400, "host-missing", "the request has no Host header; send one")
+    if not rule.accepts(host):
+        raise refuse(
+            421,
+            "host-unknown",
+            f"this server is not known as {hide_tokens(host)[:100]!r}; use its address, or name the host with "
+            "--host-name, or with hosts= of app.asgi()",
+        )
+
+
+def _check_write(scope: AsgiScope, host: str | None) -> None:
+    origin = header_of(scope, b"origin")
+    if origin is not None and (host is None or not is_same_origin(origin, host)):
+        raise refuse(
+            403,
+            "origin-foreign",
+            f"the request comes from a page of {hide_tokens(origin)[:100]!r}, which is another server; pages of "
+            "other servers change nothing here",
+        )
+    site = header_of(scope, b"sec-fetch-site")
+    if site is not None and site not in ("same-origin", "none"):
+        raise refuse(403, "origin-foreign", f"the request comes from a page of another server ({site[:20]!r})")
+    kind = (header_of(scope, b"content-type") or "").partition(";")[0].strip().lower()
+    if kind not in JSON_TYPES and (scope["method"] != "DELETE" or kind or _has_body(scope)):
+        raise refuse(
+            415,
+            "content-type",
+            f"the content type of the request is {kind[:100]!r}; send JSON, with Content-Type: application/json",
+        )
+
+
+def _has_body(scope: AsgiScope) -> bool:
+    length = header_of(scope, b"content-length")
+    return header_of(scope, b"transfer-encoding") is not None or length not in (None, "0")
+
+
+class _Body:
+    """Passes the body of a request on, up to its limits."""
+
+    def __init__(self, receive: Receive, limits: HttpLimits) -> None:
+        self._receive = receive
+        self._limits = limits
+        self._size = 0
+        self._is_complete = False
+        self._deadline: float | None = None
+        self.is_disconnected = False
+
+    def check_length(self, scope: AsgiScope) -> None:
+        """Refuse a request that announces a body which is too large."""
+        length = header_of(scope, b"content-length")
+        # a number with more digits would be an error of `int`, and no body is that large
+        if length is not None and length.isdecimal() and int(length[:18]) > self._limits.max_body:
+            raise self._too_large(int(length[:18]))
+
+    async def receive(self) -> AsgiMessage:
+        """Return the next message of the client."""
+        if self._is_complete:
+            return await self._receive()  # a disconnect, at any time
+        loop = asyncio.get_running_loop()
+        if self._deadline is None:
+            self._deadline = loop.time() + self._limits.body_seconds
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            raise refuse(
+                408,
+                "body-too-slow",
+                f"the body of the request did not arrive within {self._limits.body_seconds:g} s; send it faster, "
+                "or in smaller requests",
+                connection="close",
+            ) from None
+        if message["type"] == "http.request":
+            self._size += len(message.get("body", b""))
+            self._is_complete = not message.get("more_body", False)
+            if self._size > self._limits.max_body:
+                raise self._too_large(self._size)
+        self.is_disconnected |= message["type"] == "http.disconnect"
+        return message
+
+    def _too_large(self, size: int) -> Refused:
+        return refuse(
+            413,
+            "body-too-large",
+            f"the body of the request has {size:,} bytes or more, the limit is {self._limits.max_body:,}; send "
+            "smaller requests",
+        )
+
+
+class _Answer:
+    """The answer to one request."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self.request_id = request_id
+        self.status: int | None = None
+        """The status of the answer; None before it begins."""
+
+    async def send(self, message: AsgiMessage) -> None:
+        """Send a message to the client, with the headers that every answer has."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message.get("headers", ()), (b"x-request-id", self.request_id.encode("latin-1"))]
+            present = {name.lower() for name, _ in headers}
+            headers += [(name, value) for name, value in _HEADERS.items() if name not in present]
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+    async def refuse(self, problem: Problem) -> None:
+        """Send a problem, unless an answer has begun already."""
+        if self.status is not None:
+            return
+        body = problem.body(self.request_id)
+        headers = [
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"content-length", str(len(body)).encode()),
+            *((name.lower().encode(), value.encode("latin-1")) for name, value in problem.headers.items()),
+        ]
+        await self.send({"type": "http.response.start", "status": problem.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})

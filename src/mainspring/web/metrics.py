@@ -1,0 +1,49 @@
+"""`/metrics`: the metrics of this process, and with `store` those of its store, in the format of Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from mainspring.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+COLLECTOR = "mainspring.monitoring.prometheus"
+"""The module of `PrometheusCollector`. It needs the extra `metrics`, so it is imported at the first scrape."""
+
+
+class MetricsPage:
+    """Makes the page that Prometheus reads.
+
+    - `app`: the application
+    - `store`: whether the page has the metrics of the store, too
+    """
+
+    def __init__(self, app: Mainspring, *, store: bool) -> None:
+        self._app = app
+        self._store = store
+        self._lock = Lock()  # guards the following attribute, and lets one scrape at a time read the store
+        self._registry: Any = None
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """Return the page and its content type. It may read the store, so it must not run on an event loop.
+
+        Raises `MissingExtra` if the packages for metrics are not installed.
+        """
+        try:
+            exposition: Any = import_module("prometheus_client.exposition")
+            registry: Any = import_module("prometheus_client.registry")
+            collector: Any = import_module(COLLECTOR)
+        except ImportError as error:
+            raise MissingExtra(feature="/metrics", extra="metrics") from error
+        encode: Callable[[Any], bytes]
+        encode, content_type = exposition.choose_encoder(accept)
+        with self._lock:
+            if self._registry is None:
+                self._registry = registry.CollectorRegistry(auto_describe=False)
+                self._registry.register(collector.PrometheusCollector(self._app, store=self._store))
+            return encode(self._registry), str(content_type)

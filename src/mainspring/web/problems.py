@@ -1,0 +1,135 @@
+"""Errors as `application/problem+json` (RFC 9457), with stable types and the remedies of the library.
+
+A client decides by `type`; people read `detail`, which says what was wrong and what to do. `request_id` is that of
+the answer's `X-Request-ID`, which the log has, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from math import ceil
+from typing import Any
+
+import msgspec
+
+from mainspring.errors import (
+    ArgumentsTooLarge,
+    DuplicateJob,
+    EngineUnavailable,
+    InvalidArguments,
+    InvalidTransition,
+    JobFailed,
+    JobNotFound,
+    LimitExceeded,
+    MainspringError,
+    MissingExtra,
+    NotAllowed,
+    PartialSubmit,
+    RefusedByStore,
+    ScheduleBusy,
+    ScheduleInvalid,
+    ScheduleNotFound,
+    TokenInvalid,
+    TokenNotFound,
+    UnknownHandler,
+    UnknownSerializer,
+)
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:mainspring:problem:"
+REALM = 'Bearer realm="mainspring"'
+
+# The most special class first. A client may rely on these names: they never change.
+_ERRORS: tuple[tuple[type[MainspringError], int, str], ...] = (
+    (TokenInvalid, 401, "token-invalid"),
+    (NotAllowed, 403, "not-allowed"),
+    (JobNotFound, 404, "job-not-found"),
+    (ScheduleNotFound, 404, "schedule-not-found"),
+    (TokenNotFound, 404, "token-not-found"),
+    (DuplicateJob, 409, "duplicate-job"),
+    (InvalidTransition, 409, "invalid-transition"),
+    (JobFailed, 409, "job-failed"),
+    (ScheduleBusy, 409, "schedule-busy"),
+    (ArgumentsTooLarge, 413, "arguments-too-large"),
+    (InvalidArguments, 422, "invalid-arguments"),
+    (ScheduleInvalid, 422, "schedule-invalid"),
+    (UnknownHandler, 422, "unknown-handler"),
+    (UnknownSerializer, 422, "unknown-serializer"),
+    (RefusedByStore, 422, "refused-by-store"),
+    (LimitExceeded, 429, "limit-exceeded"),
+    (MissingExtra, 501, "not-installed"),
+    (PartialSubmit, 503, "partial-submit"),
+    (EngineUnavailable, 503, "store-unavailable"),
+)
+INTERNAL = "internal-error"
+STORE_DETAIL = "the store does not answer, or cannot be used; try again, and ask the operator to look at the log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """An error of a request."""
+
+    status: int
+    type: str
+    """The last part of the type, such as `token-invalid`."""
+    detail: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def body(self, request_id: str | None = None) -> bytes:
+        """Return the body of the answer, as JSON."""
+        values: dict[str, Any] = {
+            "type": f"{TYPE_PREFIX}{self.type}",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if request_id is not None:
+            values["request_id"] = request_id
+        return msgspec.json.encode(values)
+
+
+FAILURE = Problem(
+    status=500,
+    type=INTERNAL,
+    detail="the server has failed; the log of the server has the cause, under this request id",
+)
+
+
+class Refused(Exception):
+    """Raised to answer a request with a problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(problem.detail)
+
+
+def refuse(status: int, type: str, detail: str, **headers: str) -> Refused:
+    """Return an exception that answers a request with a problem; `retry_after="1"` becomes a header."""
+    named = {name.replace("_", "-").title(): value for name, value in headers.items()}
+    return Refused(Problem(status=status, type=type, detail=detail, headers=named))
+
+
+def problem_of(error: MainspringError) -> Problem:
+    """Return the problem for an error of the library, with its remedy.
+
+    The detail of a store that fails is not told: it has paths and addresses, and belongs into the log.
+    """
+    for kind, status, name in _ERRORS:
+        if isinstance(error, kind):
+            detail = STORE_DETAIL if isinstance(error, EngineUnavailable) else str(error)
+            return Problem(status=status, type=name, detail=detail, headers=_headers(error))
+    return Problem(status=500, type=INTERNAL, detail=str(error))
+
+
+def _headers(error: MainspringError) -> dict[str, str]:
+    if isinstance(error, TokenInvalid):
+        return {"WWW-Authenticate": f'{REALM}, error="invalid_token"'}
+    if isinstance(error, NotAllowed):
+        return {"WWW-Authenticate": f'{REALM}, error="insufficient_scope", scope="{error.scope}"'}
+    if isinstance(error, LimitExceeded) and error.retry_after is not None:
+        return {"Retry-After": str(max(1, ceil(error.retry_after.total_seconds())))}
+    if isinstance(error, EngineUnavailable):
+        return {"Retry-After": "1"}
+    return {}

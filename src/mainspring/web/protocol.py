@@ -1,0 +1,167 @@
+"""The HTTP protocol of the server: uvicorn's, on the parser h11, with limits that uvicorn has no options for.
+
+- A request whose header does not arrive in time is answered with 408, one that is too large with 431.
+- A client that reads nothing of its answer, or never ends a request that was answered, is disconnected.
+- Beyond the number of connections, requests are answered with 503, except probes; twice beyond, connections are
+  closed.
+
+Errors of the protocol are problems, as everywhere. h11 bounds the header, which the parser httptools does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from mainspring.security.asgi_types import AsgiApp, AsgiScope, Receive, Send
+from mainspring.security.http_limits import HttpLimits
+from mainspring.web.guard import PROBES, route_path
+from mainspring.web.problems import MEDIA_TYPE, Problem
+
+HEADER_TOO_LARGE = 431
+WRITABLE = (h11.IDLE, h11.SEND_RESPONSE)
+
+
+class LimitedProtocol(H11Protocol):
+    """One connection of a client. `with_limits` makes the class for a server."""
+
+    limits = HttpLimits()
+
+    @classmethod
+    def with_limits(cls, limits: HttpLimits) -> type[LimitedProtocol]:
+        """Return the class with other limits."""
+        return type(cls.__name__, (cls,), {"limits": limits})
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.access_log = False  # the log of uvicorn has the query, and with it the token of the printed link
+        self._header_timer: asyncio.TimerHandle | None = None  # runs while the header of a request arrives
+        self._write_timer: asyncio.TimerHandle | None = None  # runs while the client reads nothing
+        self._linger_timer: asyncio.TimerHandle | None = None  # runs while an answered request goes on
+
+    # -- the number of connections
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
+        super().connection_made(transport)
+        number = len(self.connections)
+        if number > 2 * self.limits.connections:
+            transport.abort()
+            return
+        if number > self.limits.connections:
+            self.app = _busy_app(self.app, self.limits.connections)
+        self._expect_header()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._header_timer, self._write_timer, self._linger_timer):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    # -- slow and endless requests
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._header_timer = _stopped(self._header_timer)
+        elif self.conn.trailing_data[0]:
+            self._expect_header()
+        if self.conn.their_state is not h11.SEND_BODY:
+            self._linger_timer = _stopped(self._linger_timer)
+
+    def _expect_header(self) -> None:
+        if self._header_timer is None:
+            self._header_timer = self.loop.call_later(self.limits.header_seconds, self._refuse_slow_header)
+
+    def _refuse_slow_header(self) -> None:
+        seconds = f"{self.limits.header_seconds:g} s"
+        self._send_problem(408, "header-too-slow", f"the header of the request did not arrive within {seconds}")
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            # refused before its end, because it is too large, for example
+            self._linger_timer = self.loop.call_later(self.limits.body_seconds, self.transport.abort)
+
+    # -- slow readers
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(self.limits.write_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._write_timer = _stopped(self._write_timer)
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        # closing waits until the client has read everything
+        self._write_timer = self._write_timer or self.loop.call_later(
+            self.limits.write_seconds, self.transport.abort
+        )
+
+    # -- errors
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that is no HTTP; uvicorn calls this while it handles the error of the parser."""
+        error = sys.exc_info()[1]
+        status = getattr(error, "error_status_hint", 400)
+        if status == HEADER_TOO_LARGE:
+            limit = self.limits.max_header
+            detail = f"the header of the request has more than {limit:,} bytes, which is the limit; send less"
+            self._send_problem(status, "header-too-large", detail)
+        else:
+            self._send_problem(400, "not-http", "the request is no valid HTTP/1.1; check the client")
+
+    def _send_problem(self, status: int, name: str, detail: str) -> None:
+        if self.transport.is_closing():
+            return
+        if self.conn.our_state not in WRITABLE:  # an answer has begun
+            self.transport.abort()
+            return
+        body = Problem(status=status, type=name, detail=detail).body()
+        headers = [
+            ("content-type", MEDIA_TYPE),
+            ("content-length", str(len(body))),
+            ("cache-control", "no-store"),
+            ("connection", "close"),
+        ]
+        events = (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage())
+        self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
+        self.transport.close()
+
+
+def _stopped(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
+    """Stop a timer, if there is one, and return None."""
+    if timer is not None:
+        timer.cancel()
+    return None
+
+
+def _busy_app(app: AsgiApp, limit: int) -> AsgiApp:
+    """Return an application that answers 503 instead of `app`, except to probes."""
+    problem = Problem(
+        status=503,
+        type="too-many-connections",
+        detail=f"the server has {limit:,} connections, which is its limit; try again, and keep fewer open",
+    )
+
+    async def serve(scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and route_path(scope) in PROBES:
+            await app(scope, receive, send)
+            return
+        body = problem.body()
+        headers = [
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"retry-after", b"1"),
+            (b"connection", b"close"),
+        ]
+        await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return serve
