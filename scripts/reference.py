@@ -27,6 +27,7 @@ from mainspring import (
     ThreadPool,
     Unique,
 )
+from mainspring.monitoring import OpenTelemetryMiddleware
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 HEAD = """\
@@ -61,6 +62,7 @@ CALLS = [
     Call("ProcessSettings(...)", ProcessSettings, "execution.md"),
     Call("NatsSettings(...)", NatsSettings, "nats.md"),
     Call("ThreadPool(...)", ThreadPool, "runners.md"),
+    Call("OpenTelemetryMiddleware(...)", OpenTelemetryMiddleware, "tracing.md"),
 ]
 
 

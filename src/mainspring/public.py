@@ -29,6 +29,7 @@ from mainspring.errors import (
     WouldDeadlock,
 )
 from mainspring.jobs import (
+    AttemptEnd,
     AttemptInfo,
     Cancel,
     CatchUp,
@@ -88,6 +89,7 @@ from mainspring.runners import (
 
 __all__ = [
     "ArgumentsTooLarge",
+    "AttemptEnd",
     "AttemptInfo",
     "Cancel",
     "CatchUp",

@@ -11,6 +11,7 @@ from mainspring import errors, jobs, runners, testing, timing
 def test_the_package_lists_exactly_these_names() -> None:
     assert sorted(mainspring.__all__) == [
         "ArgumentsTooLarge",
+        "AttemptEnd",
         "AttemptInfo",
         "Cancel",
         "CatchUp",

@@ -17,7 +17,7 @@ from mainspring.jobs.handle import JobHandle
 from mainspring.jobs.info import AttemptInfo, JobInfo, JobPage, ProgressInfo
 from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.manager import JobManager
-from mainspring.jobs.middleware import Middleware, Submit
+from mainspring.jobs.middleware import AttemptEnd, Middleware, Submit
 from mainspring.jobs.policies import CatchUp, Concurrency, Keep, ProcessSettings, Rate, Unique
 from mainspring.jobs.queues import Queue, QueueStatistics
 from mainspring.jobs.recurrence.cron import Cron
@@ -31,6 +31,7 @@ from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker_status import Liveness, WorkerStatus
 
 __all__ = [
+    "AttemptEnd",
     "AttemptInfo",
     "Cancel",
     "CatchUp",
