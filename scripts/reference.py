@@ -29,7 +29,7 @@ from mainspring import (
     Unique,
 )
 from mainspring.jobs.tokens import Tokens
-from mainspring.monitoring import PrometheusCollector
+from mainspring.monitoring import OpenTelemetryMiddleware, PrometheusCollector
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 HEAD = """\
@@ -69,6 +69,7 @@ CALLS = [
     Call("HttpLimits(...)", HttpLimits, "http.md"),
     Call("ThreadPool(...)", ThreadPool, "runners.md"),
     Call("PrometheusCollector(...)", PrometheusCollector, "monitoring.md"),
+    Call("OpenTelemetryMiddleware(...)", OpenTelemetryMiddleware, "tracing.md"),
 ]
 
 

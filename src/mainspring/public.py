@@ -35,6 +35,7 @@ from mainspring.errors import (
 )
 from mainspring.jobs import (
     ActivityRow,
+    AttemptEnd,
     AttemptInfo,
     Cancel,
     CatchUp,
@@ -108,6 +109,7 @@ from mainspring.security.permissions import Identity, Permissions, Scope
 __all__ = [
     "ActivityRow",
     "ArgumentsTooLarge",
+    "AttemptEnd",
     "AttemptInfo",
     "Cancel",
     "CannotListen",

@@ -1,11 +1,13 @@
 """The log of `mainspring run`: lines for people, or JSON in each line."""
 
+import asyncio
 import json
 import logging
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import ExceptHookArgs
 from typing import Any
 
@@ -20,7 +22,8 @@ from mainspring.cli.logs import (
     add_job_fields,
     start_logging,
 )
-from tests.support import PATIENCE
+from tests.recorded_spans import RecordedSpans, ids_of
+from tests.support import PATIENCE, eventually
 
 
 def record_of(message: str, **extra: Any) -> logging.LogRecord:
@@ -125,6 +128,108 @@ def test_whatever_is_logged_while_a_job_runs_says_which() -> None:
     assert of_job.items() >= (job | {"message": "of the job"}).items()
     (given_up,) = (line for line in kept.lines if line["logger"] == "mainspring.worker")
     assert (given_up["job"], given_up["handler"], given_up["level"]) == ("order-42", name, "error")
+
+
+HEADERS = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+OF_SUBMIT = {"trace_id": "a" * 32, "span_id": "b" * 16}
+
+
+@contextmanager
+def kept_lines() -> Iterator[Kept]:
+    kept = Kept()
+    root = logging.getLogger()
+    root.addHandler(kept)
+    level = root.level
+    root.setLevel(logging.INFO)
+    try:
+        yield kept
+    finally:
+        root.removeHandler(kept)
+        root.setLevel(level)
+
+
+def test_without_opentelemetry_the_trace_comes_from_the_headers_of_the_job() -> None:
+    app = Mainspring("memory://")
+
+    @app.job(name="cancel", queue="orders", retry=Retry(max_attempts=2, base=0))
+    def cancel() -> None:
+        logging.getLogger("shop").info("of the application")
+        current_job().log.info("of the job")
+        raise ValueError("no such order")
+
+    with kept_lines() as kept, app, app.running():
+        cancel.options(id="order-42", headers=HEADERS).submit().wait(PATIENCE)
+        assert eventually(lambda: any("dead letter now" in line["message"] for line in kept.lines))
+    job = {"job": "order-42", "type": "cancel", "queue": "orders"} | OF_SUBMIT
+    lines = [line for line in kept.lines if line["logger"] != "mainspring.schedules"]
+    assert [line["message"][:40] for line in lines] == [
+        "of the application",
+        "of the job",
+        "job order-42 (cancel) failed in attempt ",
+        "of the application",
+        "of the job",
+        "job order-42 (cancel) failed in attempt ",
+        "job order-42 (cancel) is a dead letter n",
+    ]
+    assert all(line.items() >= job.items() for line in lines)
+    assert [line["attempt"] for line in lines] == [1, 1, 1, 2, 2, 2, 2]
+
+
+def test_the_trace_of_a_line_is_that_of_the_current_span_or_of_the_attempt() -> None:
+    spans = RecordedSpans()
+    app = Mainspring("memory://")
+    app.middleware(spans.middleware())
+
+    @app.job(name="cancel", retry=Retry(max_attempts=1))
+    def cancel() -> None:
+        logging.getLogger("shop").info("in the attempt")
+        with spans.tracer.start_as_current_span("inside"):
+            logging.getLogger("shop").info("inside")
+            current_job().log.info("inside")
+        raise ValueError("no")
+
+    with kept_lines() as kept, app, app.running():
+        cancel.options(headers=HEADERS).submit().wait(PATIENCE)
+    by_name = {span.name: ids_of(span) for span in spans.all}
+    attempt, inside = by_name["process default"], by_name["inside"]
+    given_up = next(line for line in kept.lines if "is given up" in line["message"])
+    expected = {"in the attempt": attempt, "inside": inside, given_up["message"]: attempt}
+    lines = [line for line in kept.lines if line["message"] in expected]
+    assert len(lines) == 4
+    for line in lines:
+        trace_id, span_id = expected[line["message"]]
+        assert (line["trace_id"], line["span_id"]) == (f"{trace_id:032x}", f"{span_id:016x}")
+    spans.close()
+
+
+def test_a_line_outside_of_jobs_names_the_current_span_and_one_of_the_worker_about_a_job_does_not() -> None:
+    spans = RecordedSpans()
+    own, of_worker = record_of("hello"), record_of("job order-42 waits", job="order-42")
+    of_worker.name = "mainspring.worker"
+    with spans.tracer.start_as_current_span("request") as request:
+        for record in (own, of_worker):
+            add_job_fields(record)
+    assert line_of(own)["trace_id"] == f"{request.get_span_context().trace_id:032x}"
+    assert "trace_id" not in line_of(of_worker)
+    spans.close()
+
+
+def test_a_timeout_of_a_batch_names_all_jobs_and_what_they_share() -> None:
+    app = Mainspring("memory://")
+
+    @app.job(name="count", batch=5, timeout=0.05, retry=Retry(max_attempts=1))
+    async def count(numbers: list[int]) -> None:
+        await asyncio.Event().wait()
+
+    with app:
+        ids = [count.options(headers=HEADERS).submit(number).id for number in range(2)]
+        with kept_lines() as kept, app.running():
+            for job_id in ids:
+                app.handle(job_id).wait(PATIENCE)
+    (line,) = (line for line in kept.lines if "run into the timeout" in line["message"])
+    assert sorted(line["jobs"]) == sorted(ids)
+    assert line.items() >= ({"type": "count", "handler": "count", "queue": "default"} | OF_SUBMIT).items()
+    assert "job" not in line
 
 
 @pytest.fixture

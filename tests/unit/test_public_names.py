@@ -12,6 +12,7 @@ def test_the_package_lists_exactly_these_names() -> None:
     assert sorted(mainspring.__all__) == [
         "ActivityRow",
         "ArgumentsTooLarge",
+        "AttemptEnd",
         "AttemptInfo",
         "Cancel",
         "CannotListen",

@@ -1,7 +1,8 @@
 """Formats the log of a worker: lines for people, or one JSON object per line for log collectors.
 
 In JSON format, all messages of the program are such lines, including the banner, warnings of Python and uncaught
-errors. Each line that any logger writes while a job runs names the job.
+errors. Each line that any logger writes while a job runs names the job, and so does each line of the worker about
+a job. A line names its trace if a span is current, or if the headers of the job name one.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import msgspec
 
 from mainspring.cli.output import escape_control
 from mainspring.jobs.context import fields_of_running_jobs
+from mainspring.jobs.trace_fields import current_span_fields
 
-FIELDS = ("job", "attempt", "handler", "queue")
+FIELDS = ("job", "jobs", "attempt", "handler", "type", "queue", "trace_id", "span_id")
+OWN_LOGGERS = "mainspring."
 COLORS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 
 
@@ -56,9 +59,13 @@ def start_logging(chosen: LogFormat, level: LogLevel) -> None:
 
 
 def add_job_fields(record: logging.LogRecord) -> bool:
-    """Add the running job to a log record, unless the record names one itself; every record passes."""
-    if not (hasattr(record, "job") or hasattr(record, "jobs")):
+    """Add the running job and the trace to a log record, unless the record names them; every record passes."""
+    names_job = hasattr(record, "job") or hasattr(record, "jobs")
+    if not names_job:
         vars(record).update(fields_of_running_jobs())
+    # A line of the worker may be written on the thread of a caller, whose span has nothing to do with the job.
+    if not hasattr(record, "trace_id") and not (names_job and record.name.startswith(OWN_LOGGERS)):
+        vars(record).update(current_span_fields())
     return True
 
 
@@ -66,7 +73,7 @@ class JsonLogFormatter(logging.Formatter):
     """Formats a log record as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
-        own = {name: value for name in (*FIELDS, "jobs") if (value := getattr(record, name, None)) is not None}
+        own = {name: value for name in FIELDS if (value := getattr(record, name, None)) is not None}
         message = record.getMessage()
         if "attempt" in own:
             # the JSON object has these values as fields

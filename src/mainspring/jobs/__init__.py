@@ -19,7 +19,7 @@ from mainspring.jobs.histogram import Histogram
 from mainspring.jobs.info import AttemptInfo, JobInfo, JobPage, ProgressInfo
 from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.manager import JobManager
-from mainspring.jobs.middleware import Middleware, Submit
+from mainspring.jobs.middleware import AttemptEnd, Middleware, Submit
 from mainspring.jobs.policies import CatchUp, Concurrency, Keep, ProcessSettings, Rate, Unique
 from mainspring.jobs.queues import Queue, QueueStatistics
 from mainspring.jobs.recurrence.cron import Cron
@@ -45,6 +45,7 @@ from mainspring.jobs.worker_status import Liveness, WorkerStatus
 
 __all__ = [
     "ActivityRow",
+    "AttemptEnd",
     "AttemptInfo",
     "Cancel",
     "CatchUp",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from math import isfinite
@@ -12,6 +12,7 @@ from typing import Any
 
 from mainspring.jobs.records import Lease
 from mainspring.jobs.timestamps import to_datetime
+from mainspring.jobs.trace_fields import current_span_fields, trace_fields
 from mainspring.plurals import format_count
 
 _current: ContextVar[JobContext | tuple[JobContext, ...] | None] = ContextVar(
@@ -27,7 +28,8 @@ class JobContext:
     `progress` calls `report` with done, total and note. Without a `report`, progress is dropped.
     """
 
-    __slots__ = ("_is_shutdown", "_lease", "_report", "_stop")
+    # `_log_fields` is only set if a middleware adds fields, so that a context without them costs nothing more.
+    __slots__ = ("_is_shutdown", "_lease", "_log_fields", "_report", "_stop")
 
     def __init__(self, lease: Lease, report: Callable[..., object] | None = None) -> None:
         self._lease = lease
@@ -113,8 +115,18 @@ class JobContext:
 
     @property
     def log_fields(self) -> dict[str, Any]:
-        """The fields that name the job in log records."""
-        return {"job": self.id, "attempt": self.attempt, "handler": self.type, "queue": self.queue}
+        """The fields that name the job in log records, with its trace if it has one."""
+        lease = self._lease
+        named = {"job": lease.id, "attempt": self.attempt, "handler": lease.type, "type": lease.type}
+        added: dict[str, Any] = getattr(self, "_log_fields", {})
+        return {**named, "queue": lease.queue, **trace_fields(lease.headers), **added}
+
+    def add_log_fields(self, **fields: Any) -> None:
+        """Add fields to the log records about this attempt, of the handler and of the worker.
+
+        The JSON log shows `trace_id` and `span_id` of them.
+        """
+        self._log_fields = {**getattr(self, "_log_fields", {}), **fields}
 
     def request_stop(self) -> None:
         """Set `cancelled`, which tells the handler to end."""
@@ -142,7 +154,7 @@ def _require_number(value: object, name: str) -> None:
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
         extra: Any = self.extra
-        kwargs["extra"] = extra | (kwargs.get("extra") or {})
+        kwargs["extra"] = extra | current_span_fields() | (kwargs.get("extra") or {})
         return f"[{extra['job']} #{extra['attempt']}] {msg}", kwargs
 
 
@@ -151,16 +163,30 @@ def runs_job() -> bool:
     return _current.get() is not None
 
 
+def runs_batch() -> bool:
+    """Return whether the calling code runs inside of a batch handler."""
+    return isinstance(_current.get(), tuple)
+
+
 def fields_of_running_jobs() -> dict[str, Any]:
     """Return the fields of a log record that name the job of the calling handler; none outside of handlers."""
     running = _current.get()
     if running is None:
         return {}
-    if isinstance(running, tuple):
-        if len(running) > 1:
-            return {"jobs": [job.id for job in running], "handler": running[0].type}
-        (running,) = running
-    return running.log_fields
+    return fields_of_jobs(running if isinstance(running, tuple) else (running,)) | current_span_fields()
+
+
+def fields_of_jobs(jobs: Sequence[JobContext]) -> dict[str, Any]:
+    """Return the fields of a log record about one job, or about several jobs: their ids, and what they share."""
+    first, *others = (job.log_fields for job in jobs)
+    if not others:
+        return first
+    shared: dict[str, Any] = {
+        name: first[name]
+        for name in ("handler", "type", "queue", "trace_id", "span_id")
+        if name in first and all(other.get(name) == first[name] for other in others)
+    }
+    return {"jobs": [job.id for job in jobs], **shared}
 
 
 def current_headers() -> Mapping[str, str]:

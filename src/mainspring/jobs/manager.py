@@ -43,6 +43,7 @@ from mainspring.jobs.policies import Keep, ProcessSettings, WorkerSettings
 from mainspring.jobs.processes.application import ChildSetup
 from mainspring.jobs.quotas import Quota, quotas_of
 from mainspring.jobs.records import JobRecord, Query, require_cursor
+from mainspring.jobs.recurrence.firing_middleware import fire_with_middleware
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.jobs.search import JobFilter, search
 from mainspring.jobs.serializers import JsonSerializer, PlainSerializer, Serializer, Serializers, make_serializer
@@ -389,7 +390,7 @@ class JobManager:
 
     def fire(self, firings: Sequence[Firing]) -> builtins.list[Fired]:
         """Advance schedules and store the jobs of their occurrences."""
-        return self._io.call(FIRE, firings)
+        return fire_with_middleware(firings, lambda given: self._io.call(FIRE, given), self._middlewares)
 
     def explain(self, job_id: str) -> Explanation:
         """Explain the status of a job, for example why it has not started."""
@@ -539,6 +540,7 @@ class JobManager:
             invoker,
             new_id=self.submission.new_id,
             declared_schedules=self._declared_schedules,
+            middlewares=self._middlewares,
             on_settled=self._waiter.announce,
             on_health=self.on_turn,
         )

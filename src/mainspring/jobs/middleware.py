@@ -13,16 +13,17 @@
 
 Middleware that was added first is the outermost. An exception of a middleware reaches the caller of the submit,
 or fails the attempt as if the handler had raised it. If a middleware suppresses an exception of the handler, the
-job completes without a result.
+job completes without a result. Exceptions of `attempted` and `scheduling` are only logged.
 
 A call of a batch handler is wrapped once: the middleware gets the first of its jobs, and `current_batch()` returns
-all of them. For a handler in a child process, the middleware runs in the worker, and sees an exception of the
-handler as `RemoteError`.
+all of them. For a handler in a child process, `attempting` runs in the worker, and sees an exception of the
+handler as `RemoteError`; `attempting_in_child` runs in the child process.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -33,9 +34,19 @@ from contextlib import (
     nullcontext,
 )
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
 
 from mainspring.jobs.context import JobContext
+from mainspring.jobs.status import JobStatus
 from mainspring.runners.validation import require_instance
+
+logger = logging.getLogger("mainspring.worker")
+
+AttemptOutcome: TypeAlias = Literal[
+    "completed", "failed", "timeout", "crashed", "interrupted", "canceled", "snoozed"
+]
+"""How an attempt ended."""
 
 
 @dataclass(slots=True)
@@ -48,16 +59,53 @@ class Submit:
     """The number of jobs in this submit."""
     headers: dict[str, str]
     """The headers that all jobs of this submit get. A middleware may add some."""
+    is_bulk: bool = False
+    """Whether the caller used `submit_many`."""
+    schedule: str | None = None
+    """The name of the schedule that submits the jobs; None if the application submits them."""
+    ids: Sequence[str] = ()
+    """The ids of the stored jobs; empty until they are stored.
+
+    For a unique job that existed already, it is the id of the existing job.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """How an attempt of one job ended, before the outcome is stored."""
+
+    job: JobContext
+    outcome: AttemptOutcome
+    status: JobStatus
+    """The status that the job gets: `PENDING` if it will run again."""
+    error: BaseException | None = None
+    """The exception that failed the attempt, a `RemoteError` if the handler ran in a child process."""
+    error_type: str | None = None
+    """The name of the exception's class, such as `ConnectionError`; None if the attempt did not fail."""
+    error_text: str | None = None
+    """The error as it is stored: a description in the first line, a traceback below."""
+    due: datetime | None = None
+    """The instant at which the job runs again; None if it does not."""
+    follow_up_headers: dict[str, str] | None = None
+    """The headers of the follow-up job, which a middleware may change; None if there is no follow-up job."""
 
 
 class Middleware:
-    """The base class of middleware. Override the methods that you need; each returns a context manager."""
+    """The base class of middleware. Override the methods that you need."""
 
     def submitting(self, submit: Submit) -> AbstractContextManager[object]:
         """Wrap a submit, on the thread that makes it. The jobs are stored inside of the `with` block.
 
         So an exception before the `yield` of the context manager prevents the submit, and one after it does not.
         `submit_many_async` submits on a thread of Mainspring, every other submit on the thread of the caller.
+        """
+        return nullcontext()
+
+    def scheduling(self, submit: Submit) -> AbstractContextManager[object]:
+        """Wrap the submit of a schedule's jobs, on a thread of the worker, or of the caller of `trigger`.
+
+        All workers try to submit the jobs of each occurrence, and the store accepts those of the first one. In the
+        others, `submit.ids` stays empty.
         """
         return nullcontext()
 
@@ -73,6 +121,23 @@ class Middleware:
         """Wrap an attempt of a coroutine handler; by default with `attempting`."""
         with self.attempting(job):
             yield None
+
+    def attempted(self, ends: Sequence[AttemptEnd]) -> None:
+        """Learn how an attempt ended, after `attempting`, on the same thread, before the outcome is stored.
+
+        There is one end, or one for each job of a batch. The outcome cannot be changed, but the headers of
+        follow-up jobs can.
+        """
+
+    def calling_child(self, job: JobContext, passed: dict[str, str]) -> None:
+        """Put texts into `passed` for `attempting_in_child`, before the handler is called in a child process.
+
+        It is called in the worker, inside of `attempting`.
+        """
+
+    def attempting_in_child(self, job: JobContext, passed: Mapping[str, str]) -> AbstractContextManager[object]:
+        """Wrap the call of a handler in a child process, which imports the application as its worker does."""
+        return nullcontext()
 
 
 class Middlewares:
@@ -93,6 +158,10 @@ class Middlewares:
         """Wrap a submit in all middleware of the application."""
         return self._stack_submit(submit) if self._all else _NOTHING
 
+    def scheduling(self, submit: Submit) -> AbstractContextManager[object]:
+        """Wrap the submit of a schedule's jobs in all middleware of the application. It raises no exceptions."""
+        return self._stack_schedule(submit) if self._all else _NOTHING
+
     def attempting(self, job: JobContext) -> AbstractContextManager[object]:
         """Wrap an attempt in all middleware of the application."""
         return self._stack_attempt(job) if self._all else _NOTHING
@@ -101,11 +170,37 @@ class Middlewares:
         """Wrap an attempt of a coroutine handler in all middleware of the application."""
         return self._stack_async(job) if self._all else _NOTHING
 
+    def attempted(self, ends: Sequence[AttemptEnd]) -> None:
+        """Tell all middleware how an attempt ended, the innermost first. It raises no exceptions."""
+        for middleware in reversed(self._all):
+            try:
+                middleware.attempted(ends)
+            except Exception:
+                logger.exception("middleware %r failed in attempted()", middleware, extra=ends[0].job.log_fields)
+
+    def passed_to_child(self, job: JobContext) -> dict[str, str]:
+        """Return the texts that the middleware passes to the child process of a handler."""
+        passed: dict[str, str] = {}
+        for middleware in self._all:
+            middleware.calling_child(job, passed)
+        return passed
+
+    def attempting_in_child(self, job: JobContext, passed: Mapping[str, str]) -> AbstractContextManager[object]:
+        """Wrap the call of a handler in a child process in all middleware of the application."""
+        return self._stack_in_child(job, passed) if self._all else _NOTHING
+
     @contextmanager
     def _stack_submit(self, submit: Submit) -> Iterator[None]:
         with ExitStack() as stack:
             for middleware in self._all:
                 stack.enter_context(middleware.submitting(submit))
+            yield
+
+    @contextmanager
+    def _stack_schedule(self, submit: Submit) -> Iterator[None]:
+        with ExitStack() as stack:
+            for middleware in self._all:
+                stack.enter_context(_logged(middleware, submit))
             yield
 
     @contextmanager
@@ -121,6 +216,41 @@ class Middlewares:
             for middleware in self._all:
                 await stack.enter_async_context(middleware.attempting_async(job))
             yield
+
+    @contextmanager
+    def _stack_in_child(self, job: JobContext, passed: Mapping[str, str]) -> Iterator[None]:
+        with ExitStack() as stack:
+            for middleware in self._all:
+                stack.enter_context(middleware.attempting_in_child(job, passed))
+            yield
+
+
+@contextmanager
+def _logged(middleware: Middleware, submit: Submit) -> Iterator[None]:
+    """Enter `scheduling` of a middleware, and log its exceptions: a schedule is fired in any case."""
+    stack = ExitStack()
+    with _failures_logged(middleware, submit):
+        stack.enter_context(middleware.scheduling(submit))
+    failure: BaseException | None = None
+    try:
+        yield
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        with _failures_logged(middleware, submit, besides=failure):
+            stack.__exit__(type(failure) if failure else None, failure, None)
+
+
+@contextmanager
+def _failures_logged(
+    middleware: Middleware, submit: Submit, *, besides: BaseException | None = None
+) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if error is not besides:
+            logger.exception("middleware %r failed in scheduling() for schedule %r", middleware, submit.schedule)
 
 
 _NOTHING = nullcontext()

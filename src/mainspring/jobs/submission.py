@@ -6,7 +6,7 @@ The options of the submit and the options of the handler determine keys, limits,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from dataclasses import replace as replace_options
 from datetime import datetime
@@ -274,7 +274,7 @@ MAX_ATOMIC = 268_435_456  # bytes of arguments in an atomic submit
 CHUNKS_IN_FLIGHT = 2  # one chunk is committed while the next chunk is prepared
 
 
-_NO_MIDDLEWARE = nullcontext()
+_NO_MIDDLEWARE: AbstractContextManager[Submit | None] = nullcontext()
 
 
 class Submission:
@@ -299,10 +299,12 @@ class Submission:
         if self._limits.quota_version != self._quota_version:
             self._store_quotas()
         template = self._template(handler, options)
-        with self._around(handler, template, 1):
+        with self._around(handler, template, 1) as submit:
             job = self._make(handler, options, template, positional, named)
             (conflict,) = self._io.call(SUBMIT, (job,), size=len(job.payload))
-        job_id = _resolve(conflict, job, template.unique)
+            job_id = _resolve(conflict, job, template.unique)
+            if submit is not None:
+                submit.ids = (job_id,)
         self.after_submit()
         return job_id
 
@@ -315,10 +317,12 @@ class Submission:
             await self._io.call_async(ARRANGE, self._limits.quotas())
             self._quota_version = version
         template = self._template(handler, options)
-        with self._around(handler, template, 1):
+        with self._around(handler, template, 1) as submit:
             job = self._make(handler, options, template, positional, named)
             (conflict,) = await self._io.call_async(SUBMIT, (job,), size=len(job.payload))
-        job_id = _resolve(conflict, job, template.unique)
+            job_id = _resolve(conflict, job, template.unique)
+            if submit is not None:
+                submit.ids = (job_id,)
         self.after_submit()
         return job_id
 
@@ -348,9 +352,11 @@ class Submission:
         self.check_size(handler.name, max(payloads, key=len, default=b""))
         if atomic:
             _check_atomic(payloads)
-        with self._around(handler, template, len(payloads)):
+        with self._around(handler, template, len(payloads), is_bulk=True) as submit:
             jobs = self._make_many(template, payloads, given)
             conflicts = self._store([jobs] if atomic else list(_chunks(jobs)))
+            if submit is not None:
+                submit.ids = _stored_ids(jobs, conflicts)
         self.after_submit()
         return _ids_of(jobs, conflicts, template.unique)
 
@@ -398,11 +404,20 @@ class Submission:
         failed = [job.id for number, chunk in enumerate(chunks) if number not in stored for job in chunk]
         return PartialSubmit(done=done, failed=failed, cause=str(error))
 
-    def _around(self, handler: Handler, template: JobTemplate, count: int) -> AbstractContextManager[object]:
+    def _around(
+        self, handler: Handler, template: JobTemplate, count: int, *, is_bulk: bool = False
+    ) -> AbstractContextManager[Submit | None]:
         """Return the context manager of the middleware around a submit."""
         if self._middlewares.is_empty:
             return _NO_MIDDLEWARE
-        return self._middlewares.submitting(Submit(handler.name, template.queue, count, template.headers))
+        return self._with_middleware(
+            Submit(handler.name, template.queue, count, template.headers, is_bulk=is_bulk)
+        )
+
+    @contextmanager
+    def _with_middleware(self, submit: Submit) -> Iterator[Submit]:
+        with self._middlewares.submitting(submit):
+            yield submit
 
     def _template(self, handler: Handler, options: SubmitOptions) -> JobTemplate:
         return JobTemplate(handler, options, self._limits, self._engine.now())
@@ -482,10 +497,14 @@ def _resolve(conflict: Conflict | None, job: NewJob, unique: Unique | None) -> s
     return conflict.existing_id
 
 
-def _ids_of(jobs: list[NewJob], conflicts: list[Conflict | None], unique: Unique | None) -> list[str]:
-    ids = [
+def _stored_ids(jobs: list[NewJob], conflicts: list[Conflict | None]) -> list[str]:
+    return [
         job.id if conflict is None else conflict.existing_id for job, conflict in zip(jobs, conflicts, strict=True)
     ]
+
+
+def _ids_of(jobs: list[NewJob], conflicts: list[Conflict | None], unique: Unique | None) -> list[str]:
+    ids = _stored_ids(jobs, conflicts)
     if unique is not None and unique.on_conflict == "raise" and any(conflicts):
         raise PartialSubmit(
             done=[job.id for job, conflict in zip(jobs, conflicts, strict=True) if conflict is None],

@@ -11,7 +11,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from tempfile import TemporaryDirectory
 from threading import Lock
@@ -21,7 +21,7 @@ from mainspring.errors import JobFailed
 from mainspring.jobs.context import JobContext, current_batch, runs_job
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.manager import JobManager
-from mainspring.jobs.middleware import Middlewares, Submit
+from mainspring.jobs.middleware import AttemptEnd, Middlewares, Submit
 from mainspring.jobs.retry import Cancel, Snooze
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.worker.outcomes import RemoteError
@@ -139,6 +139,18 @@ class _FailureRecorder(Middlewares):
     def submitting(self, submit: Submit) -> AbstractContextManager[object]:
         """Enter the application's own middleware around a call of `submit`."""
         return self._inner.submitting(submit)
+
+    def scheduling(self, submit: Submit) -> AbstractContextManager[object]:
+        """Enter the application's own middleware around the submit of a schedule's jobs."""
+        return self._inner.scheduling(submit)
+
+    def attempted(self, ends: Sequence[AttemptEnd]) -> None:
+        """Tell the application's own middleware how an attempt ended."""
+        self._inner.attempted(ends)
+
+    def passed_to_child(self, job: JobContext) -> dict[str, str]:
+        """Return the texts that the application's own middleware passes to a child process."""
+        return self._inner.passed_to_child(job)
 
     @contextmanager
     def attempting(self, job: JobContext) -> Iterator[None]:

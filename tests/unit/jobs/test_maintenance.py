@@ -143,7 +143,7 @@ def test_a_sweep_that_fails_is_told_and_the_next_one_works(
     shop.clock.advance(5)
     assert (
         caplog.text.count("could not rescue jobs of dead workers and tries again in a second: test: sweep fails")
-        == 2
+        == 1  # the lines after the first one follow once a minute
     )
     job = shop.manager.submit("ping")
     shop.clock.advance(1)

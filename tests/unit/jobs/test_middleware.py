@@ -1,21 +1,27 @@
 """Middleware around attempts: in order, on every kind of invoker, and able to fail an attempt."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from mainspring import JobContext, current_job
+from mainspring import Cancel, JobContext, JobStatus, Mainspring, Snooze, current_job
 from mainspring.jobs.context import current_batch
-from mainspring.jobs.middleware import Middleware, Middlewares
+from mainspring.jobs.middleware import AttemptEnd, Middleware, Middlewares, Submit
 from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
-from mainspring.jobs.records import Outcome, OutcomeKind
+from mainspring.jobs.records import FollowUp, Outcome, OutcomeKind
 from mainspring.jobs.serializers import JsonSerializer
+from mainspring.jobs.timestamps import to_datetime
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob
-from mainspring.jobs.worker.outcomes import RemoteError
+from mainspring.jobs.worker.outcomes import ProcessCrashed, ProcessInterrupted, RemoteError
+from mainspring.testing import time_travel
+from tests.support import PATIENCE
 from tests.unit.jobs.leases import make_lease, make_leased_job
 
 NOW = 1_900_000_000_000_000
@@ -110,7 +116,7 @@ def as_a_batch_on_a_loop(invoker: HandlerInvoker, function: Callable[[], Any]) -
 
 
 def beside_a_process(invoker: HandlerInvoker, function: Callable[[], Any]) -> Outcome:
-    def ask() -> list[ChildAnswer]:
+    def ask(_passed: dict[str, str] | None) -> list[ChildAnswer]:
         try:
             return [ChildAnswer(AnswerKind.COMPLETED, result=JsonSerializer().encode(function()))]
         except ValueError as error:
@@ -246,5 +252,249 @@ def test_middleware_is_around_a_batch_once_and_sees_all_its_jobs(
     if kind == "here":
         invoker.invoke_batch(jobs)
     else:
-        invoker.invoke_remote(jobs, lambda: [ChildAnswer(AnswerKind.COMPLETED)] * 3)
+        invoker.invoke_remote(jobs, lambda _passed: [ChildAnswer(AnswerKind.COMPLETED)] * 3)
     assert seen == [tuple(job.context for job in jobs)]
+
+
+# -- how attempts ended
+
+
+class Learning(Middleware):
+    """Keeps the ends of attempts."""
+
+    def __init__(self) -> None:
+        self.ends: list[AttemptEnd] = []
+
+    def attempted(self, ends: Sequence[AttemptEnd]) -> None:
+        self.ends += ends
+        for end in ends:
+            if end.follow_up_headers is not None:
+                end.follow_up_headers["cause"] = end.job.id
+
+
+@pytest.fixture
+def learning(middlewares: Middlewares) -> Learning:
+    middleware = Learning()
+    middlewares.add(middleware)
+    return middleware
+
+
+@pytest.mark.parametrize("run", KINDS)
+def test_middleware_learns_that_an_attempt_completed(
+    invoker: HandlerInvoker, learning: Learning, run: Run
+) -> None:
+    run(invoker, lambda: 7)
+    (end,) = learning.ends
+    assert (end.job.id, end.outcome, end.status) == ("order-42", "completed", JobStatus.COMPLETED)
+    assert (end.error, end.error_type, end.error_text, end.due) == (None, None, None, None)
+
+
+@pytest.mark.parametrize("run", KINDS)
+def test_middleware_learns_how_an_attempt_failed(invoker: HandlerInvoker, learning: Learning, run: Run) -> None:
+    outcome = run(invoker, fail)
+    (end,) = learning.ends
+    assert (end.outcome, end.status) == ("failed", JobStatus.PENDING)
+    assert isinstance(end.error, RemoteError if run is beside_a_process else ValueError)
+    assert (end.error_text or "").startswith("ValueError: no")
+    assert outcome.due is not None
+    assert end.due == to_datetime(outcome.due)
+
+
+def test_the_type_of_an_error_has_its_module_unless_it_is_a_builtin_and_may_be_remote(
+    invoker: HandlerInvoker, learning: Learning
+) -> None:
+    class Refused(Exception):
+        pass
+
+    def refuse() -> None:
+        raise Refused
+
+    for function in (fail, refuse):
+        plainly(invoker, function)
+    answer = ChildAnswer(AnswerKind.FAILED, error="KeyError: 7", class_names=("builtins.KeyError",))
+    invoker.invoke_remote([make_leased_job(lambda: None)], lambda _passed: [answer])
+    first, second, third = (end.error_type for end in learning.ends)
+    assert (first, third) == ("ValueError", "KeyError")
+    assert (second or "").endswith(".Refused")
+    assert (second or "").startswith(f"{__name__}.")
+
+
+@pytest.mark.parametrize(
+    ("raised", "outcome", "status"),
+    [
+        (Snooze(1), "snoozed", JobStatus.PENDING),
+        (Cancel("no"), "canceled", JobStatus.CANCELED),
+        (ProcessCrashed("gone"), "crashed", JobStatus.PENDING),
+        (ProcessInterrupted("stopped"), "interrupted", JobStatus.PENDING),
+    ],
+)
+def test_other_ends_of_attempts(
+    invoker: HandlerInvoker, learning: Learning, raised: Exception, outcome: str, status: JobStatus
+) -> None:
+    def handler() -> None:
+        raise raised
+
+    plainly(invoker, handler)
+    (end,) = learning.ends
+    assert (end.outcome, end.status) == (outcome, status)
+
+
+def test_an_attempt_that_a_shutdown_has_interrupted_ends_so_whatever_the_handler_does_later(
+    invoker: HandlerInvoker, learning: Learning
+) -> None:
+    job = make_leased_job(lambda: None)
+    assert job.claim_end()
+    invoker.invoke(job)
+    assert [(end.outcome, end.status) for end in learning.ends] == [("interrupted", JobStatus.PENDING)]
+
+
+def test_headers_that_middleware_sets_at_the_end_are_those_of_the_follow_up_job(
+    invoker: HandlerInvoker, learning: Learning
+) -> None:
+    plan = FollowUp("after", "default", 1)
+    lease = replace(make_lease(), follow_up=plan, headers={"user": "7"})
+    outcome = invoker.invoke(make_leased_job(lambda: None, lease))
+    assert outcome.follow_up is not None
+    assert outcome.follow_up.headers == {"user": "7", "cause": "order-42"}
+    assert lease.headers == {"user": "7"}
+
+
+def test_what_middleware_raises_at_the_end_is_logged_and_changes_nothing(
+    invoker: HandlerInvoker, middlewares: Middlewares, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Middleware):
+        def attempted(self, ends: Sequence[AttemptEnd]) -> None:
+            raise KeyError("lost")
+
+    middlewares.add(Broken())
+    learning = Learning()
+    middlewares.add(learning)
+    assert plainly(invoker, lambda: 7).kind is OutcomeKind.COMPLETED
+    assert len(learning.ends) == 1
+    (record,) = caplog.records
+    assert "failed in attempted()" in record.getMessage()
+    assert record.__dict__["job"] == "order-42"
+
+
+# -- child processes, schedules and submits
+
+
+def test_middleware_passes_texts_to_a_child_process(invoker: HandlerInvoker, middlewares: Middlewares) -> None:
+    class Passing(Middleware):
+        def calling_child(self, job: JobContext, passed: dict[str, str]) -> None:
+            passed["of"] = job.id
+
+    given: list[dict[str, str] | None] = []
+
+    def ask(passed: dict[str, str] | None) -> list[ChildAnswer]:
+        given.append(passed)
+        return [ChildAnswer(AnswerKind.COMPLETED)]
+
+    invoker.invoke_remote([make_leased_job(lambda: None)], ask)
+    middlewares.add(Passing())
+    invoker.invoke_remote([make_leased_job(lambda: None)], ask)
+    assert given == [None, {"of": "order-42"}]
+
+
+class Scheduling(Middleware):
+    """Adds a header to the jobs of schedules, and keeps the submits; fails where it is told to."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.submits: list[Submit] = []
+        self._fails = fails
+
+    @contextmanager
+    def scheduling(self, submit: Submit) -> Iterator[None]:
+        if self._fails == "before":
+            raise KeyError("before")
+        submit.headers["cause"] = submit.schedule or ""
+        yield
+        self.submits.append(submit)
+        if self._fails == "after":
+            raise KeyError("after")
+
+
+@pytest.mark.parametrize("fails", ["", "before", "after"])
+def test_middleware_is_around_the_firing_of_a_schedule_and_cannot_prevent_it(
+    fails: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Mainspring("memory://")
+    middleware = app.middleware(Scheduling(fails))
+    seen: list[str | None] = []
+
+    @app.cron("0 13 * * *", name="daily")
+    def report() -> None:
+        seen.append(current_job().headers.get("cause"))
+
+    with time_travel(app, start=datetime(2026, 1, 5, 12, tzinfo=UTC)) as travel:
+        travel.fast_forward(hours=2)
+    assert seen == [None if fails == "before" else "daily"]
+    if fails != "before":
+        (submit,) = middleware.submits
+        assert (submit.schedule, submit.type, submit.queue, submit.count) == ("daily", report.name, "default", 1)
+        assert len(submit.ids) == 1
+    assert [record.levelname for record in caplog.records] == (["ERROR"] if fails else [])
+
+
+def test_a_submit_has_the_ids_of_its_jobs_when_they_are_stored() -> None:
+    submits: list[tuple[Submit, tuple[str, ...]]] = []
+
+    class Watching(Middleware):
+        @contextmanager
+        def submitting(self, submit: Submit) -> Iterator[None]:
+            before = tuple(submit.ids)
+            yield
+            submits.append((submit, before))
+
+    with Mainspring("memory://") as app:
+        app.middleware(Watching())
+
+        @app.job(unique="once")
+        def single() -> None: ...
+
+        @app.job
+        def many(number: int) -> None: ...
+
+        first = single.submit()
+        assert single.submit().id == first.id
+        ids = many.submit_many([(1,), (2,)])
+    assert [(list(submit.ids), submit.is_bulk, submit.schedule) for submit, _ in submits] == [
+        ([first.id], False, None),
+        ([first.id], False, None),
+        (ids, True, None),
+    ]
+    assert [before for _, before in submits] == [(), (), ()]
+
+
+# -- the context of an attempt
+
+
+def test_an_attempt_has_no_context_variables_of_the_submitter_or_of_an_earlier_attempt() -> None:
+    user: ContextVar[str] = ContextVar("user", default="")
+
+    def ask() -> str:
+        before = user.get()
+        user.set("an earlier attempt")
+        return before
+
+    with Mainspring("memory://", threads=1, coroutines=1) as app:
+
+        @app.job
+        def plain() -> str:
+            return ask()
+
+        @app.job
+        async def coroutine() -> str:
+            await asyncio.sleep(0)
+            return ask()
+
+        @app.job(batch=1)
+        def batch(items: list[int]) -> list[str]:
+            return [ask() for _ in items]
+
+        user.set("the submitter")
+        with app.running():
+            handles = [
+                handle for _ in range(2) for handle in (plain.submit(), coroutine.submit(), batch.submit(1))
+            ]
+            assert [handle.result(PATIENCE) for handle in handles] == [""] * 6

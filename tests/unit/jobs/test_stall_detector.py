@@ -305,3 +305,36 @@ def test_outcomes_that_cannot_be_stored_are_trouble_until_they_are_stored(
         "the store works again, after 3 s",
         "the store works again, after 4 s",
     )
+
+
+def test_an_outage_is_logged_at_its_beginning_once_a_minute_and_at_its_end(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with running_manager(clock, has_maintenance=True, threads=4) as shop:
+        shop.manager.register("ping", lambda: None)
+        shop.manager.start()
+        shop.engine.fail("settle", times=10_000)
+        shop.manager.submit("ping")
+        shop.clock.advance(50)
+        first = "the worker could not store 1 outcome and tries again in a second: test: settle fails; try again"
+        assert outages(caplog) == [first]
+        for _ in range(2):
+            shop.manager.submit("ping")
+            shop.clock.advance(60)
+        assert [line.partition(" s and tries again every second: ")[0] for line in outages(caplog)[1:]] == [
+            "the worker could not store 2 outcomes for 60",
+            "the worker could not store 3 outcomes for 120",
+        ]
+        assert not any("works again" in text for text in caplog.messages)
+        shop.engine.fail("settle", times=0)
+        shop.clock.advance(3)
+        assert len([text for text in caplog.messages if "the store works again, after 17" in text]) == 1
+        shop.engine.fail("settle", times=1)
+        shop.manager.submit("ping")
+        shop.clock.advance(2)
+        assert outages(caplog)[3:] == [first]  # another outage is logged at once
+
+
+def outages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [text for text in caplog.messages if "could not store" in text]

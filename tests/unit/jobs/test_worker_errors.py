@@ -314,7 +314,7 @@ def test_a_dead_letter_is_an_error_in_the_log_and_a_retry_a_warning(
     assert retried.getMessage().endswith(" UTC: ValueError: no")
     assert (given_up.levelno, given_up.getMessage()) == (
         logging.ERROR,
-        f"job {job} (fails) failed in attempt 2, was given up and is a dead letter now: ValueError: no",
+        f"job {job} (fails) failed in attempt 2 and is given up: ValueError: no",
     )
     for record in caplog.records:
         assert record.exc_info is not None

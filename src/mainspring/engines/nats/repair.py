@@ -36,6 +36,7 @@ from mainspring.jobs.projection import Projection
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.jobs.trace_fields import trace_fields
 
 SCAN_PAGE = 200
 
@@ -206,7 +207,9 @@ class DeliveryRepair:
         again = [job_id for job_id, is_done in zip(ids, results, strict=True) if is_done]
         for job_id in again:
             logger.warning(
-                "job %s is overdue, and its consumer has skipped its message; the job was queued again", job_id
+                "job %s is overdue, and its consumer has skipped its message; the job was queued again",
+                job_id,
+                extra={"job": job_id},
             )
         return again
 
@@ -267,14 +270,16 @@ class OrphanRepair:
             for status in ALIVE
             for record in self._next_page(projection, Query(status=status, due_until=before))
         ]
-        repaired = [record.id for record in self._find_orphans(records) if self._queue_again(record)]
-        for job_id in repaired:
+        repaired = [record for record in self._find_orphans(records) if self._queue_again(record)]
+        for record in repaired:
             logger.warning(
                 "job %s was overdue and would not have started: its message was lost, its worker was dead, or the "
                 "limiter that it waits for had not admitted the next job; this is repaired now",
-                job_id,
+                record.id,
+                extra={"job": record.id, "handler": record.type, "type": record.type, "queue": record.queue}
+                | trace_fields(record.headers),
             )
-        return repaired
+        return [record.id for record in repaired]
 
     def _next_page(self, projection: Projection, query: Query) -> list[JobRecord]:
         """Return the next page of overdue jobs, after the page of the last call."""

@@ -16,9 +16,12 @@ import sys
 from collections import Counter
 from importlib import import_module
 from threading import Lock
+from typing import Any
+from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
+from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.processes.handler_location import MAIN
 
 
@@ -41,8 +44,9 @@ class ChildSetup(Struct, frozen=True, array_like=True):
     """The level of the worker's root logger. The child sends records of this level and above."""
 
 
-_lock = Lock()  # guards the numbers
+_lock = Lock()  # guards the numbers and the applications
 _numbers: Counter[str] = Counter()
+_applications: WeakValueDictionary[ApplicationId, Any] = WeakValueDictionary()
 _setup = ChildSetup()
 
 
@@ -54,7 +58,9 @@ def identify(application: object) -> ApplicationId:
     module = canonical_module(str(frame.f_globals.get("__name__")))
     with _lock:
         _numbers[module] += 1
-        return ApplicationId(module, _numbers[module])
+        identity = ApplicationId(module, _numbers[module])
+        _applications[identity] = application
+        return identity
 
 
 def canonical_module(name: str) -> str:
@@ -71,6 +77,12 @@ def adopt(setup: ChildSetup) -> None:
 def worker_url(application: ApplicationId) -> str | None:
     """Return the URL of the worker's store; None if this process is no child of a worker of this application."""
     return _setup.url if _setup.application == application else None
+
+
+def worker_middlewares() -> Middlewares:
+    """Return the middleware of the worker's application. A child process calls it, after it has imported that."""
+    application = None if _setup.application is None else _applications.get(_setup.application)
+    return Middlewares() if application is None else application.middlewares
 
 
 def import_application() -> None:

@@ -26,7 +26,7 @@ from mainspring.jobs.context import JobContext
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.job_function import JobFunction
-from mainspring.jobs.processes.application import ChildSetup, adopt, import_application
+from mainspring.jobs.processes.application import ChildSetup, adopt, import_application, worker_middlewares
 from mainspring.jobs.processes.child_logs import LogForwarder
 from mainspring.jobs.processes.handler_location import MAIN, REMEDY, ProcessMemory, is_child
 from mainspring.jobs.processes.messages import (
@@ -189,7 +189,7 @@ class Child:
             (lease,), (job,) = request.leases, jobs
             positional, named = _decode(handler, lease)
             self._send(HandlerStarted())
-            return [_answer_for_result(request, handler, lease, _call(handler, job, positional, named))]
+            return [_answer_for_result(request, handler, lease, _call(request, handler, job, positional, named))]
         except BaseException as error:  # SystemExit in a handler ends the attempt, not this process
             return [_answer_for_error(error)] * len(request.leases)
 
@@ -214,7 +214,7 @@ class Child:
     ) -> dict[int, ChildAnswer]:
         called = tuple(jobs[place] for place in items)
         try:
-            returned = _call(handler, called, (list(items.values()),), {})
+            returned = _call(request, handler, called, (list(items.values()),), {})
             results = split_batch_results(handler.name, returned, len(items))
         except BaseException as error:  # it fails all jobs of the call
             return dict.fromkeys(items, _answer_for_error(error))
@@ -275,19 +275,32 @@ def find_handler(request: CallRequest) -> Handler:
 
 
 def _call(
-    handler: Handler, current: JobContext | tuple[JobContext, ...], positional: Any, named: dict[str, Any]
+    request: CallRequest,
+    handler: Handler,
+    current: JobContext | tuple[JobContext, ...],
+    positional: Any,
+    named: dict[str, Any],
 ) -> Any:
     entered = context.enter(current)
     try:
-        returned = handler.function(*positional, **named)
-        if not iscoroutinefunction(plain_function(handler.function)):
-            return returned
-        value, error = asyncio.run(_capture(returned))
-        if error is not None:
-            raise error
-        return value
+        if request.passed is None:
+            return _call_function(handler, positional, named)
+        first = current[0] if isinstance(current, tuple) else current
+        with worker_middlewares().attempting_in_child(first, request.passed):
+            return _call_function(handler, positional, named)
+        return None  # the middleware has suppressed an exception
     finally:
         context.leave(entered)
+
+
+def _call_function(handler: Handler, positional: Any, named: dict[str, Any]) -> Any:
+    returned = handler.function(*positional, **named)
+    if not iscoroutinefunction(plain_function(handler.function)):
+        return returned
+    value, error = asyncio.run(_capture(returned))
+    if error is not None:
+        raise error
+    return value
 
 
 def _decode(handler: Handler, lease: Lease) -> tuple[Sequence[Any], dict[str, Any]]:

@@ -17,6 +17,10 @@ from typing import Any
 from msgspec import Struct
 
 from mainspring.jobs.context import fields_of_running_jobs
+from mainspring.jobs.trace_fields import current_span_fields
+
+FIELDS = ("job", "handler", "type", "queue", "trace_id", "span_id")
+"""The fields of a record that are texts, and that its author may have set."""
 
 
 class LogNote(Struct, frozen=True, array_like=True, tag=4):
@@ -35,7 +39,7 @@ class LogNote(Struct, frozen=True, array_like=True, tag=4):
     """The formatted traceback of the exception and of its causes; None if there is no exception."""
     stack: str | None
     fields: dict[str, Any]
-    """The job id, the attempt, the handler and the queue; in a batch handler, the ids of all jobs."""
+    """The job id, the attempt, the job type, the queue and the trace; in a batch handler, the ids of all jobs."""
 
 
 class LogForwarder(logging.Handler):
@@ -85,9 +89,7 @@ class LogForwarder(logging.Handler):
 
 
 def _note_of(record: logging.LogRecord) -> LogNote:
-    own: dict[str, Any] = {
-        name: str(value) for name in ("job", "handler", "queue") if (value := getattr(record, name, None))
-    }
+    own: dict[str, Any] = {name: str(value) for name in FIELDS if (value := getattr(record, name, None))}
     attempt = getattr(record, "attempt", None)
     if isinstance(attempt, int):
         own["attempt"] = attempt
@@ -103,7 +105,7 @@ def _note_of(record: logging.LogRecord) -> LogNote:
         thread=record.threadName,
         exception=_format_exception(record),
         stack=record.stack_info,
-        fields=fields_of_running_jobs() | own,
+        fields=current_span_fields() | fields_of_running_jobs() | own,
     )
 
 

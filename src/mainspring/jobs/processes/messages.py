@@ -30,6 +30,8 @@ class CallRequest(Struct, frozen=True, array_like=True):
     is_batch: bool
     keep_result: bool
     max_result: int
+    passed: dict[str, str] | None = None
+    """The texts that the middleware in the worker passes to that in the child; None if there is no middleware."""
 
     @classmethod
     def of(

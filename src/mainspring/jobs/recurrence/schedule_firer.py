@@ -23,7 +23,9 @@ from msgspec.structs import replace
 from mainspring.clock import Clock
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.io_layer import FIRE, IoLayer
+from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.records import NewJob
+from mainspring.jobs.recurrence.firing_middleware import fire_with_middleware
 from mainspring.jobs.recurrence.orphaned_schedules import OrphanReporter
 from mainspring.jobs.recurrence.planning import plan_firing
 from mainspring.jobs.recurrence.rules import UNREADABLE, decode_rule
@@ -56,6 +58,7 @@ class ScheduleFirer:
         new_id: Callable[[int], str],
         add_keys: Callable[[NewJob], NewJob],
         orphans: OrphanReporter | None = None,
+        middlewares: Middlewares | None = None,
     ) -> None:
         self._engine = engine
         self._io = io
@@ -63,6 +66,7 @@ class ScheduleFirer:
         self._new_id = new_id
         self._add_keys = add_keys
         self._orphans = orphans
+        self._middlewares = middlewares or Middlewares()
         self._timer = Timer(clock, name="mainspring-schedules")
         self._firing = Lock()  # held while schedules are fired; guards the next three attributes
         self._firings = 0
@@ -178,7 +182,8 @@ class ScheduleFirer:
             if expected == before:
                 raise RuntimeError(f"the store neither fires {before[0][0]!r} nor reports that another worker did")
             before = expected
-            self._report({record.name: record for record in due}, firings, self._io.call(FIRE, firings))
+            answers = fire_with_middleware(firings, lambda given: self._io.call(FIRE, given), self._middlewares)
+            self._report({record.name: record for record in due}, firings, answers)
             batch = min(2 * batch, MAX_BATCH)
 
     def _plan(self, due: list[ScheduleRecord], horizon: int) -> list[Firing]:

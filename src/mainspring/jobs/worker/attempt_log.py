@@ -1,23 +1,20 @@
 """The log lines of a worker about attempts: a start, an end, a retry, a dead letter, a refused outcome.
 
-Each line names the job. All lines except the one about a refused outcome also name its type and the attempt, in
-the text and as fields for log collectors. A failure carries the exception (`exc_info`), so that log handlers such
-as that of Sentry see it. Lateness is the time from the due time to the start.
+Each line names the job, its type, its queue, the attempt and the trace, also as fields for log collectors. A
+failure carries the exception (`exc_info`), so that log handlers such as that of Sentry see it. Lateness is the
+time from the due time to the start.
 """
 
 from __future__ import annotations
 
 import logging
 
+from mainspring.jobs.context import JobContext
 from mainspring.jobs.records import Lease, Outcome
 from mainspring.jobs.retry import RetryLater
 from mainspring.jobs.timestamps import MICROSECONDS, to_datetime
 
 logger = logging.getLogger("mainspring.worker")
-
-
-def _log_fields(lease: Lease, attempt: int) -> dict[str, object]:
-    return {"job": lease.id, "attempt": attempt, "handler": lease.type, "queue": lease.queue}
 
 
 def _brief(outcome: Outcome, error: BaseException | None) -> str:
@@ -31,21 +28,28 @@ def _exception(error: BaseException | None) -> BaseException | None:
     return None if isinstance(error, RetryLater) else error
 
 
-def log_dead_letter(outcome: Outcome, attempt: int, error: BaseException | None) -> None:
-    """Log that a job failed for good."""
+def log_failure(job: JobContext, outcome: Outcome, error: BaseException | None) -> None:
+    """Log that a job failed for good. The store does not have the dead letter yet."""
     lease = outcome.lease
     logger.error(
-        "job %s (%s) failed in attempt %d, was given up and is a dead letter now: %s",
+        "job %s (%s) failed in attempt %d and is given up: %s",
         lease.id,
         lease.type,
-        attempt,
+        job.attempt,
         _brief(outcome, error),
-        extra=_log_fields(lease, attempt),
+        extra=job.log_fields,
         exc_info=_exception(error),
     )
 
 
-def log_retry(outcome: Outcome, attempt: int, now: int, error: BaseException | None) -> None:
+def log_dead_letter(outcome: Outcome) -> None:
+    """Log that the store has accepted that a job failed for good."""
+    if logger.isEnabledFor(logging.INFO):
+        job = JobContext(outcome.lease)
+        logger.info("job %s (%s) is a dead letter now", job.id, job.type, extra=job.log_fields)
+
+
+def log_retry(job: JobContext, outcome: Outcome, now: int, error: BaseException | None) -> None:
     """Log that an attempt failed, and when the job runs again."""
     lease = outcome.lease
     due = now if outcome.due is None else outcome.due
@@ -53,28 +57,28 @@ def log_retry(outcome: Outcome, attempt: int, now: int, error: BaseException | N
         "job %s (%s) failed in attempt %d and runs again in %.1f s, at %s: %s",
         lease.id,
         lease.type,
-        attempt,
+        job.attempt,
         max(0, due - now) / MICROSECONDS,
         f"{to_datetime(due):%Y-%m-%d %H:%M:%S} UTC",
         _brief(outcome, error),
-        extra=_log_fields(lease, attempt),
+        extra=job.log_fields,
         exc_info=_exception(error),
     )
 
 
-def log_start(lease: Lease, attempt: int, began: int) -> None:
+def log_start(job: JobContext, lease: Lease, began: int) -> None:
     """Log that a handler begins, and how late it is."""
     logger.debug(
         "job %s (%s) runs: attempt %d, lateness %.3f s",
         lease.id,
         lease.type,
-        attempt,
+        job.attempt,
         (began - lease.due) / MICROSECONDS,
-        extra=_log_fields(lease, attempt),
+        extra=job.log_fields,
     )
 
 
-def log_end(outcome: Outcome, attempt: int, ended: int) -> None:
+def log_end(job: JobContext, outcome: Outcome, ended: int) -> None:
     """Log how an attempt ended that did not fail, with its lateness and its duration."""
     lease, began = outcome.lease, outcome.began
     if began is None:  # the handler did not begin
@@ -84,14 +88,14 @@ def log_end(outcome: Outcome, attempt: int, ended: int) -> None:
         lease.id,
         lease.type,
         outcome.kind.value,
-        attempt,
+        job.attempt,
         (began - lease.due) / MICROSECONDS,
         (ended - began) / MICROSECONDS,
-        extra=_log_fields(lease, attempt),
+        extra=job.log_fields,
     )
 
 
-def log_result_warning(outcome: Outcome, attempt: int, *, level: int) -> None:
+def log_result_warning(job: JobContext, outcome: Outcome, *, level: int) -> None:
     """Log that the result of a job does not match the return annotation, or changes in the store."""
     lease = outcome.lease
     logger.log(
@@ -99,9 +103,9 @@ def log_result_warning(outcome: Outcome, attempt: int, *, level: int) -> None:
         "job %s (%s) completed in attempt %d, but %s",
         lease.id,
         lease.type,
-        attempt,
+        job.attempt,
         outcome.error,
-        extra=_log_fields(lease, attempt),
+        extra=job.log_fields,
     )
 
 
@@ -111,4 +115,5 @@ def log_refusal(outcome: Outcome) -> None:
         "the outcome of job %s was refused, because this worker no longer has its lease: the job was taken over "
         "by another worker, or was canceled or changed meanwhile",
         outcome.lease.id,
+        extra=JobContext(outcome.lease).log_fields,
     )

@@ -3,6 +3,9 @@
 Each executor is set up when its first job is ready: an application without coroutines has no event loop. A call of
 a handler is for one job, or for all jobs of a batch. Its timeouts hold for all of its jobs. A request to stop one
 job of a batch only sets `cancelled` for that job, because the call also runs the other jobs.
+
+Each call has an empty context (`contextvars`). A task has the context of its caller. For a job, that would be the
+context of any thread whose submit has woken the worker, with the values and the current span of another request.
 """
 
 from __future__ import annotations
@@ -11,10 +14,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
+from contextvars import Context
 from functools import partial
 from threading import Semaphore
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec.structs import replace
+
+from mainspring.jobs.context import fields_of_jobs
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import ProcessSettings
 from mainspring.jobs.processes.application import ChildSetup
@@ -101,6 +108,7 @@ class HandlerCall:
                 "soft timeout" if is_soft else "timeout",
                 limit / 1e6,
                 _describe_timeout(is_soft=is_soft, can_kill=self.kill is not None),
+                extra=fields_of_jobs([job.context for job in running]),
             )
             for job in running:
                 job.timed_out_after = limit
@@ -154,7 +162,7 @@ class CallTracker:
             job.call.arm_timeouts(self._timer, now)
         began = job.to_engine_time(now)
         if logger.isEnabledFor(logging.DEBUG):
-            log_start(job.lease, job.context.attempt, began)
+            log_start(job.context, job.lease, began)
         return began
 
     def end_job(self, job: LeasedJob, outcome: Outcome, began: int) -> None:
@@ -176,7 +184,7 @@ class CallTracker:
         began = call.jobs[0].to_engine_time(now)
         if logger.isEnabledFor(logging.DEBUG):
             for job in call.jobs:
-                log_start(job.lease, job.context.attempt, began)
+                log_start(job.context, job.lease, began)
         return began
 
     def end(self, call: HandlerCall, outcomes: Sequence[Outcome], began: int | None) -> None:
@@ -310,11 +318,11 @@ class ThreadExecutor:
     def _run(self, job: LeasedJob) -> None:
         if job.claim_start():
             began = self._calls.begin_job(job)
-            self._calls.end_job(job, self._invoker.invoke(job), began)
+            self._calls.end_job(job, Context().run(self._invoker.invoke, job), began)
 
     def _run_batch(self, call: HandlerCall) -> None:
         began = self._calls.begin(call)
-        self._calls.end(call, self._invoker.invoke_batch(call.jobs), began)
+        self._calls.end(call, Context().run(self._invoker.invoke_batch, call.jobs), began)
 
     def close(self) -> None:
         """Do nothing: handlers that still run go on, because their threads belong to the runner."""
@@ -370,8 +378,9 @@ class LoopExecutor:
         del self._waiting[name]
 
     async def _call(self, call: HandlerCall, work: Coroutine[Any, Any, list[Outcome]]) -> None:
-        task = asyncio.ensure_future(work)
-        call.kill = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(work, context=Context())
+        call.kill = partial(loop.call_soon_threadsafe, task.cancel)
         began = self._calls.begin(call)
         if call.is_stop_requested:  # the request came while the job waited for a slot
             task.cancel()
@@ -428,7 +437,11 @@ class ProcessExecutor:
     def _run_call(self, call: HandlerCall) -> None:
         remote = _RemoteCall(call, self._calls)
         request = _request(call, self._invoker.max_result)
-        outcomes = self._invoker.invoke_remote(call.jobs, lambda: self._ask(remote, request))
+        outcomes = Context().run(
+            self._invoker.invoke_remote,
+            call.jobs,
+            lambda passed: self._ask(remote, replace(request, passed=passed)),
+        )
         self._calls.end(call, outcomes, remote.began)
 
     def _ask(self, remote: _RemoteCall, request: CallRequest) -> list[ChildAnswer]:

@@ -17,6 +17,7 @@ from mainspring.clock import Duration, SystemClock, deadline_after, to_nanosecon
 from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.io_layer import CallbackReply, SingleOperation
 from mainspring.jobs.layers import Layers
+from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.policies import WorkerSettings
 from mainspring.jobs.records import WorkerInfo
 from mainspring.jobs.recurrence.orphaned_schedules import OrphanReporter
@@ -48,6 +49,7 @@ class WorkerHost:
         *,
         new_id: Callable[[], str],
         declared_schedules: Container[str],
+        middlewares: Middlewares,
         on_settled: Callable[[list[str]], None],
         on_health: Callable[[WorkerHealth], None],
     ) -> None:
@@ -62,6 +64,7 @@ class WorkerHost:
             new_id=lambda _: new_id(),
             add_keys=registry.with_search_keys,
             orphans=OrphanReporter(layers.engine, registry, declared_schedules),
+            middlewares=middlewares,
         )
         self._worker = Worker(
             WorkerInfo(f"{platform.node()}:{os.getpid()}", os.getpid(), (), settings.queues),
@@ -263,7 +266,7 @@ class _Shutdown:
             raise self._error
         report = self._report()
         if report.left or not report.has_left:
-            logger.error("%s", report)
+            logger.error("%s", report, extra={"jobs": report.left} if report.left else None)
         return report
 
     def _leave(self) -> None:

@@ -1,26 +1,31 @@
 """Calls a handler with the middleware around it, and returns the outcome of the attempt.
 
 Every return value and every exception of a handler becomes an outcome. A call for a batch is one attempt of each
-of its jobs: the middleware runs once around the call, and an exception fails each job.
+of its jobs: the middleware runs once around the call, and an exception fails each job. After the call, the
+middleware learns the outcomes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from mainspring.errors import InvalidArguments
 from mainspring.jobs import context
 from mainspring.jobs.arguments import split_batch_results
+from mainspring.jobs.context import JobContext
 from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.ids import JobIds
 from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
 from mainspring.jobs.records import Outcome
 from mainspring.jobs.serializers import Serializer
+from mainspring.jobs.worker.attempt_ends import announce_ends
 from mainspring.jobs.worker.error_text import describe_briefly
 from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.jobs.worker.outcomes import FollowUpFactory, OutcomeFactory, RemoteError, UnfitArguments
+
+Ask: TypeAlias = Callable[[dict[str, str] | None], list[ChildAnswer]]
 
 
 class HandlerInvoker:
@@ -50,14 +55,17 @@ class HandlerInvoker:
         """Call a plain function for a job, and return the outcome."""
         entered = context.enter(job.context)
         try:
-            if self._middlewares.is_empty:
-                return self._complete(job, _call(job))
-            value = None
-            with self._middlewares.attempting(job.context):
-                value = _call(job)
-            return self._complete(job, value)
-        except BaseException as error:  # SystemExit in a handler ends the attempt, not the worker
-            return self.outcome_for_error(job, error)
+            try:
+                if self._middlewares.is_empty:
+                    return self._complete(job, _call(job))
+                value = None
+                with self._middlewares.attempting(job.context):
+                    value = _call(job)
+                outcome = self._complete(job, value)
+            except BaseException as error:  # SystemExit in a handler ends the attempt, not the worker
+                outcome = self.outcome_for_error(job, error)
+            self._announce((job,), (outcome,))
+            return outcome
         finally:
             context.leave(entered)
 
@@ -65,14 +73,23 @@ class HandlerInvoker:
         """Await a coroutine function for a job, and return the outcome."""
         entered = context.enter(job.context)
         try:
-            value = None
-            async with self._middlewares.attempting_async(job.context):
-                value = await _call(job)
-            return self._complete(job, value)
-        except BaseException as error:  # a canceled attempt has an outcome, too
-            return self.outcome_for_error(job, error)
+            try:
+                value = None
+                async with self._middlewares.attempting_async(job.context):
+                    value = await _call(job)
+                outcome = self._complete(job, value)
+            except BaseException as error:  # a canceled attempt has an outcome, too
+                outcome = self.outcome_for_error(job, error)
+            self._announce((job,), (outcome,))
+            return outcome
         finally:
             context.leave(entered)
+
+    def _announce(
+        self, jobs: Sequence[LeasedJob], outcomes: Sequence[Outcome], answers: Sequence[ChildAnswer] = ()
+    ) -> None:
+        if not self._middlewares.is_empty:
+            announce_ends(self._middlewares, jobs, outcomes, answers)
 
     # -- a batch
 
@@ -83,12 +100,15 @@ class HandlerInvoker:
             return batch.outcomes()
         entered = context.enter(batch.contexts)
         try:
-            value = None
-            with self._middlewares.attempting(batch.contexts[0]):
-                value = batch.function(batch.items)
-            batch.complete(value)
-        except BaseException as error:
-            batch.fail(error)
+            try:
+                value = None
+                with self._middlewares.attempting(batch.contexts[0]):
+                    value = batch.function(batch.items)
+                batch.complete(value)
+            except BaseException as error:
+                batch.fail(error)
+            if not self._middlewares.is_empty:
+                self._announce(*batch.ends())
         finally:
             context.leave(entered)
         return batch.outcomes()
@@ -100,38 +120,50 @@ class HandlerInvoker:
             return batch.outcomes()
         entered = context.enter(batch.contexts)
         try:
-            value = None
-            async with self._middlewares.attempting_async(batch.contexts[0]):
-                value = await batch.function(batch.items)
-            batch.complete(value)
-        except BaseException as error:
-            batch.fail(error)
+            try:
+                value = None
+                async with self._middlewares.attempting_async(batch.contexts[0]):
+                    value = await batch.function(batch.items)
+                batch.complete(value)
+            except BaseException as error:
+                batch.fail(error)
+            if not self._middlewares.is_empty:
+                self._announce(*batch.ends())
         finally:
             context.leave(entered)
         return batch.outcomes()
 
     # -- in another process
 
-    def invoke_remote(self, jobs: Sequence[LeasedJob], ask: Callable[[], list[ChildAnswer]]) -> list[Outcome]:
+    def invoke_remote(self, jobs: Sequence[LeasedJob], ask: Ask) -> list[Outcome]:
         """Run the middleware in this process and the handler in a child process; return the outcomes.
 
-        The middleware sees an exception of the handler as `RemoteError`.
+        `ask` gets the texts that the middleware passes to the child process; None if there is no middleware. The
+        middleware sees an exception of the handler as `RemoteError`.
         """
         contexts = tuple(job.context for job in jobs)
         is_batch = jobs[0].handler.options.batch is not None
         entered = context.enter(contexts if is_batch else contexts[0])
+        given: list[ChildAnswer] = []
         try:
-            answers = [ChildAnswer(AnswerKind.COMPLETED)] * len(jobs)
-            with self._middlewares.attempting(contexts[0]):
-                given = ask()
-                if not is_batch and given[0].kind in (AnswerKind.FAILED, AnswerKind.RETRY_LATER):
-                    raise RemoteError(given[0])
-                answers = given
-            return [self._outcomes.for_answer(job, answer) for job, answer in zip(jobs, answers, strict=True)]
-        except BaseException as error:
-            return [self._outcomes.for_error(job, error) for job in jobs]
+            try:
+                answers = [ChildAnswer(AnswerKind.COMPLETED)] * len(jobs)
+                with self._middlewares.attempting(contexts[0]):
+                    given = ask(self._passed_to_child(contexts[0]))
+                    if not is_batch and given[0].kind in (AnswerKind.FAILED, AnswerKind.RETRY_LATER):
+                        raise RemoteError(given[0])
+                    answers = given
+                outcomes = [self._outcomes.for_answer(job, one) for job, one in zip(jobs, answers, strict=True)]
+            except BaseException as error:
+                given = given if isinstance(error, RemoteError) else []
+                outcomes = [self._outcomes.for_error(job, error) for job in jobs]
+            self._announce(jobs, outcomes, given)
+            return outcomes
         finally:
             context.leave(entered)
+
+    def _passed_to_child(self, job: JobContext) -> dict[str, str] | None:
+        return None if self._middlewares.is_empty else self._middlewares.passed_to_child(job)
 
 
 def _call(job: LeasedJob) -> Any:
@@ -183,6 +215,10 @@ class _Batch:
         for job in self._called:
             if job not in self._ended:
                 self._ended[job] = self._outcomes.for_error(job, error)
+
+    def ends(self) -> tuple[list[LeasedJob], list[Outcome]]:
+        """Return the jobs that the handler was called for, and their outcomes."""
+        return self._called, [self._ended[job] for job in self._called]
 
     def outcomes(self) -> list[Outcome]:
         """Return the outcome of each job of the batch, in order."""

@@ -117,6 +117,11 @@ class LeasedJob:
         return bool(self._start)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the end has been claimed."""
+        return not self._end
+
+    @property
     def is_running(self) -> bool:
         """Whether the handler runs: the start has been claimed and the end has not."""
         return not self._start and bool(self._end)

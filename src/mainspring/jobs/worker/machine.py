@@ -30,8 +30,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.clock import NANOSECONDS
+from mainspring.jobs.context import fields_of_jobs
 from mainspring.jobs.engine import Demand, Taken
 from mainspring.jobs.records import Outcome, OutcomeKind
+from mainspring.jobs.worker.failure_log import FailureLog
 from mainspring.jobs.worker.lease_table import LeasedJob, LeaseTable
 from mainspring.plurals import format_count
 
@@ -126,6 +128,7 @@ class WorkerMachine:
         """The number under which the engine knows this worker; 0 before it is enrolled."""
         self.fetch_error: Exception | None = None
         """The error of the last fetch, or of registering again; None if the last fetch succeeded."""
+        self._failures = FailureLog()
         self.interrupted: int | None = None
         """How many running handlers a shutdown has interrupted; None before that."""
         self.is_stopping = False
@@ -239,12 +242,22 @@ class WorkerMachine:
         self.fetch_error = error
         self._must_fetch = False
         if not self.is_stopping:
-            logger.error("the worker could not %s and tries again in a second: %s", action, error)
+            self._log_trouble(now, action, error)
             self._retry_ns = now.monotonic + RETRY_NS
+
+    def _log_trouble(self, now: ClockReading, action: str, error: Exception) -> None:
+        seconds = self._failures.failed(now.monotonic)
+        if seconds:
+            logger.error(
+                "the worker could not %s for %.0f s and tries again every second: %s", action, seconds, error
+            )
+        elif seconds is not None:
+            logger.error("the worker could not %s and tries again in a second: %s", action, error)
 
     def fetched(self, now: ClockReading, worker: int, taken: Taken) -> None:
         """Handle the answer to a fetch: the leases that the engine gave to the worker with this number."""
         self._is_fetching, self.fetch_error = False, None
+        self._failures.succeeded()
         if worker != self.number:  # the fetch was made under a former number: the engine takes these leases back
             self._fetch(now)
             return
@@ -357,7 +370,12 @@ class WorkerMachine:
     def starts_failed(self, _now: ClockReading, jobs: Sequence[LeasedJob], error: Exception) -> None:
         """Handle the event that the engine could not store the starts of jobs: hand the jobs back."""
         what = format_count(len(jobs), "job")
-        logger.error("the worker could not store the start of %s and hands the leases back: %s", what, error)
+        logger.error(
+            "the worker could not store the start of %s and hands the leases back: %s",
+            what,
+            error,
+            extra=fields_of_jobs([job.context for job in jobs]),
+        )
         self._is_committing = False
         self._commit_starts()
         for job in jobs:

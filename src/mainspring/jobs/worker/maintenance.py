@@ -21,6 +21,7 @@ from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.io_layer import CallbackReply, SingleOperation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.records import WorkerInfo, WorkerRecord
+from mainspring.jobs.worker.failure_log import FailureLog
 from mainspring.jobs.worker.slots import ExecutionKind, Occupancy
 from mainspring.jobs.worker.unserved_queues import UnservedQueues
 from mainspring.plurals import format_count
@@ -80,6 +81,7 @@ class Maintenance:
         self._is_more_to_prune = False
         self._next_comparison = 0
         self._unknown_types: set[str] = set()
+        self._failures = {what: FailureLog() for what in ACTIONS}  # used by the threads that answer calls
 
     def tick(self) -> None:
         """Do the maintenance that is due in this second."""
@@ -96,15 +98,22 @@ class Maintenance:
             self._prune(MAX_PRUNES)
 
     def _call(self, what: str, call: Callable[[Engine], T], then: Callable[[T], None]) -> None:
-        reply = CallbackReply(then, lambda error: self._failed(what, error))
+        def answered(answer: T) -> None:
+            self._failures[what].succeeded()
+            then(answer)
+
+        reply = CallbackReply(answered, lambda error: self._failed(what, error))
         self._io.dispatch(SingleOperation(call, reply, durable=False))
 
     def _failed(self, what: str, error: Exception) -> None:
         self._is_sweeping &= what != "sweep"
         self._control.post(self._health.failed, error)
-        action, again = ACTIONS[what]
-        number = self._worker.machine.number
-        logger.error("worker %d could not %s and tries again %s: %s", number, action, again, error)
+        seconds = self._failures[what].failed(self._clock.monotonic_ns())
+        if seconds is not None:
+            action, again = ACTIONS[what]
+            lasting = f" for {seconds:.0f} s" if seconds else ""
+            number = self._worker.machine.number
+            logger.error("worker %d could not %s%s and tries again %s: %s", number, action, lasting, again, error)
 
     # -- clock jumps: the wall clock was set, or the machine slept
 
@@ -176,17 +185,24 @@ class Maintenance:
         self._health.stall = "; ".join(text for text in texts if text is not None) or None
 
 
+NAMED_JOBS = 100  # the largest number of ids in the field `jobs` of a log record
+
+
 def log_rescue(swept: Swept) -> None:
     """Log which jobs of dead workers were rescued."""
     if swept.rescued:
         logger.warning(
-            "rescued %s from dead workers: %s", format_count(len(swept.rescued), "job"), _some(swept.rescued)
+            "rescued %s from dead workers: %s",
+            format_count(len(swept.rescued), "job"),
+            _some(swept.rescued),
+            extra={"jobs": swept.rescued[:NAMED_JOBS]},
         )
     if swept.quarantined:
         logger.error(
             "%s ran in too many workers that died, or may run at most once, and moved to the dead letters: %s",
             format_count(len(swept.quarantined), "job"),
             _some(swept.quarantined),
+            extra={"jobs": swept.quarantined[:NAMED_JOBS]},
         )
 
 

@@ -5,7 +5,7 @@ Invariants
 - One progress report of a job is in flight at a time, so reports are stored in order.
 - The last progress report of a job is stored before its outcome.
 - An outcome is kept until the engine has accepted or refused it. If the engine is unavailable, the writer tries
-  again every second.
+  again every second, and logs that once a minute.
 - An outcome is stored under the number under which its job was leased, also if the worker has a new one by then.
 - The begin of a handler is reported only while the engine writes events, and before the handler's progress.
 
@@ -24,16 +24,19 @@ from typing import TypeAlias
 
 from mainspring.clock import NANOSECONDS
 from mainspring.errors import EngineUnavailable
+from mainspring.jobs.context import JobContext
 from mainspring.jobs.io_layer import MAX_BYTES, REPORT, SETTLE, CallbackReply, DeferredOperation, Operation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind, Progress, ProgressReport
 from mainspring.jobs.worker.attempt_log import (
     log_dead_letter,
     log_end,
+    log_failure,
     log_refusal,
     log_result_warning,
     log_retry,
 )
+from mainspring.jobs.worker.failure_log import FailureLog
 from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.plurals import format_count
 from mainspring.runners.idle_condition import IdleCondition
@@ -247,6 +250,7 @@ class OutcomeWriter:
         """A counter that grows whenever outcomes are added, so that a reader can detect activity."""
         self._unstored: set[Key] = set()  # outcomes that could not be stored; only the control layer uses it
         self._error: Exception | None = None  # the last error of storing outcomes
+        self._failures = FailureLog()
         self.gives_up = False
         """Whether to drop outcomes when the engine is unavailable. Other workers then rescue the jobs."""
 
@@ -296,15 +300,14 @@ class OutcomeWriter:
 
     def _log_end(self, job: LeasedJob, outcome: Outcome) -> None:
         error, job.error = job.error, None  # the exception keeps the frames of the handler alive
-        attempt = job.context.attempt
         if outcome.kind is OutcomeKind.FAILED:
-            log_dead_letter(outcome, attempt, error)
+            log_failure(job.context, outcome, error)
         elif outcome.kind is OutcomeKind.RETRY:
-            log_retry(outcome, attempt, self._engine.now(), error)
+            log_retry(job.context, outcome, self._engine.now(), error)
         elif outcome.error is not None and outcome.kind is OutcomeKind.COMPLETED:
-            log_result_warning(outcome, attempt, level=self._warning_level(outcome.lease.type))
+            log_result_warning(job.context, outcome, level=self._warning_level(outcome.lease.type))
         elif logger.isEnabledFor(logging.DEBUG):
-            log_end(outcome, attempt, job.to_engine_time(self._clock.monotonic_ns()))
+            log_end(job.context, outcome, job.to_engine_time(self._clock.monotonic_ns()))
 
     def _warning_level(self, type_: str) -> int:
         """Return the log level of a warning about a result: WARNING for the first of each job type, then DEBUG."""
@@ -346,10 +349,14 @@ class OutcomeWriter:
         self._in_flight.discard(id(outcomes))
         if self._unstored:
             self._unstored.difference_update((outcome.lease.ref, outcome.lease.token) for outcome in outcomes)
+            if not self._unstored:
+                self._failures.succeeded()
         settled = list(zip(outcomes, answers, strict=True))
         for outcome, is_accepted in settled:
             if not is_accepted:
                 log_refusal(outcome)
+            elif outcome.kind is OutcomeKind.FAILED:
+                log_dead_letter(outcome)
         self._on_settled(settled)
 
     def _failed(self, worker: int, outcomes: list[Outcome], error: Exception) -> None:
@@ -362,13 +369,23 @@ class OutcomeWriter:
             what = format_count(len(outcomes), "outcome")
             logger.error("the worker could not store %s; other workers will rescue those jobs: %s", what, error)
         else:
-            what = format_count(len(outcomes), "outcome")
-            logger.error("the worker could not store %s and tries again in a second: %s", what, error)
             self._unstored.update((outcome.lease.ref, outcome.lease.token) for outcome in outcomes)
             self._error = error
+            self._log_trouble(error)
             self._timer.call_at(
                 self._clock.monotonic_ns() + RETRY_NS, lambda: self._control.post(self._store, worker, outcomes)
             )
+
+    def _log_trouble(self, error: Exception) -> None:
+        seconds = self._failures.failed(self._clock.monotonic_ns())
+        if seconds is None:
+            return
+        what = format_count(len(self._unstored), "outcome")
+        if seconds:
+            text = "the worker could not store %s for %.0f s and tries again every second: %s"
+            logger.error(text, what, seconds, error)
+        else:
+            logger.error("the worker could not store %s and tries again in a second: %s", what, error)
 
     def _store_alone(self, worker: int, outcome: Outcome) -> None:
         batch = [outcome]
@@ -385,6 +402,7 @@ class OutcomeWriter:
         outcome = batch[0]
         reason = f"its outcome could not be stored: {type(error).__name__}"
         replacement = Outcome(outcome.lease, OutcomeKind.FAILED, error=reason, cause=Cause.FAILURE)
+        fields = JobContext(outcome.lease).log_fields
         if isinstance(error, EngineUnavailable):
             self._failed(worker, batch, error)
         elif outcome.error == reason:
@@ -393,6 +411,7 @@ class OutcomeWriter:
                 "worker rescues it then: %s",
                 outcome.lease.id,
                 error,
+                extra=fields,
             )
             self._on_settled([(outcome, False)])
         else:
@@ -400,5 +419,6 @@ class OutcomeWriter:
                 "the store refused the outcome of job %s, so that it becomes a dead letter: %s",
                 outcome.lease.id,
                 error,
+                extra=fields,
             )
             self._store_alone(worker, replacement)

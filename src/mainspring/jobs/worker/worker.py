@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Concatenate, ParamSpec
 
 from mainspring.clock import SystemClock, deadline_after
+from mainspring.jobs.context import fields_of_jobs
 from mainspring.jobs.engine import Engine, Taken
 from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.io_layer import START, CallbackReply, Operation, SingleOperation
@@ -226,7 +227,11 @@ class Worker:
         except Exception as error:
             failed = [job for job in jobs if job.claim_start() and job.claim_end()]
             what = format_count(len(failed), "job")
-            logger.exception("the worker could not call the handlers of %s; each attempt counts as failed", what)
+            logger.exception(
+                "the worker could not call the handlers of %s; each attempt counts as failed",
+                what,
+                extra=fields_of_jobs([job.context for job in jobs]),
+            )
             self._outcomes.settle([(job, self._invoker.outcome_for_error(job, error)) for job in failed])
 
     def _commit_starts(self, commit: machine.CommitStarts) -> None:

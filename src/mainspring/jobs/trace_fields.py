@@ -1,0 +1,31 @@
+"""The trace of a log record: the fields `trace_id` and `span_id`.
+
+They come from the current span of OpenTelemetry, if the program uses it, or from the header `traceparent` of a
+job. The header has the format of W3C Trace Context, so no package is needed to read it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+
+TRACEPARENT = "traceparent"
+
+_VALUE = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?")
+
+
+def trace_fields(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the trace that the headers of a job name; nothing if they name none, or if the value is not valid."""
+    value = headers.get(TRACEPARENT) if headers else None
+    found = None if value is None else _VALUE.fullmatch(value)
+    return {} if found is None else {"trace_id": found[1], "span_id": found[2]}
+
+
+def current_span_fields() -> dict[str, str]:
+    """Return the trace of the current span; nothing if there is none, or if nothing has imported OpenTelemetry."""
+    get_current_span = getattr(sys.modules.get("opentelemetry.trace"), "get_current_span", None)
+    if get_current_span is None:
+        return {}
+    span = get_current_span().get_span_context()
+    return {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"} if span.is_valid else {}

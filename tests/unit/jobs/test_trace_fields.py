@@ -1,0 +1,47 @@
+"""The trace of a log record: from the header of a job, or from the current span."""
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+from mainspring.jobs.trace_fields import current_span_fields, trace_fields
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+@pytest.mark.parametrize("value", [f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00", f"cc-{TRACE}-{SPAN}-01-more"])
+def test_a_traceparent_names_trace_and_span(value: str) -> None:
+    assert trace_fields({"traceparent": value}) == {"trace_id": TRACE, "span_id": SPAN}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "00-…",
+        f"ff-{TRACE}-{SPAN}-01",
+        f"00-{'0' * 32}-{SPAN}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"00-{TRACE.upper()}-{SPAN}-01",
+        f"00-{TRACE}-{SPAN}",
+        f"00-{TRACE}-{SPAN}-01more",
+    ],
+)
+def test_a_value_that_is_not_valid_names_none(value: str) -> None:
+    assert trace_fields({"traceparent": value}) == {}
+
+
+@pytest.mark.parametrize("headers", [None, {}, {"user": "7"}])
+def test_without_a_traceparent_there_is_none(headers: dict[str, str] | None) -> None:
+    assert trace_fields(headers) == {}
+
+
+def test_the_current_span_has_a_trace_and_no_span_has_none() -> None:
+    assert current_span_fields() == {}
+    provider = TracerProvider(shutdown_on_exit=False)
+    with provider.get_tracer("test").start_as_current_span("here"):
+        found = trace.get_current_span().get_span_context()
+        assert current_span_fields() == {
+            "trace_id": trace.format_trace_id(found.trace_id),
+            "span_id": trace.format_span_id(found.span_id),
+        }
