@@ -61,8 +61,7 @@ class NatsComponents:
         self.admission = admission = AdmissionControl(settings_cache)
         job_queue = JobQueue(admission, lanes)
         own_presence = OwnPresence(jetstream, names)
-        optional = (names.presence, CONNECTIONS, names.activity, *_activity_requests(names))
-        jetstream.optional_subjects = tuple(subject.lower() for subject in optional)
+        jetstream.optional_subjects = _optional_subjects(names)
         self.monitor = monitor = PresenceMonitor(jetstream, names, own_presence)
         monitor.on_death = wake
         self.workers = workers = WorkerRegistry(jetstream, names, settings, own_presence.declare)
@@ -148,6 +147,12 @@ class NatsComponents:
             settings_cache=settings_cache,
             tokens=self.tokens,
         )
+
+
+def _optional_subjects(names: SubjectNames) -> tuple[str, ...]:
+    """Return the subjects, in lower case, that a user without permission for them can do without."""
+    optional = (names.presence, CONNECTIONS, names.activity, *_activity_requests(names))
+    return tuple(subject.lower() for subject in optional)
 
 
 def _activity_requests(names: SubjectNames) -> list[str]:
