@@ -185,6 +185,7 @@ READS: dict[str, tuple[Call, Any]] = {
     "Mainspring.handle": (lambda s: s.app.handle_async("done"), ...),
     "Mainspring.jobs": (lambda s: s.app.jobs_async(limit=2), ...),
     "Mainspring.counts": (lambda s: s.app.counts_async(queue="other"), ...),
+    "Mainspring.statistics": (lambda s: s.app.statistics_async(), ...),
     "Mainspring.explain": (lambda s: s.app.explain_async("later"), ...),
     "Mainspring.backup": (lambda s: s.app.backup_async(f"{s.app.url.removeprefix('sqlite:///')}.copy"), None),
     "Mainspring.workers": (lambda s: s.app.workers_async(), []),
