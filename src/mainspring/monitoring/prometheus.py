@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from operator import add
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from mainspring.app import Mainspring
 from mainspring.clock import NANOSECONDS, Duration, to_nanoseconds
-from mainspring.jobs.activity import MAX_PAIRS, OTHER, Activity
+from mainspring.jobs.activity import OTHER, Activity
 from mainspring.jobs.histogram import Histogram
 from mainspring.jobs.statistics import GroupStatistics, ProcessStatistics, Statistics
 from mainspring.jobs.timestamps import MICROSECONDS
@@ -41,14 +40,13 @@ try:
 except ImportError as error:
     raise ImportError("PrometheusCollector needs prometheus_client: pip install 'mainspring[metrics]'") from error
 
+MAX_QUEUES = 200
 STORE_SECONDS = 5.0  # shorter than the 10 s after which Prometheus gives a scrape up
 HEALTH_NS = 15 * NANOSECONDS
 """The largest age of a health report, and of an answer of the store. `mainspring healthcheck` has the same."""
 LEVELS = ("open", "near", "mid", "far")  # the current slot of the wheel, and its levels, nearest first
 
 logger = logging.getLogger("mainspring.monitoring")
-
-V = TypeVar("V")
 
 Sample: TypeAlias = tuple[Sequence[str], float]
 StoreReading: TypeAlias = tuple[Statistics, list[WorkerStatus]]
@@ -61,8 +59,7 @@ class PrometheusCollector(Collector):
 
     - `app`: the application
     - `store`: whether to export also what the store holds; one process of the installation is enough for it
-    - `max_labels`: how many queues of the store, and how many pairs of queue and type of this process, are
-      exported separately; further ones are exported together as `other`
+    - `max_queues`: how many queues of the store are exported separately; further ones are together `other`
     - `timeout`: how long a scrape waits for the store
     """
 
@@ -71,13 +68,12 @@ class PrometheusCollector(Collector):
         app: Mainspring,
         *,
         store: bool = False,
-        max_labels: int = MAX_PAIRS,
+        max_queues: int = MAX_QUEUES,
         timeout: Duration = STORE_SECONDS,
     ) -> None:
         self._app = require_instance(app, Mainspring, "app", "PrometheusCollector(app)")
         self._store = _StoreReader(app, to_nanoseconds(timeout, "timeout") / NANOSECONDS) if store else None
-        self._queues = _BoundedLabels(require_positive(max_labels, "max_labels", "queues"))
-        self._pairs = _BoundedLabels(max_labels)
+        self._queues = _BoundedNames(require_positive(max_queues, "max_queues", "queues"))
 
     def describe(self) -> Iterable[Family]:
         """Return the metrics without values. The registry compares their names with those of other collectors."""
@@ -107,23 +103,14 @@ class PrometheusCollector(Collector):
         yield _gauge(metrics.WORKER_HEALTHY, (((name,), is_passed) for name, is_passed in checks.items()))
 
     def _collect_activity(self, activity: Activity) -> Iterator[Family]:
-        yield _counter(metrics.SUBMITTED, self._add_up(activity.submitted, add))
-        yield _counter(metrics.ATTEMPTS, self._add_up(activity.attempts, add))
-        yield _counter(metrics.RETRIES, self._add_up(activity.retries, add))
-        yield _histogram(metrics.LATENESS, self._add_up(activity.lateness, _added), MICROSECONDS)
-        yield _histogram(metrics.DURATION, self._add_up(activity.duration, _added), MICROSECONDS)
+        yield _counter(metrics.SUBMITTED, activity.submitted)
+        yield _counter(metrics.ATTEMPTS, activity.attempts)
+        yield _counter(metrics.RETRIES, activity.retries)
+        yield _histogram(metrics.LATENESS, activity.lateness, MICROSECONDS)
+        yield _histogram(metrics.DURATION, activity.duration, MICROSECONDS)
         engine = (self._app.url.partition(":")[0],)
         yield _histogram(metrics.COMMIT_SECONDS, {engine: activity.commit_seconds}, MICROSECONDS)
         yield _histogram(metrics.COMMIT_OPERATIONS, {engine: activity.commit_operations}, 1)
-
-    def _add_up(self, values: Mapping[Any, V], plus: Callable[[V, V], V]) -> dict[tuple[str, ...], V]:
-        """Add up the values of all pairs of queue and type that are exported together."""
-        sums: dict[tuple[str, ...], V] = {}
-        for (queue, type_, *others), value in values.items():
-            pair = (queue, type_) if self._pairs.admits((queue, type_)) else (OTHER, OTHER)
-            labels = (*pair, *others)
-            sums[labels] = plus(sums[labels], value) if labels in sums else value
-        return sums
 
     # -- what the store holds
 
@@ -134,7 +121,7 @@ class PrometheusCollector(Collector):
             statistics, workers = reading
             yield from _queue_families(self._sum_up(statistics, workers))
             upcoming = () if statistics.fullest_slot is None else (statistics.fullest_slot,)
-            names = [(self._label(slot.queue),) for slot in upcoming]
+            names = [(self._queues.bounded(slot.queue),) for slot in upcoming]
             yield _gauge(metrics.UPCOMING_SLOT, zip(names, (slot.jobs for slot in upcoming), strict=True))
             yield _gauge(metrics.UPCOMING_AVERAGE, zip(names, (slot.average for slot in upcoming), strict=True))
             states = [worker.state for worker in workers]
@@ -144,11 +131,8 @@ class PrometheusCollector(Collector):
         running = [worker for worker in workers if worker.state is not Liveness.DEAD]
         gauges: dict[str, _QueueGauges] = {}
         for group in statistics.groups:
-            gauges.setdefault(self._label(group.queue), _QueueGauges()).add(group, running)
+            gauges.setdefault(self._queues.bounded(group.queue), _QueueGauges()).add(group, running)
         return gauges
-
-    def _label(self, queue: str) -> str:
-        return queue if self._queues.admits(queue) else OTHER
 
 
 class _QueueGauges:
@@ -177,30 +161,24 @@ def _can_run(worker: WorkerStatus, group: GroupStatistics) -> bool:
     return group.type in worker.types and (worker.queues is None or group.queue in worker.queues)
 
 
-class _BoundedLabels:
-    """The values of labels that are exported separately: the first ones, up to a number.
+class _BoundedNames:
+    """Label values: the first names, up to a number, and `other` for those that come later.
 
-    Scrapes may overlap. Then it may admit a few more.
+    Scrapes may overlap. Then it may return a few names more.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._admitted: set[Hashable] = set()
+        self._names: set[str] = set()
 
-    def admits(self, labels: Hashable) -> bool:
-        """Return whether these labels are exported separately. Once admitted, they stay."""
-        if labels in self._admitted:
-            return True
-        if len(self._admitted) >= self._most:
-            return False
-        self._admitted.add(labels)
-        return True
-
-
-def _added(histogram: Histogram, other: Histogram) -> Histogram:
-    total = histogram.copy()
-    total.add(other)
-    return total
+    def bounded(self, name: str) -> str:
+        """Return the name itself, or `other`. A name that was returned once stays."""
+        if name in self._names:
+            return name
+        if len(self._names) >= self._most:
+            return OTHER
+        self._names.add(name)
+        return name
 
 
 class _StoreReader:
@@ -297,7 +275,8 @@ def _queue_families(queues: Mapping[str, _QueueGauges]) -> Iterator[Family]:
         yield _gauge(metric, [((name,), getattr(queue, field)) for name, queue in queues.items()])
 
 
-def _counter(metric: Metric, counts: Mapping[tuple[str, ...], int]) -> Family:
+def _counter(metric: Metric, counts: Mapping[Any, int]) -> Family:
+    """Convert counts by the values of the labels."""
     family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
     for labels, count in counts.items():
         family.add_metric(labels, count)
@@ -311,8 +290,8 @@ def _gauge(metric: Metric, samples: Iterable[Sample]) -> Family:
     return family
 
 
-def _histogram(metric: Metric, histograms: Mapping[tuple[str, ...], Histogram], unit: int) -> Family:
-    """Convert histograms, whose values are `unit` times larger than those of the metric."""
+def _histogram(metric: Metric, histograms: Mapping[Any, Histogram], unit: int) -> Family:
+    """Convert histograms by the values of the labels, with values that are `unit` times those of the metric."""
     family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
     for labels, histogram in histograms.items():
         bounds = [str(bound / unit) for bound in histogram.bounds]  # "0.001", "5.0": as Prometheus writes them

@@ -286,29 +286,12 @@ def test_the_sum_over_processes_counts_nothing_twice(tmp_path: Path) -> None:
 def test_queues_beyond_the_limit_are_exported_together(shop: Mainspring) -> None:
     for name in "abcd":
         shop.job(name=name, queue=name)(lambda: None).submit()
-    scraper = Scraper(PrometheusCollector(shop, store=True, max_labels=2))
+    scraper = Scraper(PrometheusCollector(shop, store=True, max_queues=2))
     due = {queue: n for (queue, state), n in scraper.samples("mainspring_jobs").items() if state == "due"}
     assert due == {"a": 1, "b": 1, "other": 2}
     shop.cancel(shop.jobs(queue="a")[0].id)
     due = {queue: n for (queue, state), n in scraper.samples("mainspring_jobs").items() if state == "due"}
     assert due == {"b": 1, "other": 2}  # no series changes its meaning
-
-
-def test_pairs_of_queue_and_type_beyond_the_limit_are_exported_together(shop: Mainspring) -> None:
-    jobs = [shop.job(name=f"type-{number}", queue="mail")(lambda: None) for number in range(4)]
-    scraper = Scraper(PrometheusCollector(shop, max_labels=2))
-    with shop.running():
-        for job in jobs:
-            job.submit().wait(PATIENCE)
-        assert eventually(lambda: sum(scraper.samples("mainspring_attempts_total").values()) == 4)
-        assert scraper.samples("mainspring_jobs_submitted_total") == {
-            ("mail", "type-0"): 1,
-            ("mail", "type-1"): 1,
-            ("other", "other"): 2,
-        }
-        assert scraper.samples("mainspring_attempts_total")["other", "other", "completed"] == 2
-        count = 'mainspring_job_duration_seconds_count{kind="immediate",queue="other",type="other"} 2.0'
-        assert count in scraper.text()
 
 
 # -- a store that does not answer
@@ -442,8 +425,8 @@ def test_wrong_options_are_refused_with_the_value(shop: Mainspring) -> None:
     wrong: Any = "shop:app"
     with pytest.raises(TypeError, match=r"app must be a Mainspring such as .*, got 'shop:app'"):
         PrometheusCollector(wrong)
-    with pytest.raises(ValueError, match="max_labels"):
-        PrometheusCollector(shop, max_labels=0)
+    with pytest.raises(ValueError, match="max_queues"):
+        PrometheusCollector(shop, max_queues=0)
     with pytest.raises(ValueError, match="timeout"):
         PrometheusCollector(shop, store=True, timeout=-1)
 
