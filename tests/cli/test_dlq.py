@@ -113,6 +113,21 @@ def test_a_purge_asks_first(shop: ShopProgram) -> None:
     assert left(shop) == []
 
 
+def test_a_dry_run_of_a_purge_lists_the_letters_and_deletes_none(shop: ShopProgram) -> None:
+    shop.make_dead_letters("one", "two")
+    done = shop.run_on_store("dlq", "purge", "--all", "--dry-run")
+    assert done.code == 0
+    assert [line.split()[0] for line in done.output.splitlines()] == ["ID", "one", "two"]
+    assert done.errors == "2 would be purged\n"
+    assert shop.run_on_store("dlq", "purge", "one", "--dry-run", "--json").json == {
+        "dry_run": True,
+        "count": 1,
+        "purged": [],
+        "would_purge": ["one"],
+    }
+    assert left(shop) == ["one", "two"]
+
+
 def test_a_letter_is_shown_and_what_is_none_is_refused(shop: ShopProgram) -> None:
     shop.make_dead_letters("one", "two")
     shop.submit({"order_id": 1}, id="alive")

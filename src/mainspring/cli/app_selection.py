@@ -123,7 +123,11 @@ def open_app(app: str | None, url: str | None, *, creates_store: bool = False) -
 
 
 def require_store(application: Mainspring, *, creates_store: bool = False) -> None:
-    """Refuse a store that other processes cannot use and, unless `creates_store`, a store that does not exist."""
+    """Raise `EngineUnavailable` if other processes cannot use the store (`memory://`).
+
+    Unless `creates_store`, also raise it for a SQLite file that does not exist. The streams of a NATS store are
+    not checked here.
+    """
     provider = provider_for(application.url)
     provider.require_shared(application.url)
     if not creates_store:

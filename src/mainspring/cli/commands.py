@@ -139,14 +139,14 @@ class CommandGroup(Command, click.Group):
         Command.format_options(self, ctx, formatter)
 
     def sections(self) -> Mapping[str, Iterable[str]]:
-        """Return the names of the subcommands by the headings of the help."""
+        """Return the headings of the help, each with the names of the subcommands below it."""
         return {"Commands": self.commands}
 
 
 class LazyGroup(CommandGroup):
-    """The commands of the program, by the headings of the help.
+    """The commands of the program, in sections of the help.
 
-    Each has a summary, and is imported when called.
+    `summaries` has the summary of each command by heading and name. A command is imported when it is called.
     """
 
     def __init__(self, *args: Any, summaries: Mapping[str, Mapping[str, str]], **settings: Any) -> None:

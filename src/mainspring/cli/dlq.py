@@ -40,7 +40,7 @@ from mainspring.cli.output import (
 from mainspring.cli.progress import ProgressBar
 from mainspring.jobs.dead_letters import PlannedReplay, plan_replay, replay_planned, with_changes
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.info import JobInfo
+from mainspring.jobs.info import JobInfo, JobPage
 from mainspring.jobs.status import JobStatus
 from mainspring.plurals import format_count
 
@@ -262,26 +262,38 @@ def purge_letters(
     """
     chosen = _choose(ids, more_ids, queue, type, everything=everything)
     with open_app(app, url) as application:
-        found = [letter.id for letter in _find_all(application, chosen, queue, type)]
+        letters = _find_all(application, chosen, queue, type)
+        found = [letter.id for letter in letters]
         _require_some(application, len(found), queue, type, as_json=as_json)
-        if not dry_run:
-            _require_consent(len(found), yes=yes)
-            with ProgressBar("purging", len(found)) as bar, DeferredSignals() as signals:
-                remaining = iter(found)
-                while chunk := list(islice(remaining, CHUNK)):
-                    bar.advance(application.dead_letters.purge(*chunk))
-                    if signals.is_stop_requested:
-                        break
-            if bar.done < len(found):
-                print_message(
-                    f"mainspring: purged {bar.done:,} of {len(found):,}; "
-                    "to continue, run the same command without the ids that are done"
-                )
-            signals.exit_if_requested()
+        if dry_run:
+            _preview_purge(letters, application.manager().engine.now(), as_json=as_json)
+            return
+        _require_consent(len(found), yes=yes)
+        with ProgressBar("purging", len(found)) as bar, DeferredSignals() as signals:
+            remaining = iter(found)
+            while chunk := list(islice(remaining, CHUNK)):
+                bar.advance(application.dead_letters.purge(*chunk))
+                if signals.is_stop_requested:
+                    break
+        if bar.done < len(found):
+            print_message(
+                f"mainspring: purged {bar.done:,} of {len(found):,}; "
+                "to continue, run the same command without the ids that are done"
+            )
+        signals.exit_if_requested()
     if as_json:
-        print_json({"dry_run": dry_run, "count": len(found), "purged": [] if dry_run else found})
+        print_json({"dry_run": False, "count": len(found), "purged": found})
     else:
-        print_line(f"{'would purge' if dry_run else 'purged'} {format_count(len(found), 'dead letter')}")
+        print_line(f"purged {format_count(len(found), 'dead letter')}")
+
+
+def _preview_purge(letters: list[JobInfo], now: int, *, as_json: bool) -> None:
+    if as_json:
+        ids = [letter.id for letter in letters]
+        print_json({"dry_run": True, "count": len(ids), "purged": [], "would_purge": ids})
+        return
+    print_page(JobPage(letters, None), now, DEAD_LETTER_TABLE, as_json=False, none="no dead letters")
+    print_message(f"{len(letters):,} would be purged")
 
 
 def _choose(
@@ -291,7 +303,9 @@ def _choose(
     chosen = list(dict.fromkeys(ids + more))
     is_filtered = queue is not None or type_ is not None
     if chosen and (is_filtered or everything):
-        raise click.BadParameter("give ids, or --type and --queue, or --all; not ids and others")
+        raise click.BadParameter(
+            "ids cannot be combined with --type, --queue or --all; leave out the ids or these options"
+        )
     if not chosen and not is_filtered and not everything:
         raise click.BadParameter("which dead letters? give ids, --type, --queue, or --all")
     return chosen

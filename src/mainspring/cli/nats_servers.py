@@ -232,7 +232,10 @@ class NatsServers:
         return node.is_ready(peers)
 
     def _plan(self) -> list[Node]:
-        """Choose ports, hold them until the servers end, and return the nodes that use them."""
+        """Return the nodes, with their ports; raise `EngineUnavailable` if a given port is taken.
+
+        The other ports are chosen here. `self._held` reserves them until `kill` or the next call.
+        """
         count = len(self._names)
         given = self._given_ports()
         for port in given:

@@ -57,15 +57,15 @@ def _plain(number: float) -> str:
 def parse_duration(text: str) -> timedelta:
     """Parse a duration, in seconds or with units: `90`, `30m`, `1h30m`, `250ms`."""
     given = text.strip().lower()
+    parts = _PART.findall(given)
+    has_units = bool(parts) and not _PART.sub("", given).strip()
     try:
-        return timedelta(seconds=float(given))
-    except ValueError:
-        parts = _PART.findall(given)
-        if parts and not _PART.sub("", given).strip():
-            return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
-    except OverflowError:
-        pass
-    raise click.BadParameter(f"{text!r} is no duration; write seconds, or 250ms, 90s, 30m, 1h30m, 7d, 2w")
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts) if has_units else float(given)
+        return timedelta(seconds=seconds)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r} is no duration; write seconds, or 250ms, 90s, 30m, 1h30m, 7d, 2w"
+        ) from None
 
 
 def parse_instant(text: str) -> datetime:

@@ -110,8 +110,11 @@ class EngineProvider(ABC):
     def require_shared(self, url: str) -> None:  # noqa: B027 - most stores are shared
         """Raise `EngineUnavailable` if other processes cannot use this store."""
 
-    def require_existing(self, url: str) -> None:  # noqa: B027 - most stores are not created by reading
-        """Raise `EngineUnavailable` if the store does not exist: a command that only reads must not create it."""
+    def require_existing(self, url: str) -> None:  # noqa: B027 - only files are checked
+        """Raise `EngineUnavailable` if the store is a file that does not exist: reading must not create it.
+
+        The streams of a NATS store are not checked: a process that opens it creates them if its role may.
+        """
 
 
 def provider_for(url: str) -> EngineProvider:

@@ -3,8 +3,8 @@
 `Backlog` counts due jobs for operators, also in paused queues. `WaitingJobs` tells a worker with every sweep which
 due jobs lack only a worker with a free slot and the handler. It leaves out jobs that wait for a pause, a limit or
 a sequence, and suspects while another suspect runs. For it the engine reads only the first jobs of each lane (job
-type, queue and priority), however many there are. The mark of a report stays the same while no worker claims any
-of these jobs.
+type, queue and priority), however many there are. The mark of a report stays the same while nothing happens to
+these jobs.
 
 `FreshShare` keeps a backlog from starving new jobs: jobs that have just become due get a share of the starts.
 """
@@ -44,7 +44,10 @@ class WaitingJobs(Struct, frozen=True):
     type: str
     queue: str
     mark: str
-    """A value that changes when the first job of one of the lanes is claimed, and stays the same while none is."""
+    """A value that names the first job of each lane, and stays the same while nothing happens to these jobs.
+
+    It changes when one of them is claimed, and for example also when one is canceled or another lane has due jobs.
+    """
     count: int
     """The number of waiting jobs; `MAX_COUNTED` means that many or more."""
     oldest: str | None = None

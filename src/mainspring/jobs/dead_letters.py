@@ -99,7 +99,8 @@ def plan_replay(
     is_filtered = queue is not None or type is not None
     if ids and (is_filtered or all):
         raise ValueError(
-            "give the ids of dead letters, or choose them with queue=, type= or all=True; not both ids and others"
+            "ids of dead letters cannot be combined with queue=, type= or all=True; leave out the ids or these "
+            "options"
         )
     if not ids and not is_filtered and not all:
         raise ValueError(

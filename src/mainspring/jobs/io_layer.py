@@ -238,7 +238,7 @@ class IoLayer:
         return answer.get(seconds)
 
     def run(self, call: Callable[[Engine], Result]) -> Result:
-        """Queue a single call of the engine and wait for its result."""
+        """Queue a single call of the engine and wait for it; return its result or raise its error."""
         answer: BlockingReply[Result] = self.make_reply()
         self.dispatch(SingleOperation(call, answer))
         return answer.get()

@@ -45,7 +45,7 @@ class LimitFamily:
 
 
 class LimitRegistry:
-    """The limits that are declared in this process."""
+    """The limits and quotas of queues that this process declares. It reads those of handlers from their options."""
 
     def __init__(self) -> None:
         self._queues: dict[str, tuple[LimitFamily, ...]] = {}

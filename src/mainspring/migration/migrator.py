@@ -126,7 +126,7 @@ class Migrator:
         self._settings_importer.store_schedules(self._id, self._source.schedules())
 
     def _clear_leftovers(self) -> None:
-        """Delete the jobs that an abandoned migration of this file left on the target.
+        """Delete the jobs, schedules and checkpoints that abandoned migrations of this file left on the target.
 
         The jobs of the file may have run since then, so these copies are out of date.
         """

@@ -1,8 +1,8 @@
-"""A condition for waiting until a component is idle, at no cost while no thread waits.
+"""A condition for waiting until a component is idle.
 
-A thread that changes the state calls `announce`, which is one comparison unless a thread waits. No wake-up is
-lost: a waiter first increments `waiters` and then checks the state; the other thread first changes the state and
-then reads `waiters`. One of the two sees the other.
+A thread that changes the state calls `announce`. While no thread waits, this call only reads `waiters`. No
+wake-up is lost: a waiter first increments `waiters` and then checks the state; the other thread first changes
+the state and then reads `waiters`. One of the two sees the other.
 """
 
 from __future__ import annotations

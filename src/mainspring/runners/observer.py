@@ -147,7 +147,10 @@ class LongTaskAlarm:
 
 
 def describe(task: Task, started: int | None = None, error: BaseException | None = None) -> TaskEvent:
-    """Return an event that describes a task. The task must still have its function."""
+    """Return an event that describes a task that has not ended; one that has ended has no name any more.
+
+    `started` is the time of its start. Without it, or if the time of queueing is unknown, `queue_seconds` is 0.
+    """
     queued_at = task.queued_at
     waited = 0 if queued_at is None or started is None else started - queued_at
     return TaskEvent(

@@ -85,7 +85,10 @@ class TaskHandle(Protocol):
     """The handle that `post` returns."""
 
     def cancel(self) -> bool:
-        """Cancel the task and release its references; return True if it will not run."""
+        """Cancel the task and release its references.
+
+        Return True if this call canceled it; False if it has started, has ended or was canceled before.
+        """
 
 
 class PostedFrom(NamedTuple):
@@ -184,7 +187,10 @@ class Task(list[tuple[Any, ...]]):
         return True
 
     def cancel(self) -> bool:
-        """Cancel the task and release its references; return True if it will not run."""
+        """Cancel the task and release its references.
+
+        Return True if this call canceled it; False if it has started, has ended or was canceled before.
+        """
         if not self.claim():
             return False
         self.runner.forget(self)

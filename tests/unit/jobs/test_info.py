@@ -119,8 +119,8 @@ def test_quarantined_jobs_are_an_error_in_the_log(caplog: pytest.LogCaptureFixtu
     log_rescue(Swept([], ["order-42"], ()))
     assert caplog.messages == [
         (
-            "1 job ran in too many workers that died, or may run at most once, and moved to the dead letters: "
-            "order-42"
+            "1 job moved to the dead letters, because too many workers died during an attempt, or because "
+            "at_most_once allows no further attempt: order-42"
         ),
     ]
 

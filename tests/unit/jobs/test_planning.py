@@ -90,7 +90,7 @@ def test_occurrences_that_are_a_microsecond_apart_are_told_apart() -> None:
 def test_a_schedule_that_is_not_due_is_refused() -> None:
     with pytest.raises(ValueError, match="'report' is not due"):
         planned(-1)
-    with pytest.raises(ValueError, match="'report' is not due"):
+    with pytest.raises(ValueError, match="'report' is not due: it has no further occurrence"):
         planned(next_due=None)
 
 

@@ -94,7 +94,30 @@ def test_it_tells_when_the_queue_is_served_again(caplog: pytest.LogCaptureFixtur
     observation.compare(worker("mail"))
     observation.watch(1)
     assert observation.observer.problem is None
-    assert caplog.messages[1:] == ["queue 'orders' is served again, or has no due jobs any more"]
+    assert caplog.messages[1:] == ["queue 'orders' is served again, or none of its jobs can start now"]
+
+
+def test_a_reported_queue_stays_reported_when_its_first_job_is_canceled(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    observation = Observation()
+    observation.watch(61, JOBS)
+    problem = observation.compare(worker("mail"))
+    canceled = replace(JOBS, mark="b", count=2, oldest="order-43")
+    assert observation.watch(1, canceled) == ["orders"]
+    assert observation.observer.problem == problem
+    assert "order-43" in (observation.compare(worker("mail")) or "")
+    assert caplog.messages == [problem]
+    assert observation.compare(worker("mail"), worker("orders")) is None
+    assert caplog.messages[1:] == ["queue 'orders' is served again, or none of its jobs can start now"]
+    assert observation.watch(1, canceled) == []
+
+
+def test_a_report_names_the_jobs_that_were_not_claimed_for_long() -> None:
+    observation = Observation()
+    observation.watch(61, JOBS)
+    observation.compare(worker("mail"))
+    observation.watch(1, WaitingJobs("a new type", "orders", "n", 1), JOBS)
+    assert "3 due jobs of ping" in (observation.compare(worker("mail")) or "")
 
 
 # -- in a worker

@@ -223,11 +223,11 @@ class ServerRoster:
 def find_answer(
     presence: Presence, answers: Mapping[str, ServerAnswer], expected: set[str]
 ) -> ServerAnswer | None:
-    """Return the answer of the server that has the connection of a process.
+    """Return the answer of the server that a process named in its last heartbeat (`presence.server`).
 
-    Return None if this server has not answered. In a cluster, also return None if any expected server has not
-    answered, because the process may be connected to that server now. `answers` has the answers by server name,
-    and `expected` the names of servers.
+    The answer says whether the connection is still open there. Return None if that server has not answered. In a
+    cluster, return None until all expected servers have answered, because the process may have reconnected to one
+    that has not. `answers` has the answers by server name, and `expected` the names of servers.
     """
     own = next((answer for answer in answers.values() if answer.server.id == presence.server), None)
     if own is None or (own.server.cluster and not expected <= answers.keys()):

@@ -61,7 +61,7 @@ class ReminderHandler:
         self._event_log = event_log
         self._dead_letters = dead_letters
         self._wake = wake
-        # By subject: reminders that are not due yet, or that did not fit into one batch.
+        # By subject: reminders that are not due yet, that did not fit into one batch, or that must be repeated.
         self._kept: dict[str, Delivery] = {}
         self._next_wakeup: int | None = None
 
@@ -74,8 +74,7 @@ class ReminderHandler:
         delivered = self._delivery_buffer.take_reminders()
         if delivered or fetches:
             delivered += self._delivery_buffer.fetch([FetchRequest(self.consumer(), BATCH_SIZE)])
-        for delivery in delivered:
-            self._kept[delivery.subject] = delivery
+        self._keep(delivered)
         now = self._transactions.now()
         due = [delivery for delivery in self._kept.values() if _due_of(delivery) <= now][:BATCH_SIZE]
         if due:
@@ -88,17 +87,20 @@ class ReminderHandler:
         """Handle reminders, many in one transaction, and acknowledge them.
 
         A reminder that fails is logged and delivered again later, so it does not block the claiming of jobs. If
-        the server is unavailable, all reminders are kept for the next call, and the error is raised.
+        the server is unavailable, all reminders that were not handled are kept for the next call, and the error is
+        raised.
         """
         reply = ACK
         try:
             self._transactions.run_many(deliveries, self._handle, prefetch=self._prefetch, batch_size=BATCH_SIZE)
         except EngineUnavailable:
-            self._kept |= {delivery.subject: delivery for delivery in deliveries}
+            self._keep(deliveries)
             raise
         except Exception:
             if len(deliveries) > 1:
+                self._keep(deliveries)
                 for delivery in deliveries:
+                    del self._kept[delivery.subject]
                     self._handle_all([delivery])
                 return
             logger.exception(
@@ -108,6 +110,9 @@ class ReminderHandler:
             )
             reply = nak(PAUSE_SECONDS)
         self._transactions.jetstream.send([(delivery.reply, reply) for delivery in deliveries])
+
+    def _keep(self, deliveries: Sequence[Delivery]) -> None:
+        self._kept |= {delivery.subject: delivery for delivery in deliveries}
 
     def _prefetch(self, transaction: Transaction, deliveries: Sequence[Delivery]) -> None:
         keys = [self._split(delivery) for delivery in deliveries]

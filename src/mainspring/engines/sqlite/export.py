@@ -1,9 +1,9 @@
 """Export of a SQLite file for a migration: marks the file as moved, and reads its jobs, schedules and settings.
 
-One transaction checks that no worker is alive on the file and writes the mark. From then on the engine refuses the
-file to every other process, whether it has the file open or opens it later. A concurrent submit either commits
-before the mark, and its job moves, or it is refused. This module deletes no jobs: if the migration is undone, the
-mark is removed, and the file is as it was.
+One transaction checks that no worker is alive on the file, rescues the jobs of dead workers and writes the mark.
+From then on the engine refuses the file to every other process, whether it has the file open or opens it later. A
+concurrent submit either commits before the mark, and its job moves, or it is refused. This module deletes no jobs:
+if the migration is undone, the mark is removed, and the file is as it was after the rescue.
 """
 
 from __future__ import annotations

@@ -411,9 +411,10 @@ def require_not_moved(connection: apsw.Connection, path: str) -> None:
 
 
 def check(connection: apsw.Connection, path: str) -> bool:
-    """Return whether the schema is current; raise an error if the file is foreign, newer or moved.
+    """Return True if the schema is current, and False if the file is empty or its schema is older.
 
-    This function only reads.
+    Raise an error if the file belongs to another application, if its schema is newer, or if its jobs were moved to
+    another store or are being moved. This function only reads.
     """
     application = connection.pragma("application_id")
     version = int(connection.pragma("user_version"))

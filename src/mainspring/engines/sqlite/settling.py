@@ -73,7 +73,9 @@ class JobSettler:
     ) -> Iterable[Outcome]:
         """Store outcomes with one statement; return those that were refused, because their lease is not current.
 
-        If the statement has skipped some, it is rolled back and executed again, after the refused ones were found.
+        The statement skips refused outcomes and ends the other leases. If it has skipped some, it is rolled back,
+        to read which leases were current. Then the same statement is executed again, and skips the refused
+        outcomes again.
         """
         write = self._database.write
         refused: list[Outcome] = []

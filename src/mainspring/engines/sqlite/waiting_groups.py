@@ -193,7 +193,8 @@ class HeadSelector:
     def promote_next(self, numbers: Collection[int], ready: int) -> None:
         """Make the next job of each group its head, after a claim has started the head.
 
-        The caller leaves out parked groups. The new heads count as ready from `ready` on at the earliest.
+        The caller leaves out parked groups. A new head counts as ready from its due time, or from `ready` if that
+        is later.
         """
         if numbers:
             self._database.write(sql.PROMOTE_NEXT, (to_json(numbers), ready))

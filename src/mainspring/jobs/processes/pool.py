@@ -28,7 +28,7 @@ _CLOSING_ROUNDS = 100  # how often `close` kills the children that are left, ten
 
 
 class ProcessPool:
-    """Runs requests in child processes, at most `size` at once."""
+    """Runs requests in child processes, at most `size` at once; a further request raises `RuntimeError`."""
 
     def __init__(
         self,

@@ -36,10 +36,12 @@ _KINDS = {
 def plan_firing(record: ScheduleRecord, rule: Rule, now: int, new_id: Callable[[int], str]) -> Firing:
     """Return the firing for all occurrences from the schedule's `next_due` until now: which of them get a job.
 
-    Raises `ValueError` if the schedule has no occurrence until now: `next_due` is None or after now.
+    Raises `ValueError` if the schedule has no further occurrence (`next_due` is None), or none until now.
     """
     first = record.next_due
-    if first is None or first > now:
+    if first is None:
+        raise ValueError(f"schedule {record.name!r} is not due: it has no further occurrence; do not fire it")
+    if first > now:
         raise ValueError(
             f"schedule {record.name!r} is not due: its next occurrence is {first}, now is {now}, in microseconds "
             "since 1970; fire it when it is due"

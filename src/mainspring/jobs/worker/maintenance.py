@@ -189,7 +189,7 @@ NAMED_JOBS = 100  # the largest number of ids in the field `jobs` of a log recor
 
 
 def log_rescue(swept: Swept) -> None:
-    """Log which jobs of dead workers were rescued."""
+    """Log which jobs of dead workers were rescued, and which became dead letters."""
     if swept.rescued:
         logger.warning(
             "rescued %s from dead workers: %s",
@@ -199,7 +199,8 @@ def log_rescue(swept: Swept) -> None:
         )
     if swept.quarantined:
         logger.error(
-            "%s ran in too many workers that died, or may run at most once, and moved to the dead letters: %s",
+            "%s moved to the dead letters, because too many workers died during an attempt, or because "
+            "at_most_once allows no further attempt: %s",
             format_count(len(swept.quarantined), "job"),
             _some(swept.quarantined),
             extra={"jobs": swept.quarantined[:NAMED_JOBS]},

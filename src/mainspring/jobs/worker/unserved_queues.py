@@ -7,7 +7,7 @@ jobs of such a queue for `stall_after`, the worker reads from the store which qu
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from shlex import quote
 
 from mainspring.clock import Clock
@@ -35,8 +35,11 @@ class UnservedQueues:
         self.problem: str | None = None
         """A description of the queues that no worker serves; None if there are none."""
 
-    def observe(self, waiting: Iterable[WaitingJobs]) -> None:
-        """Compare the waiting jobs with those of the last time, and set `suspects`."""
+    def observe(self, waiting: Collection[WaitingJobs]) -> None:
+        """Compare the waiting jobs with those of the last time, and set `suspects`.
+
+        A reported queue stays suspected while any of its jobs waits, until `compare` finds a worker for it.
+        """
         if self._after == 0 or self._queues is None:
             return
         now = self._clock.monotonic_ns()
@@ -49,6 +52,9 @@ class UnservedQueues:
                 self._unclaimed[key] = before[key] + gap if key in before else 0
                 if self._unclaimed[key] >= self._after:
                     self.suspects.setdefault(jobs.queue, jobs)
+        for jobs in waiting:
+            if jobs.queue in self._reported:  # its mark may have changed because a job was canceled
+                self.suspects.setdefault(jobs.queue, jobs)
         if not self.suspects:
             self._set({}, ())
 
@@ -74,7 +80,7 @@ class UnservedQueues:
         if news:
             logger.error("%s", self.problem)
         for name in sorted(over):
-            logger.info("queue %r is served again, or has no due jobs any more", name)
+            logger.info("queue %r is served again, or none of its jobs can start now", name)
 
 
 def _describe(queue: str, jobs: str, served: Sequence[str]) -> str:
