@@ -45,7 +45,7 @@ class LimitFamily:
 
 
 class LimitRegistry:
-    """The limits and quotas of queues that this process declares. It reads those of handlers from their options."""
+    """The limits and quotas of queues that this process declares. Those of handlers are in their options."""
 
     def __init__(self) -> None:
         self._queues: dict[str, tuple[LimitFamily, ...]] = {}
