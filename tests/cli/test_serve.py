@@ -138,6 +138,29 @@ def test_a_worker_serves_its_own_health(shop: ShopProgram) -> None:
         assert events[-1] == "stopped"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "of_store"),
+    [
+        (("serve", "shop:app"), {"mainspring_jobs"}),
+        (("run", "shop:app"), set()),
+        (("run", "shop:app", "--store-metrics"), {"mainspring_jobs"}),
+    ],
+)
+def test_metrics_of_the_store_are_exported_where_they_are_wanted(
+    shop: ShopProgram, arguments: tuple[str, ...], of_store: set[str]
+) -> None:
+    shop.submit({"order_id": 1}, delay=3_600)
+    token = shop.run_with_app("tokens", "create", "prometheus", "--scope", "read").output.strip()
+    with started(shop, *arguments, "--http", ANY) as served:
+        status, page = served.get("/metrics", token)
+        assert status == 200
+        names = {line.partition("{")[0] for line in page.decode().splitlines() if not line.startswith("#")}
+        assert "mainspring_store_commit_seconds_count" in names
+        assert names & {"mainspring_jobs"} == of_store
+        assert served.get("/metrics")[0] == 401
+        assert served.stop() == 0
+
+
 def test_a_port_in_use_is_an_error_before_anything_starts(shop: ShopProgram) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
