@@ -1,5 +1,7 @@
 """The trace of a log record: from the header of a job, or from the current span."""
 
+import sys
+
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -45,3 +47,8 @@ def test_the_current_span_has_a_trace_and_no_span_has_none() -> None:
             "trace_id": trace.format_trace_id(found.trace_id),
             "span_id": trace.format_span_id(found.span_id),
         }
+
+
+def test_without_opentelemetry_there_is_no_current_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "opentelemetry.trace")
+    assert current_span_fields() == {}

@@ -18,7 +18,7 @@ class FailureLog:
 
     def __init__(self) -> None:
         self._since_ns: int | None = None
-        self._logged_ns = 0
+        self._logged_ns: int  # set by the first failure
 
     def failed(self, now_ns: int) -> float | None:
         """Record a failure. Return how many seconds it has lasted, if it must be logged now; None otherwise."""
