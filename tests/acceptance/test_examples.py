@@ -1,5 +1,6 @@
 """Every example, and every piece of Python in the documents, runs as a user would run it and has no complaints."""
 
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,10 @@ FOLDER = ROOT / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ELSEWHERE = {"web.md"}  # its blocks are files of several programs: see test_web_frameworks.py
+OF_THE_READER = {  # modules that readers of the documents have
+    "shop.py": "from mainspring import Mainspring\n\napp = Mainspring('sqlite:///shop.db')\n",
+    "settings.py": "SECRET_KEY = 'of a test'\n",
+}
 DOCUMENTS = [
     path
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -36,6 +41,8 @@ def test_the_code_of_a_document_runs_from_its_first_block_to_its_last(document: 
     blocks = PYTHON.findall(document.read_text())
     module = f"{document.stem.lower()}_document"  # never the name of a package
     (tmp_path / f"{module}.py").write_text("\n\n".join(blocks))
+    for name, text in OF_THE_READER.items():
+        (tmp_path / name).write_text(text)
     run_in(tmp_path, "-c", f"import {module}")  # not as a program: what starts a worker for good is left alone
 
 
@@ -43,6 +50,7 @@ def run_in(folder: Path, *command: str) -> None:
     run = subprocess.run(
         [sys.executable, "-W", "error", *command],
         cwd=folder,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "settings"},
         capture_output=True,
         text=True,
         timeout=2 * PATIENCE,

@@ -69,8 +69,12 @@ class Served:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
+        self.read_rest()
         return code
+
+    def read_rest(self) -> None:
+        """Wait until the last line of the process is read. The process has ended."""
+        self._reader.join(PATIENCE)
 
 
 @contextmanager
@@ -85,7 +89,12 @@ def started(shop: ShopProgram, *arguments: str, **environment: str) -> Iterator[
     )
     with process:
         try:
-            yield Served(process)
+            served = Served(process)
+            try:
+                yield served
+            finally:
+                process.kill()
+                served.read_rest()  # before its output is closed
         finally:
             process.kill()
 

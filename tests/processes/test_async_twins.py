@@ -7,7 +7,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shutil import copytree
 from threading import Event, get_ident
@@ -55,6 +55,8 @@ WITHOUT_A_TWIN = {
     "Mainspring.make_engine",
     "Mainspring.exchange_runtime",
     "Mainspring.forget_after_fork",
+    "Mainspring.manager_if_open",
+    "Mainspring.asgi",
     # a step of the start of a worker, which has a twin
     "Mainspring.store_declarations",
     # `open_manager` is the twin, for the modules of the package
@@ -186,6 +188,7 @@ READS: dict[str, tuple[Call, Any]] = {
     "Mainspring.jobs": (lambda s: s.app.jobs_async(limit=2), ...),
     "Mainspring.counts": (lambda s: s.app.counts_async(queue="other"), ...),
     "Mainspring.statistics": (lambda s: s.app.statistics_async(), ...),
+    "Mainspring.activity": (lambda s: s.app.activity_async(since=timedelta(hours=1)), ...),
     "Mainspring.explain": (lambda s: s.app.explain_async("later"), ...),
     "Mainspring.backup": (lambda s: s.app.backup_async(f"{s.app.url.removeprefix('sqlite:///')}.copy"), None),
     "Mainspring.workers": (lambda s: s.app.workers_async(), []),
