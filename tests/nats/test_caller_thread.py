@@ -50,7 +50,7 @@ def engine_of(app: Mainspring) -> NatsEngine:
 
 def waits_for_server(app: Mainspring) -> bool:
     """Return whether a submit waits for a reply, to its messages or later to a request."""
-    return bool(engine_of(app).components.jetstream._inbox._acks) or waits_for_request(app)
+    return bool(engine_of(app).components.jetstream._inbox._collected) or waits_for_request(app)
 
 
 def waits_for_request(app: Mainspring) -> bool:

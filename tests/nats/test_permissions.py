@@ -17,7 +17,9 @@ from mainspring import (
     Every,
     JobEvent,
     JobStatus,
+    LimitExceeded,
     Priority,
+    Rate,
     Reason,
     Unique,
 )
@@ -47,6 +49,12 @@ def submit_all_kinds(app: Shop, number: int) -> list[Any]:
         assert waiting.cancel()
     for waiting in [app.called.after(60).submit("far") for _ in range(3)]:
         assert waiting.cancel()
+    app.queue(f"scarce-{number}", max_depth=1, submit_rate=Rate(100, per=1))
+    scarce = app.plain.options(queue=f"scarce-{number}").after(60)
+    only = scarce.submit()
+    with pytest.raises(LimitExceeded):
+        scarce.submit()
+    assert only.cancel()
     app.brief.options(expires=0.2).after(0.1).submit()
     ids = app.plain.submit_many([() for _ in range(60)])
     ids += app.plain.after(0.1).submit_many([() for _ in range(10)])

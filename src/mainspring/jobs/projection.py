@@ -81,6 +81,9 @@ class Projection(Protocol):
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         """Count jobs by state, as `Engine.counts` does."""
 
+    def count_pending(self, queue: str) -> int:
+        """Count the PENDING jobs of a queue. This is faster than `counts` if the queue has many ended jobs."""
+
     def queues(self) -> tuple[str, ...]:
         """List the queues that have jobs, sorted by name."""
 

@@ -127,7 +127,7 @@ class NatsComponents:
         self.start_writer = StartWriter(transactions, leases, settings_cache, event_log)
         self.projector = Projector(jetstream, names, streams, make_projection)
         self.activity = NatsActivity(jetstream, names, self.projector)
-        self.quotas = NatsQuotas(transactions, settings_cache, self.projector)
+        self.quotas = NatsQuotas(transactions, settings_cache, streams, self.projector)
         self.reader = JobReader(transactions, self.projector, admission=admission, settings_cache=settings_cache)
         self.orphan_repair = OrphanRepair(
             transactions,

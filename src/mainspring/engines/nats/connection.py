@@ -375,6 +375,12 @@ class Connection:
         finally:
             _shared_deadline.set(None)
 
+    def restart_deadline(self) -> None:
+        """Let the timeout of the `shared_deadline` block begin again, because a long work makes progress."""
+        timeout = self.settings.timeout
+        if timeout is not None and _shared_deadline.get() is not None:
+            _shared_deadline.set(self.monotonic() / 1e6 + timeout)
+
     def _connected(self) -> BatchingClient:
         if self._client is None:
             raise self.unavailable("the connection is closed", remedy="open the engine first")

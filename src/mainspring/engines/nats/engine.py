@@ -165,7 +165,6 @@ class NatsEngine:
         self.components.event_log.must_refresh = True
         self.components.schedules.must_refresh = True
         self.components.tokens.changes += 1
-        self.components.quotas.clear()
 
     def _discard_state(self) -> None:
         """Discard all cached state and leases, because the stream was created again."""
@@ -190,9 +189,6 @@ class NatsEngine:
                 self.components.schedules.must_refresh = True
             case "listen":
                 self.components.event_log.must_refresh = True
-                return
-            case "submitted":
-                self.components.quotas.add_submitted(data)
                 return
             case "tokens":
                 self.components.tokens.changes += 1

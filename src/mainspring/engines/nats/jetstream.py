@@ -19,7 +19,7 @@ from mainspring.clock import Clock
 from mainspring.engines.nats.client import BatchingClient, encode_message
 from mainspring.engines.nats.connection import NO_LEADER, TRY_SECONDS, Connection, loop_time
 from mainspring.engines.nats.deliveries import Delivery, FetchRequest, status_of
-from mainspring.engines.nats.replies import PubAcks
+from mainspring.engines.nats.replies import CollectedReplies, parse_revision
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.write_batch import MAX_BATCH, NO_MESSAGE, StoredMessage, Write, WriteBatch
 from mainspring.errors import LimitExceeded
@@ -124,13 +124,29 @@ class JetStream(Connection):
         return found
 
     async def _read_leader(self, subject: str, deadline: float | None) -> StoredMessage:
-        body = json.dumps({"last_by_subj": subject}).encode()
-        reply = await self._request_json(f"$JS.API.STREAM.MSG.GET.{self._stream}", body, deadline)
-        if "error" in reply:
-            if reply["error"].get("err_code") in NOT_FOUND:
-                return NO_MESSAGE
-            raise ServerError(reply["error"])
-        return decode_api_message(reply["message"])
+        message = await self._get_message({"last_by_subj": subject}, deadline)
+        return NO_MESSAGE if message is None else decode_api_message(message)
+
+    async def _get_message(self, body: dict[str, Any], deadline: float | None) -> dict[str, Any] | None:
+        """Return a message that the leader of the stream has; None if it has no such message."""
+        subject = f"$JS.API.STREAM.MSG.GET.{self._stream}"
+        reply = await self._request_json(subject, json.dumps(body).encode(), deadline)
+        if "error" not in reply:
+            return dict(reply["message"])
+        if reply["error"].get("err_code") in NOT_FOUND:
+            return None
+        raise ServerError(reply["error"])
+
+    def read_next(self, subject: str, *, after: int) -> list[tuple[str, StoredMessage]]:
+        """Return the first message after a revision whose subject matches a wildcard; [] if there is none.
+
+        The leader of the stream replies, so it does not miss a message that a replica lacks, as `scan` may.
+        """
+        return self.run_on_loop(self._read_next(subject, after))
+
+    async def _read_next(self, subject: str, after: int) -> list[tuple[str, StoredMessage]]:
+        message = await self._get_message({"next_by_subj": subject, "seq": after + 1}, self._deadline())
+        return [] if message is None else [(message["subject"], decode_api_message(message))]
 
     async def collect(self, body: dict[str, Any], stream: str | None = None) -> list[tuple[str, StoredMessage]]:
         """Send a request for a direct read, and return the messages, in the order of the stream."""
@@ -247,24 +263,36 @@ class JetStream(Connection):
     def store_each(self, writes: Sequence[Write]) -> list[int | None]:
         """Store messages, each on its own; return the revision of each, or None if it may not have been stored."""
         self._require_size(writes)
+        messages = [(write.subject, write.data, _headers_of(write)) for write in writes]
+        return [parse_revision(reply) for reply in self._ask_each(messages)]
+
+    def ask(self, subject: str) -> bytes:
+        """Send a request without data, and block this thread until the reply comes; return the data of the reply.
+
+        Return b"" if no reply comes. `api` is slower, and repeats the request until the server replies.
+        """
+        return self._ask_each([(subject, b"", None)])[0]
+
+    def _ask_each(self, messages: Sequence[tuple[str, bytes, dict[str, str] | None]]) -> list[bytes]:
+        """Send messages, and block this thread until all replies have come; return their data, or b"" for none."""
         loop = self._loop
         if loop is None:
             raise self.unavailable("the connection is closed", remedy="open the engine first")
-        with self._inbox.collect_acks(len(writes), loop.time()) as (inbox, acks):
+        with self._inbox.collect(len(messages), loop.time()) as (inbox, replies):
             data = b"".join(
                 [
-                    encode_message(write.subject, write.data, f"{inbox}.{index}", _headers_of(write))
-                    for index, write in enumerate(writes)
+                    encode_message(subject, data, f"{inbox}.{index}", headers)
+                    for index, (subject, data, headers) in enumerate(messages)
                 ]
             )
-            self.call_soon(partial(self._write_now, data, acks))
-            acks.wait(self._seconds_left())
-        return acks.revisions
+            self.call_soon(partial(self._write_now, data, replies))
+            replies.wait(self._seconds_left())
+        return replies.data
 
-    def _write_now(self, data: bytes, acks: PubAcks) -> None:
+    def _write_now(self, data: bytes, replies: CollectedReplies) -> None:
         client = self._client
         if client is None or not client.is_connected:
-            acks.end()
+            replies.end()
         else:
             client.write_now(data)
 

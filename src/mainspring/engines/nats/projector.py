@@ -54,6 +54,7 @@ class Projector:
         """Held by a thread that writes to the projection."""
         self._projection: Projection | None = None
         self._position = 0
+        self._applied = 0  # the number of changes that the present update has applied
 
     @property
     def is_open(self) -> bool:
@@ -64,6 +65,7 @@ class Projector:
         """Apply all changes that were stored until now to the projection, and return it."""
         with self.lock:
             projection = self._opened()
+            self._applied = 0
             self._follow(projection)
             return projection
 
@@ -71,6 +73,24 @@ class Projector:
         """Return the projection, without the changes of jobs since the last `catch_up`."""
         with self.lock:
             return self._opened()
+
+    def count_pending(self, queue: str, upto: int) -> int:
+        """Count the pending jobs of a queue in the projection, after applying all changes up to a revision.
+
+        In a cluster, a replica that lags behind may reply to a scan, so only the leader's reply ends the search.
+        """
+        with self.lock:
+            projection = self._opened()
+            self._applied = 0
+            while self._position < upto:
+                found = self._scan()
+                if not found and self._jetstream.reads_leader:
+                    found = self._jetstream.read_next(f"{self._names.jobs}>", after=self._position)
+                if not found:
+                    break  # the messages after this position are not records of jobs
+                self._apply(projection, found)
+                self._jetstream.restart_deadline()  # a submit may wait here while the projection is built
+            return projection.count_pending(queue)
 
     def _opened(self) -> Projection:
         if self._projection is None:
@@ -100,23 +120,29 @@ class Projector:
         raise AssertionError("unreachable: the last file raises")
 
     def _follow(self, projection: Projection) -> None:
-        done = 0
         waited = 0.0
         while True:
-            found = self._jetstream.scan(f"{self._names.jobs}>", after=self._position, most=PAGE_SIZE)
+            found = self._scan()
             if found:
-                last = found[-1][1].revision
-                projection.apply([self._read(subject, entry) for subject, entry in found], last)
-                self._position = last
+                self._apply(projection, found)
             elif self._position >= self._jetstream.last_record or waited >= LAG_SECONDS:
                 self._jetstream.last_record = min(self._jetstream.last_record, self._position)
                 return
             else:  # a replica may lack the last record of this process, or the record was deleted
                 waited += PAUSE_SECONDS
                 time.sleep(PAUSE_SECONDS)  # noqa: TID251 - no event tells when the replica has it
-            done += len(found)
-            if done // LOG_EVERY != (done - len(found)) // LOG_EVERY:
-                logger.info("%s is being updated: %s applied so far", projection.description, f"{done:,} changes")
+
+    def _scan(self) -> list[tuple[str, StoredMessage]]:
+        return self._jetstream.scan(f"{self._names.jobs}>", after=self._position, most=PAGE_SIZE)
+
+    def _apply(self, projection: Projection, found: list[tuple[str, StoredMessage]]) -> None:
+        last = found[-1][1].revision
+        projection.apply([self._read(subject, entry) for subject, entry in found], last)
+        self._position = last
+        before, self._applied = self._applied, self._applied + len(found)
+        if before // LOG_EVERY != self._applied // LOG_EVERY:
+            changes = f"{self._applied:,} changes"
+            logger.info("%s is being updated: %s applied so far", projection.description, changes)
 
     def _read(self, subject: str, entry: StoredMessage) -> ProjectedJob:
         if not entry.data:

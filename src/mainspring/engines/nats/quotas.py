@@ -1,14 +1,17 @@
 """Checks the submit quotas of queues before jobs are stored.
 
-Depth. Counting pending jobs for every submit would be slow, so a process knows an upper bound: the number of
-pending jobs at its last count, plus all jobs that were submitted since then. Each process notifies the others of
-its submits to queues with a depth quota, before it stores the jobs; a notification is neither answered nor stored.
-If the bound would exceed the quota, the process counts again, in its projection, and only this count refuses a
-submit.
+Depth. Before each submit, a process asks the leader of the stream for its last sequence number. It knows how many
+jobs were pending at an earlier number, by a count in its projection. Each job that became pending since then has a
+record with a later number. So at most this many jobs are pending: the count, and one for each number since then.
+If the submit would exceed the quota by this bound, the process reads the changes, and counts again. Only a count
+refuses a submit.
 
-Processes may not have heard of each other's submits yet: together they may exceed the quota by the jobs that they
-submit until they hear of them. The next count finds a submit whose notification was lost, and jobs of exempt kinds
-(retries, follow-up jobs, jobs of schedules).
+Invariants
+- At the moment of the leader's reply, the queue has room for the submit. All pending jobs count,
+  also those that no quota applies to: retries, follow-up jobs, and the jobs that processes of version 0.1 submit.
+- After a check, a process stores only the submit that was checked. So processes that submit at the same time
+  exceed a quota by one batch each at most.
+- A count remains valid for its sequence number. It is dropped only if the stream was created again.
 
 Rate. The tokens are in the record of a limiter. A submit reads and replaces this record before it stores its jobs,
 which takes two requests. Tokens of a submit that then fails are used up.
@@ -18,91 +21,80 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from secrets import token_hex
-from threading import Lock
 from typing import NamedTuple
 
-import msgspec
-
 from mainspring.engines.nats import unique_keys
-from mainspring.engines.nats.job_records import encode
 from mainspring.engines.nats.limiters import CURRENT, Limiter, convert_tokens
 from mainspring.engines.nats.projector import Projector
 from mainspring.engines.nats.settings_cache import SettingsCache
+from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.transaction import Transaction, TransactionManager
 from mainspring.jobs.limits import Admission, BucketState, Limit
 from mainspring.jobs.quotas import (
-    Quota,
     depth_exceeded,
     rate_exceeded,
     submit_rate_bucket,
     submit_rate_family,
 )
 from mainspring.jobs.records import NewJob
-from mainspring.jobs.status import JobStatus
 
-_decode_notification = msgspec.msgpack.Decoder(tuple[str, str, int]).decode
+
+class _Count(NamedTuple):
+    """The number of pending jobs of a queue, when the stream had this last sequence number."""
+
+    pending: int
+    sequence: int
 
 
 class NatsQuotas:
     """Checks submits against the quotas of the store.
 
-    Any thread may call `add_submitted` and `clear`. One thread at a time calls `check`.
+    Any thread may call `clear`. One thread at a time calls `check`.
     """
 
     def __init__(
-        self, transactions: TransactionManager, settings_cache: SettingsCache, projector: Projector
+        self,
+        transactions: TransactionManager,
+        settings_cache: SettingsCache,
+        streams: Streams,
+        projector: Projector,
     ) -> None:
         self._transactions = transactions
         self._settings_cache = settings_cache
+        self._streams = streams
         self._projector = projector
-        self._process = token_hex(8)
-        self._known: dict[str, Quota] = {}  # the quotas at the last submit
-        self._lock = Lock()  # guards the bounds
-        self._bounds: dict[str, int] = {}  # by queue: at most this many jobs are pending
+        self._counts: dict[str, _Count] = {}  # the last count of each queue
 
     def check(self, jobs: Sequence[NewJob]) -> None:
         """Raise `LimitExceeded` if jobs exceed a quota of their queues. Nothing is stored then."""
         quotas = self._settings_cache.current_quotas()
-        if (
-            quotas is not self._known
-        ):  # the settings have changed: submits to queues without a quota are not counted
-            self._known = quotas
-            self.clear()
         if not quotas:  # nearly always
             return
-        for queue, new in Counter(job.queue for job in jobs if job.queue in quotas).items():
-            quota = quotas[queue]
-            if quota.max_depth is not None:
-                self._require_depth(queue, new, quota.max_depth, jobs)
-            if quota.submit_rate is not None:
-                self._require_tokens(queue, new, quota.submit_rate, jobs)
+        submitted = Counter(job.queue for job in jobs if job.queue in quotas)
+        depths = {queue: depth for queue in submitted if (depth := quotas[queue].max_depth) is not None}
+        if depths:
+            last = self._streams.last_sequence()
+            for queue, max_depth in depths.items():
+                self._require_depth(queue, submitted[queue], max_depth, jobs, last)
+        for queue, new in submitted.items():
+            rate = quotas[queue].submit_rate
+            if rate is not None:
+                self._require_tokens(queue, new, rate, jobs)
 
     # -- depth
 
-    def _require_depth(self, queue: str, new: int, max_depth: int, jobs: Sequence[NewJob]) -> None:
-        with self._lock:
-            bound = self._bounds.get(queue)
-        if bound is None or bound + new > max_depth:
-            depth = self._count(queue)
-            if depth + new > max_depth:
-                new = self._count_new(queue, jobs)
-                if new and depth + new > max_depth:
-                    raise depth_exceeded(queue, pending=depth, new=new, max_depth=max_depth)
-        with self._lock:
-            self._bounds[queue] += new
-        notification = encode([self._process, queue, new])
-        names = self._transactions.names
-        self._transactions.jetstream.send([(f"{names.notifications}submitted", notification)])
-
-    def _count(self, queue: str) -> int:
-        """Count the pending jobs of a queue, and set the bound to it."""
-        with self._lock:
-            self._bounds[queue] = 0  # submits of others during the count are added; some of them twice
-        depth = self._projector.catch_up().counts(queue=queue)[JobStatus.PENDING]
-        with self._lock:
-            self._bounds[queue] += depth
-        return depth
+    def _require_depth(self, queue: str, new: int, max_depth: int, jobs: Sequence[NewJob], last: int) -> None:
+        """Raise `LimitExceeded` if a queue had no room for new jobs when the stream had this last number."""
+        counts = self._counts
+        count = counts.get(queue)
+        if count is not None and 0 <= last - count.sequence <= max_depth - new - count.pending:
+            return
+        if count is None or count.sequence != last:
+            count = counts[queue] = _Count(self._projector.count_pending(queue, last), last)
+        if count.pending + new > max_depth:
+            new = self._count_new(queue, jobs)
+            if new and count.pending + new > max_depth:
+                raise depth_exceeded(queue, pending=count.pending, new=new, max_depth=max_depth)
 
     def _count_new(self, queue: str, jobs: Sequence[NewJob]) -> int:
         """Count the jobs of a submit that conflict with no stored job, so that they would be stored."""
@@ -118,18 +110,9 @@ class NatsQuotas:
             for job in own
         )
 
-    def add_submitted(self, notification: bytes) -> None:
-        """Add the jobs that another process submits to the bound of their queue."""
-        process, queue, new = _decode_notification(notification)
-        if process != self._process:
-            with self._lock:
-                if queue in self._bounds:
-                    self._bounds[queue] += new
-
     def clear(self) -> None:
-        """Forget all bounds, because quotas have changed or notifications may be lost. The next submit counts."""
-        with self._lock:
-            self._bounds.clear()
+        """Drop all counts, because the stream was created again."""
+        self._counts = {}  # a new dict: a check on another thread may still write to the old one
 
     # -- rate
 

@@ -1,7 +1,7 @@
 """The reply inbox: receives the replies of the server, and passes each one to the request that waits for it.
 
-Most requests are coroutines on the event loop. A thread that stores messages one by one, such as a submit, waits
-for their acknowledgements without a coroutine: the inbox wakes the thread directly.
+Most requests are coroutines on the event loop. A submit waits without a coroutine, for the acknowledgements of its
+messages and for the replies to its requests: the inbox wakes the waiting thread directly.
 
 The wait for a reply ends at once when the connection is lost, or when the server denies permission for the
 subject, because then no reply can come.
@@ -48,24 +48,31 @@ class _PubAck(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(_PubAck)
 
 
-class PubAcks:
-    """Collects the acknowledgements of several published messages, for a thread that waits for them."""
+def parse_revision(reply: bytes) -> int | None:
+    """Return the revision of a published message, given the server's reply.
 
-    __slots__ = ("_done", "_left", "revisions", "sent")
+    Return None if the server refused the message, or if the reply is empty, because there was none.
+    """
+    ack = _decoder.decode(reply) if reply else None
+    return None if ack is None or ack.error is not None else ack.seq
+
+
+class CollectedReplies:
+    """Collects the replies to several messages, for a thread that waits for them."""
+
+    __slots__ = ("_done", "_left", "data", "sent")
 
     def __init__(self, number: int, sent: float) -> None:
         self.sent = sent
-        self.revisions: list[int | None] = [None] * number
-        """The revision of each message; None if the server refused the message or did not reply."""
+        self.data = [b""] * number
+        """The data of each reply; empty if there is no reply, or if no stream has the subject of the message."""
         self._left = number
         self._done = Lock()  # released at the end of the wait
         self._done.acquire()
 
     def add(self, index: int, message: Msg) -> None:
-        """Record the server's acknowledgement of one message."""
-        if message.data:  # without data, the reply says that no stream has this subject
-            stored = _decoder.decode(message.data)
-            self.revisions[index] = stored.seq if stored.error is None else None
+        """Record the server's reply to one message."""
+        self.data[index] = message.data
         self._left -= 1
         if not self._left:
             self.end()
@@ -107,7 +114,7 @@ class ReplyInbox:
     def __init__(self, make_error: Callable[[str], EngineUnavailable]) -> None:
         self._make_error = make_error  # called with the denied subject
         self._requests: dict[str, _PendingRequest] = {}
-        self._acks: dict[str, PubAcks] = {}
+        self._collected: dict[str, CollectedReplies] = {}
         self._numbers = count(1)
         self._is_denied = False
         self.subject = ""
@@ -122,7 +129,7 @@ class ReplyInbox:
         self.subject = client.new_inbox()
         self._is_denied = False
         await client.subscribe_directly(f"{self.subject}.*", self._receive)
-        await client.subscribe_directly(f"{self.subject}.*.*", self._receive_ack)
+        await client.subscribe_directly(f"{self.subject}.*.*", self._receive_one_of_many)
 
     def _receive(self, message: Msg) -> None:
         request = self._requests.pop(message.subject, None)
@@ -130,12 +137,12 @@ class ReplyInbox:
             self.confirmed = max(self.confirmed, request.sent)
             request.future.set_result(message)
 
-    def _receive_ack(self, message: Msg) -> None:
+    def _receive_one_of_many(self, message: Msg) -> None:
         inbox, _, index = message.subject.rpartition(".")
-        acks = self._acks.get(inbox)
-        if acks is not None:
-            self.confirmed = max(self.confirmed, acks.sent)
-            acks.add(int(index), message)
+        replies = self._collected.get(inbox)
+        if replies is not None:
+            self.confirmed = max(self.confirmed, replies.sent)
+            replies.add(int(index), message)
 
     def _next_subject(self) -> str:
         if self._is_denied:
@@ -163,18 +170,18 @@ class ReplyInbox:
             self._requests.pop(inbox, None)
 
     @contextmanager
-    def collect_acks(self, number: int, sent: float) -> Iterator[tuple[str, PubAcks]]:
-        """Yield a reply subject for several messages, and the object that collects their acknowledgements.
+    def collect(self, number: int, sent: float) -> Iterator[tuple[str, CollectedReplies]]:
+        """Yield a reply subject for several messages, and the object that collects the replies.
 
         The reply subject of each message is this subject and the index of the message. Any thread may call this.
         """
         inbox = self._next_subject()
-        acks = PubAcks(number, sent)
+        replies = CollectedReplies(number, sent)
         try:
-            self._acks[inbox] = acks
-            yield inbox, acks
+            self._collected[inbox] = replies
+            yield inbox, replies
         finally:
-            self._acks.pop(inbox, None)
+            self._collected.pop(inbox, None)
 
     def fail_all(self) -> None:
         """End all waits, because the connection is lost.
@@ -185,12 +192,12 @@ class ReplyInbox:
         self.confirmed = 0.0
         for request in list(self._requests.values()):
             request.fail(TimeoutError())
-        self._end_ack_waits()
+        self._end_waits_of_threads()
 
     def fail_denied(self, denied: DeniedSubject) -> bool:
         """Fail the requests to a denied subject; return whether a caller gets the error, at once or later."""
-        is_reported = bool(self._acks)
-        self._end_ack_waits()  # the callers send unacknowledged messages again
+        is_reported = bool(self._collected)
+        self._end_waits_of_threads()  # the callers repeat what got no reply
         if denied.is_subscription:
             is_ours = denied.subject.startswith(self.subject.lower())
             self._is_denied = self._is_denied or is_ours
@@ -202,6 +209,6 @@ class ReplyInbox:
             is_reported |= request.fail_if_sent_to(denied.subject, self._make_error)
         return is_reported
 
-    def _end_ack_waits(self) -> None:
-        for acks in list(self._acks.values()):
-            acks.end()
+    def _end_waits_of_threads(self) -> None:
+        for replies in list(self._collected.values()):
+            replies.end()

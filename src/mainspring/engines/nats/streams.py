@@ -14,6 +14,9 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from mainspring.engines.nats.deliveries import IDLE_SECONDS
 from mainspring.engines.nats.jetstream import NOT_FOUND, JetStream, ServerError
 from mainspring.engines.nats.settings import NatsSettings
@@ -48,6 +51,20 @@ class MissingConsumer(EngineUnavailable):
     """Raised if a consumer does not exist and this process may not create it."""
 
 
+class _StreamState(Struct, frozen=True, gc=False):
+    last_seq: int = 0
+
+
+class _StreamInfo(Struct, frozen=True, gc=False):
+    """The parts of the server's description of a stream that `Streams.last_sequence` reads."""
+
+    created: str = ""
+    state: _StreamState = _StreamState()
+
+
+_decode_info = msgspec.json.Decoder(_StreamInfo).decode
+
+
 class Streams:
     """Creates and checks the streams and consumers of the engine, and measures the server's time."""
 
@@ -80,6 +97,14 @@ class Streams:
     def info(self) -> dict[str, Any]:
         """Return the server's description of the main stream: its configuration and its state."""
         return self._jetstream.api(f"STREAM.INFO.{self._names.stream}")
+
+    def last_sequence(self) -> int:
+        """Return the sequence number of the last message of the main stream. In a cluster the leader replies."""
+        reply = self._jetstream.ask(f"$JS.API.STREAM.INFO.{self._names.stream}")
+        info = _decode_info(reply) if reply else _StreamInfo()
+        if info.created == self.created:
+            return info.state.last_seq
+        return int(self._info()["state"]["last_seq"])  # there is no reply, no leader, or another stream
 
     def remove(self) -> None:
         """Delete the streams with all their messages, for example after a benchmark."""

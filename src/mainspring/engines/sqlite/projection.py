@@ -31,7 +31,7 @@ from mainspring.engines.sqlite.codec import CODES, number_of, to_group, to_json,
 from mainspring.engines.sqlite.connections import FileConnectionPool, translate
 from mainspring.engines.sqlite.lanes import Lane, indexed_parameters
 from mainspring.engines.sqlite.process_lock import ProcessLock
-from mainspring.engines.sqlite.reading import count, find, find_queues
+from mainspring.engines.sqlite.reading import count, count_pending, find, find_queues
 from mainspring.engines.sqlite.schema import MIGRATIONS
 from mainspring.engines.sqlite.statistics import LaneCounts, LimitedGroup, count_jobs, limited_groups
 from mainspring.engines.sqlite.upcoming_slots import find_fullest_slot
@@ -449,6 +449,10 @@ class SqliteProjection:
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         with self._reader() as connection:
             return count(connection, queue=queue, type_=type)
+
+    def count_pending(self, queue: str) -> int:
+        with self._reader() as connection:
+            return count_pending(connection, queue)
 
     def queues(self) -> tuple[str, ...]:
         with self._reader() as connection:

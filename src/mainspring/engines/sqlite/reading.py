@@ -171,6 +171,12 @@ def count_all(connection: apsw.Connection, *, queue: str | None, type_: str | No
     return {status: found.get(code, 0) for code, status in enumerate(STATUSES)}
 
 
+def count_pending(connection: apsw.Connection, queue: str) -> int:
+    """Count the PENDING jobs of a queue."""
+    pending: int = connection.execute(sql.COUNT_PENDING, (queue,)).get
+    return pending
+
+
 def read_workers(connection: apsw.Connection, is_dead: Callable[[int], bool]) -> list[WorkerRecord]:
     """List the workers. `is_dead` tells whether a worker that the file lists as alive is dead."""
     rows: list[Any] = connection.execute(sql.WORKERS).fetchall()

@@ -438,6 +438,11 @@ SELECT status, sum(number) FROM (
     SELECT status, count(*) AS number FROM jobs INDEXED BY jobs_by_lane WHERE {lanes} GROUP BY lane, status)
 GROUP BY status
 """
+# Counts the PENDING jobs of a queue; it reads no others.
+COUNT_PENDING = """
+SELECT count(*) FROM lanes AS w CROSS JOIN jobs AS j INDEXED BY jobs_by_lane
+ON j.lane = w.id AND j.status = 0 WHERE w.queue = ?1
+"""
 # Counts FAILED jobs that were replayed; it reads only the rows of FAILED jobs.
 COUNT_REPLAYED = """
 SELECT count(*) FROM lanes AS w CROSS JOIN jobs AS j INDEXED BY jobs_by_lane
