@@ -1,18 +1,28 @@
 """Many producers, many runners, many tasks: nothing lost, nothing doubled, order kept, counts exact."""
 
+import gc
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 import pytest
 
-from mainspring.runners import FuncQueue, Priority, RingBuffer, TaskHandle, TaskRunner, TaskTraits, ThreadPool
+from mainspring.runners import (
+    FuncQueue,
+    Priority,
+    RingBuffer,
+    TaskHandle,
+    TaskRunner,
+    TaskTraits,
+    ThreadPool,
+    task_acceptor,
+)
 from tests.pools import running
-from tests.support import PATIENCE, amount, frequent_thread_switches
+from tests.support import PATIENCE, Background, amount, frequent_thread_switches
 
 pytestmark = pytest.mark.stress
 
@@ -165,6 +175,49 @@ def test_all_kinds_of_runners_on_one_pool() -> None:
         lanes += [Lane(pool.parallel(limit=limit), is_exclusive=limit == 1) for limit in (1, 2, 5)]
         lanes += [Lane(pool, is_exclusive=False)]
         hammer(pool, lanes, amount(30_000, thorough=100_000))
+
+
+class Garbage:
+    """A cycle with a finalizer, so that a collection runs code, and may switch threads."""
+
+    finalized = 0
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        Garbage.finalized += 1
+
+
+@contextmanager
+def frequent_collections() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_canceled_tasks_leave_the_queues_of_all_kinds_of_runners(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_acceptor, "MANY_TOMBSTONES", 1)  # so that cancels remove tombstones most of the time
+    with running(ThreadPool(3)) as pool, frequent_thread_switches(), frequent_collections():
+        lanes = [Lane(pool.sequenced(), is_exclusive=True) for _ in range(4)]
+        lanes += [Lane(pool.single_thread(), is_exclusive=True), Lane(pool.asyncio(), is_exclusive=True)]
+        lanes += [Lane(pool.parallel(limit=limit), is_exclusive=limit == 1) for limit in (1, 3)]
+        lanes += [Lane(pool, is_exclusive=False)]
+        is_over = Event()
+
+        def compact() -> None:
+            while not is_over.is_set():
+                Garbage()
+                pool.compact()
+
+        compacting = Background(compact)
+        hammer(pool, lanes, amount(30_000, thorough=100_000))
+        is_over.set()
+        compacting.result()
+        assert [lane.runner._tombstones for lane in lanes] == [0] * len(lanes)
 
 
 @pytest.mark.parametrize(("total", "mood"), [calm, small])

@@ -22,6 +22,7 @@ from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.services import Services
 from mainspring.runners.task import DelayedTask, Task, TaskTraits
+from mainspring.runners.task_queue import compact_lane, first_traits
 from mainspring.runners.worker import RAISED, WorkerThread, current_worker
 
 if TYPE_CHECKING:
@@ -188,6 +189,12 @@ class AsyncioRunner(TaskRunner):
 
     def _waiting(self) -> int:
         return max(0, len(self._tasks) - self._tombstones)
+
+    def peek_traits(self) -> TaskTraits | None:
+        return first_traits(self._tasks)
+
+    def _remove_tombstones(self) -> int:
+        return compact_lane(self._tasks)
 
     def queued_tasks(self) -> list[Task]:
         return list(self._tasks.copy())

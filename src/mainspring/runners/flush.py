@@ -46,6 +46,9 @@ class FlushBarrier(TracedTask):
         self.running: list[tuple[WorkerThread, Task]] = []
         self.is_passed = False
 
+    def is_tombstone(self) -> bool:
+        return False  # it must stay in its queue until a worker pops it
+
     def run_on(self, worker: WorkerThread) -> bool:
         if self._list_running is not None:
             self.running = self._list_running()

@@ -67,6 +67,12 @@ class GroupRunner(TaskRunner):
         # The ready queue also holds sequences, which need no capacity: count again without them before refusing.
         return super()._is_full(room) and sum(task.is_live() for task in self.queued_tasks()) >= room
 
+    def peek_traits(self) -> TaskTraits | None:
+        return self._scheduler.ready.peek_traits()
+
+    def _remove_tombstones(self) -> int:
+        return self._scheduler.ready.compact()
+
     def queued_tasks(self) -> list[Task]:
         return [entry for entry in self._scheduler.ready.entries() if isinstance(entry, Task)]
 

@@ -26,6 +26,7 @@ from mainspring.runners.flush import EarlierTasks
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.task import DelayedTask, Priority, Task, TaskTraits
+from mainspring.runners.task_queue import compact_lane, first_traits
 from mainspring.runners.worker import WorkerThread, current_worker
 
 if TYPE_CHECKING:
@@ -208,6 +209,16 @@ class PooledRunner(TaskRunner):
 
     def queued_tasks(self) -> list[Task]:
         return list(self._tasks.copy())
+
+    def peek_traits(self) -> TaskTraits | None:
+        return first_traits(self._tasks)
+
+    def is_tombstone(self) -> bool:
+        """Return False: the ready queue must not drop a runner, which has given it a token."""
+        return False
+
+    def _remove_tombstones(self) -> int:
+        return compact_lane(self._tasks)
 
     def is_live(self) -> bool:
         """Return whether the queue has a task that can still run."""

@@ -257,6 +257,13 @@ class TaskRunner(TaskAcceptor):
         """Return the running tasks of this runner, each with the worker that runs it."""
 
     @abstractmethod
+    def peek_traits(self) -> TaskTraits | None:
+        """Return the traits of the task that would start next; None if no task is queued.
+
+        Another thread may take that task first.
+        """
+
+    @abstractmethod
     def totals(self) -> tuple[int, int]:
         """Return how many tasks have completed, and how many have failed."""
 

@@ -132,10 +132,15 @@ class Task(list[tuple[Any, ...]]):
     runs_made: int = 0  # only pooled runners count their tasks; a task runs once
     queued_at: int | None = None  # set only on BEST_EFFORT tasks and in observed pools
 
-    # Tasks compare by identity, because the contents of the list change.
+    # Tasks compare by identity, because the contents of the list change. With all six methods, CPython compares
+    # them without a call of a method: `task_queue` relies on that.
     __hash__ = object.__hash__  # type: ignore[assignment]  # a list is not hashable
     __eq__ = object.__eq__
     __ne__ = object.__ne__
+    __lt__ = object.__lt__  # type: ignore[operator]
+    __le__ = object.__le__  # type: ignore[operator]
+    __gt__ = object.__gt__  # type: ignore[operator]
+    __ge__ = object.__ge__  # type: ignore[operator]
 
     def __bool__(self) -> bool:
         return True
@@ -173,6 +178,14 @@ class Task(list[tuple[Any, ...]]):
     def is_live(self) -> bool:
         """Return whether the task is unclaimed."""
         return len(self) > 0
+
+    def is_tombstone(self) -> bool:
+        """Return whether the task was claimed, so that a queue that still holds it can drop it."""
+        return not len(self)
+
+    def peek_traits(self) -> TaskTraits | None:
+        """Return the traits of the task if it can still run; otherwise None."""
+        return self.traits if self.is_live() else None
 
     def claim(self) -> bool:
         """Claim the task, so that it never runs, and release its references.

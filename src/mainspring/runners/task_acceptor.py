@@ -41,6 +41,8 @@ from mainspring.timing.wheel import due_of
 if TYPE_CHECKING:
     from mainspring.runners.services import Services
 
+MANY_TOMBSTONES = 1_000
+"""At each multiple of this number, tombstones are removed if they are at least half of a queue."""
 _lines: dict[int, int] = {}  # equal line numbers of delayed posts share one int
 
 
@@ -115,6 +117,10 @@ class TaskAcceptor(ABC):
     @abstractmethod
     def _waiting(self) -> int:
         """Return the number of tasks in the queue, without tombstones (claimed tasks that are still queued)."""
+
+    @abstractmethod
+    def _remove_tombstones(self) -> int:
+        """Remove the tombstones from the queue; return their number."""
 
     @abstractmethod
     def queued_tasks(self) -> list[Task]:
@@ -288,6 +294,20 @@ class TaskAcceptor(ABC):
             self._canceled += 1
             self.services.counters.add(canceled=1)
             self._release(task)
+            tombstones = self._tombstones
+            has_many = tombstones > 0 and not tombstones % MANY_TOMBSTONES and tombstones >= self._waiting()
+        if has_many:
+            self.compact()
+
+    def compact(self) -> int:
+        """Remove canceled tasks from the queue, which releases their memory; return their number.
+
+        A runner does so by itself after every 1,000 cancels, if they are at least half of its queue.
+        """
+        removed = self._remove_tombstones()
+        with self._lock:
+            self._tombstones -= removed
+        return removed
 
     def forget_delayed(self, task: DelayedTask) -> None:
         """Count a canceled task, like `forget`, but take only one lock for a task that is not due yet."""

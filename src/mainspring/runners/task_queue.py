@@ -8,17 +8,21 @@ Ageing: strict priority causes starvation, so an entry that has waited for `AGEI
 ones. BEST_EFFORT entries carry the time at which they were queued. Plain USER_VISIBLE tasks do not (reading the
 clock for each would cost a tenth of a post): for them the queue records since when their lane has been passed
 over. After `AGEING_NS` it serves all entries that wait at that moment, alternating with more urgent ones.
+
+Compaction: a tombstone (a canceled task) stays in its queue until a worker pops it. While all workers are busy,
+`compact` removes the tombstones, also in one atomic call.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable
-from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, filterfalse, takewhile
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mainspring.clock import NANOSECONDS
-from mainspring.runners.task import Priority
+from mainspring.runners.task import Priority, Task, TaskTraits
 
 if TYPE_CHECKING:
     from mainspring.runners.worker import WorkerThread
@@ -45,6 +49,15 @@ class QueueEntry(Protocol):
 
     def is_live(self) -> bool:
         """Return whether this entry has anything left to run."""
+
+    def is_tombstone(self) -> bool:
+        """Return whether this entry can be removed, because it is a task that was claimed. It stays one then."""
+
+    def peek_traits(self) -> TaskTraits | None:
+        """Return the traits of the task that this entry would run next; None if it has nothing left to run."""
+
+
+Entry = TypeVar("Entry", bound=QueueEntry)
 
 
 class TaskQueue(Protocol):
@@ -73,6 +86,15 @@ class TaskQueue(Protocol):
     def clear(self) -> list[QueueEntry]:
         """Remove and return all entries."""
 
+    def peek_traits(self) -> TaskTraits | None:
+        """Return the traits of the task that would run next; None if there is none.
+
+        The result may be outdated at once, because other threads push and pop.
+        """
+
+    def compact(self) -> int:
+        """Remove the tombstones and return their number. Other threads may push and pop at the same time."""
+
     def __len__(self) -> int: ...
 
     def __bool__(self) -> bool: ...
@@ -86,6 +108,61 @@ def _pop_up_to(queue: TaskQueue, limit: int) -> list[QueueEntry]:
     except IndexError:
         pass
     return taken
+
+
+def first_traits(lane: deque[Entry]) -> TaskTraits | None:
+    """Return the traits of the first task in a lane that can still run; None if there is none."""
+    try:
+        traits = lane[0].peek_traits()
+    except IndexError:
+        return None
+    if traits is None:  # a tombstone
+        found = (entry.peek_traits() for entry in lane.copy())
+        traits = next((traits for traits in found if traits is not None), None)
+    return traits
+
+
+_has_global_lock: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
+
+
+def compact_lane(lane: deque[Entry]) -> int:
+    """Remove the tombstones of a lane and return their number; keep the order of the other entries."""
+    return _remove_all(lane, _find_tombstones(lane.copy()))
+
+
+def _find_tombstones(entries: deque[Entry]) -> set[Entry]:
+    """Return the tombstones among entries; none if this build of Python has no global lock: see `_remove_all`."""
+    return {entry for entry in entries if entry.is_tombstone()} if _has_global_lock() else set()
+
+
+def _remove_all(lane: deque[Entry], removed: set[Entry]) -> int:
+    """Remove entries from a lane in one atomic call; return how many of them were still in it.
+
+    `extend` appends a mark. Then it moves each entry from the left end of the lane to the right end, except those
+    to remove, until it reaches the mark. All iterators and functions that it calls are written in C, and none of
+    them allocates an object that the garbage collector tracks. So the interpreter cannot switch threads meanwhile,
+    and no thread sees a lane that lacks an entry. The set keeps the removed entries alive, so that no finalizer
+    runs. Without the global lock of the interpreter, the call is not atomic.
+    """
+    if not removed:
+        return 0
+    lengths: list[int] = []
+    mark: Any = Task()
+    lane.extend(
+        chain(
+            _call(lengths.append, map(len, (lane,))),
+            _call(lane.append, (mark,)),
+            filterfalse(removed.__contains__, iter(lane.popleft, mark)),
+            _call(lengths.append, map(len, (lane,))),
+        )
+    )
+    before, after = lengths
+    return before - after
+
+
+def _call(function: Callable[[Any], None], argument: Iterable[Any]) -> Iterator[Any]:
+    """Return an iterator that calls a function when its turn comes, and yields nothing."""
+    return filter(None, map(function, argument))
 
 
 class FifoTaskQueue:
@@ -112,6 +189,12 @@ class FifoTaskQueue:
 
     def clear(self) -> list[QueueEntry]:
         return _pop_up_to(self, len(self._entries))
+
+    def peek_traits(self) -> TaskTraits | None:
+        return first_traits(self._entries)
+
+    def compact(self) -> int:
+        return compact_lane(self._entries)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -199,12 +282,15 @@ class PriorityTaskQueue:
             self._passed_over_since = now
             self._aged_until = None
             return False
+        if not self._was_passed_over_for_long(now):
+            return False
         if self._aged_until is None:
-            if now - self._passed_over_since < AGEING_NS:
-                return False
             self._aged_until = self._visible[-1]  # all entries that wait now count as aged
         self._transfer_age(head)
         return True
+
+    def _was_passed_over_for_long(self, now: int) -> bool:
+        return self._aged_until is not None or now - self._passed_over_since >= AGEING_NS
 
     def _transfer_age(self, head: QueueEntry) -> None:
         """Pass the age of the first entry, which will be popped now, on to the next entry."""
@@ -225,6 +311,49 @@ class PriorityTaskQueue:
 
     def clear(self) -> list[QueueEntry]:
         return _pop_up_to(self, len(self))
+
+    def peek_traits(self) -> TaskTraits | None:
+        found = (first_traits(lane) for lane in (self._next_lane(), *self.lanes))
+        return next((traits for traits in found if traits is not None), None)
+
+    def _next_lane(self) -> deque[QueueEntry]:
+        """Return the lane that `pop` would take an entry from, without a change of what the queue has recorded."""
+        lane = next((lane for lane in self.lanes if lane), self._background)
+        if self._urgent_is_next:
+            return lane
+        now = self._now()
+        if self._background_has_aged(now):
+            return self._background
+        if lane is self._urgent and self._visible:
+            head = self._visible[0]
+            if (head, head.runs_made) == self._passed_over and self._was_passed_over_for_long(now):
+                return self._visible
+        return lane
+
+    def compact(self) -> int:
+        waiting = self._visible.copy()
+        tombstones = _find_tombstones(waiting)
+        removed = _remove_all(self._visible, tombstones)
+        if removed:
+            self._keep_age(waiting, tombstones)
+        return removed + compact_lane(self._urgent) + compact_lane(self._background)
+
+    def _keep_age(self, waiting: Iterable[QueueEntry], removed: set[QueueEntry]) -> None:
+        """Pass the age of visible entries that were removed on to others, as if they had been popped.
+
+        The first entry that is left goes on with the age of the first one of before. Of the entries that have
+        aged, the last one that is left is the last.
+        """
+        passed_over, aged_until = self._passed_over, self._aged_until
+        if aged_until in removed:
+            upto = list(takewhile(lambda entry: entry is not aged_until, waiting))
+            self._aged_until = next((entry for entry in reversed(upto) if entry not in removed), None)
+            if self._aged_until is None:
+                self._passed_over = None  # all of them were removed
+                return
+        if passed_over is not None and passed_over[0] in removed:
+            head = next((entry for entry in waiting if entry not in removed), None)
+            self._passed_over = None if head is None else (head, head.runs_made)
 
     def __len__(self) -> int:
         return len(self._background) + len(self._visible) + len(self._urgent)

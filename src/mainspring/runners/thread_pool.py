@@ -294,6 +294,9 @@ class ThreadPool(GroupRunner):
                 self._ended_totals = _sum([self._ended_totals, part.totals()])
             return list(self._dedicated)
 
+    def compact(self) -> int:
+        return super().compact() + sum(runner.compact() for runner in self._runners()[1:])
+
     def totals(self) -> tuple[int, int]:
         parts = [part.totals() for part in self._parts()]
         return _sum([super().totals(), self._ended_totals, *parts])

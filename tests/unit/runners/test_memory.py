@@ -73,6 +73,20 @@ def test_a_burst_of_tasks_leaves_nothing_behind(
         assert memory.used() < BYTES_KEPT
 
 
+@pytest.mark.parametrize("make", [the_pool, a_sequence, a_single_thread])
+def test_canceled_tasks_leave_nothing_behind_while_no_thread_is_free(
+    pool: ThreadPool, make: Callable[[ThreadPool], TaskRunner]
+) -> None:
+    runner = make(pool)
+    nothing = [].clear
+    with occupied(runner), Memory() as memory:
+        for _ in range(BURST):
+            runner.post(nothing).cancel()
+        assert memory.used() < 20 * BURST  # a task takes more than five times as much
+        runner.compact()
+        assert memory.used() < BYTES_KEPT
+
+
 def test_a_burst_of_delayed_tasks_that_are_canceled_leaves_nothing_behind(pool: ThreadPool) -> None:
     pool.post(int, delay=1).cancel()  # the timer's thread and its first slot are there before we measure
     with Memory() as memory:

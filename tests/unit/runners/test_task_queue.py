@@ -3,7 +3,7 @@
 import gc
 import tracemalloc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 
 import hypothesis.strategies as st
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from mainspring.runners import Priority
+from mainspring.runners import Priority, TaskTraits, task_queue
 from mainspring.runners.task import stamp_for
 from mainspring.runners.task_queue import AGEING_NS, FifoTaskQueue, PriorityTaskQueue, TaskQueue
 from mainspring.runners.worker import WorkerThread
@@ -22,21 +22,29 @@ BEST_EFFORT, USER_VISIBLE, USER_BLOCKING = Priority
 
 
 class Item:
-    """An entry that only waits."""
+    """An entry that only waits, until it is canceled."""
 
     def __init__(self, number: int = 0, queued_at: int | None = None) -> None:
         self.number = number
         self.queued_at = queued_at
         self.runs_made = 0
+        self.is_canceled = False
+        self.traits = TaskTraits(category=str(number))
 
     def __repr__(self) -> str:
         return f"Item({self.number})"
 
     def run_on(self, worker: WorkerThread) -> bool:
-        return True
+        return not self.is_canceled
 
     def is_live(self) -> bool:
-        return True
+        return not self.is_canceled
+
+    def is_tombstone(self) -> bool:
+        return self.is_canceled
+
+    def peek_traits(self) -> TaskTraits | None:
+        return None if self.is_canceled else self.traits
 
 
 class Now:
@@ -57,6 +65,16 @@ def priority_queue() -> TaskQueue:
     return PriorityTaskQueue(Now())
 
 
+def push_all(queue: TaskQueue, items: Iterable[Item], priority: Priority = USER_VISIBLE) -> None:
+    for item in items:
+        queue.push(item, priority)
+
+
+def cancel(*items: Item) -> None:
+    for item in items:
+        item.is_canceled = True
+
+
 def clear(queue: TaskQueue) -> None:
     queue.clear()
 
@@ -73,6 +91,7 @@ both = pytest.mark.parametrize("make", [fifo_queue, priority_queue])
 def test_an_empty_queue_has_nothing_to_pop(make: Callable[[], TaskQueue]) -> None:
     queue = make()
     assert (len(queue), bool(queue), queue.entries(), queue.pop_up_to(5), queue.clear()) == (0, False, [], [], [])
+    assert (queue.peek_traits(), queue.compact()) == (None, 0)
     with pytest.raises(IndexError):
         queue.pop()
 
@@ -274,6 +293,182 @@ def test_a_sequence_that_comes_back_is_not_taken_for_one_that_has_waited_ever_si
     assert queue.pop() is urgent
 
 
+# -- canceled entries
+
+
+@both
+def test_compaction_removes_canceled_entries_and_keeps_the_order_of_the_others(
+    make: Callable[[], TaskQueue],
+) -> None:
+    queue, items = make(), [Item(number) for number in range(10)]
+    push_all(queue, items)
+    cancel(*items[::3])
+    assert queue.compact() == 4
+    left = [items[number] for number in (1, 2, 4, 5, 7, 8)]
+    assert queue.entries() == left
+    assert queue.compact() == 0
+    assert queue.pop_up_to(10) == left
+
+
+def test_compaction_removes_canceled_entries_of_all_priorities() -> None:
+    queue, items = PriorityTaskQueue(Now()), [Item(number, queued_at=0) for number in range(6)]
+    for item, priority in zip(items, [*Priority, *Priority], strict=True):
+        queue.push(item, priority)
+    cancel(*items[:3])
+    assert queue.compact() == 3
+    assert queue.entries() == [items[5], items[4], items[3]]
+
+
+def test_compaction_does_nothing_without_the_global_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_queue, "_has_global_lock", lambda: False)
+    for queue in (fifo_queue(), priority_queue()):
+        item = Item()
+        push_all(queue, [item])
+        cancel(item)
+        assert queue.compact() == 0
+        assert queue.entries() == [item]
+
+
+@both
+def test_compaction_releases_the_entries(make: Callable[[], TaskQueue]) -> None:
+    queue, items = make(), [Item(number) for number in range(3)]
+    push_all(queue, items)
+    are_alive = [weakref.ref(item) for item in items]
+    cancel(*items[:2])
+    queue.compact()
+    del items
+    gc.collect()
+    assert [is_alive() is not None for is_alive in are_alive] == [False, False, True]
+
+
+def test_an_entry_behind_a_canceled_one_takes_its_age() -> None:
+    now = Now()
+    queue, old, next_one = PriorityTaskQueue(now), Item(1), Item(2)
+    push_all(queue, [old, next_one])
+    push_all(queue, [Item(number) for number in range(3, 6)], USER_BLOCKING)
+    assert queue.pop().queued_at is None  # the visible lane is passed over from now on
+    cancel(old)
+    assert queue.compact() == 1
+    now.ns = AGEING_NS
+    assert queue.pop() is next_one
+
+
+def test_an_entry_that_is_left_keeps_its_age() -> None:
+    now = Now()
+    queue, old, canceled = PriorityTaskQueue(now), Item(1), Item(2)
+    push_all(queue, [old, canceled])
+    push_all(queue, [Item(number) for number in range(3, 6)], USER_BLOCKING)
+    queue.pop()
+    cancel(canceled)
+    assert queue.compact() == 1
+    now.ns = AGEING_NS
+    assert queue.pop() is old
+
+
+def begin_to_serve_aged_entries(now: Now) -> tuple[PriorityTaskQueue, list[Item], Item, list[Item]]:
+    """Return a queue that serves aged entries: the first has left, three wait, and a later one has not aged."""
+    queue, old, fresh = PriorityTaskQueue(now), [Item(number) for number in range(4)], Item(4)
+    urgent = [Item(number) for number in range(5, 15)]
+    push_all(queue, old)
+    push_all(queue, urgent, USER_BLOCKING)
+    assert queue.pop() is urgent[0]
+    now.ns = AGEING_NS
+    assert queue.pop() is old[0]
+    push_all(queue, [fresh])
+    return queue, old[1:], fresh, urgent[1:]
+
+
+def test_if_the_last_entry_that_has_aged_is_canceled_the_one_before_is_the_last() -> None:
+    queue, old, fresh, urgent = begin_to_serve_aged_entries(Now())
+    cancel(old[2])
+    assert queue.compact() == 1
+    assert queue.pop_up_to(5) == [urgent[0], old[0], urgent[1], old[1], urgent[2]]
+    assert queue.pop_up_to(3) == urgent[3:6]
+    assert fresh in queue.entries()
+
+
+def test_if_all_entries_that_have_aged_are_canceled_later_ones_do_not_go_first() -> None:
+    now = Now()
+    queue, old, fresh, urgent = begin_to_serve_aged_entries(now)
+    cancel(*old)
+    assert queue.compact() == 3
+    assert queue.pop_up_to(4) == urgent[:4]
+    now.ns += AGEING_NS
+    assert queue.pop() is fresh
+
+
+def test_if_the_first_of_the_entries_that_have_aged_is_canceled_the_next_goes_first() -> None:
+    queue, old, _, urgent = begin_to_serve_aged_entries(Now())
+    cancel(old[0])
+    assert queue.compact() == 1
+    assert queue.pop_up_to(4) == [urgent[0], old[1], urgent[1], old[2]]
+
+
+def test_an_empty_queue_after_a_compaction_keeps_no_entry_alive() -> None:
+    queue, visible = PriorityTaskQueue(Now()), Item(1)
+    is_alive = weakref.ref(visible)
+    push_all(queue, [visible])
+    push_all(queue, [Item(2), Item(3)], USER_BLOCKING)
+    queue.pop()  # the visible entry is passed over
+    cancel(visible)
+    queue.compact()
+    del visible
+    gc.collect()
+    assert is_alive() is None
+
+
+# -- the traits of the next task
+
+
+@both
+def test_the_traits_of_the_next_task_are_those_of_the_first_that_can_run(make: Callable[[], TaskQueue]) -> None:
+    queue, items = make(), [Item(number) for number in range(3)]
+    push_all(queue, items)
+    assert queue.peek_traits() is items[0].traits
+    cancel(*items[:2])
+    assert queue.peek_traits() is items[2].traits
+    cancel(items[2])
+    assert queue.peek_traits() is None
+    assert len(queue) == 3
+
+
+def test_a_priority_with_canceled_tasks_only_is_skipped() -> None:
+    queue, urgent, visible = PriorityTaskQueue(Now()), Item(1), Item(2)
+    push_all(queue, [urgent], USER_BLOCKING)
+    push_all(queue, [visible])
+    assert queue.peek_traits() is urgent.traits
+    cancel(urgent)
+    assert queue.peek_traits() is visible.traits
+
+
+def test_the_traits_of_the_next_task_are_those_of_one_that_was_passed_over_for_long() -> None:
+    now = Now()
+    queue, visible, urgent = PriorityTaskQueue(now), Item(1), [Item(2), Item(3)]
+    push_all(queue, [visible])
+    push_all(queue, urgent, USER_BLOCKING)
+    queue.pop()  # the visible lane is passed over from now on
+    now.ns = AGEING_NS - 1
+    assert queue.peek_traits() is urgent[1].traits
+    now.ns = AGEING_NS
+    assert queue.peek_traits() is visible.traits
+    assert queue.pop() is visible
+
+
+def test_the_traits_of_the_next_task_follow_the_ageing_and_do_not_change_it() -> None:
+    now = Now()
+    queue, old, fresh, urgent = begin_to_serve_aged_entries(now)
+    for expected in (urgent[0], old[0], urgent[1], old[1], urgent[2], old[2], urgent[3], urgent[4]):
+        for _ in range(3):
+            assert queue.peek_traits() is expected.traits
+        assert queue.pop() is expected
+    background = Item(20, queued_at=now.ns)
+    push_all(queue, [background], BEST_EFFORT)
+    now.ns += AGEING_NS
+    assert queue.peek_traits() is background.traits
+    assert queue.pop() is background
+    assert fresh in queue.entries()
+
+
 # -- against a list
 
 
@@ -338,10 +533,28 @@ class QueueMachine(RuleBasedStateMachine):
     def pass_time(self, step: int) -> None:
         self.now.ns += step
 
+    @rule(choice=st.integers(0, 1_000))
+    def cancel(self, choice: int) -> None:
+        if self.waiting:
+            cancel(self.waiting[choice % len(self.waiting)][1])
+
+    @rule()
+    def compact(self) -> None:
+        left = [waiting for waiting in self.waiting if waiting[1].is_live()]
+        assert self.queue.compact() == len(self.waiting) - len(left)
+        before, after = self.lane(USER_VISIBLE), [waiting for waiting in left if waiting[0] == USER_VISIBLE]
+        if after and after[0] is not before[0]:  # the first takes the age of the one that was the first
+            left[left.index(after[0])] = (*after[0][:2], before[0][2])
+        self.waiting = left
+
     @rule()
     def pop(self) -> None:
+        traits = self.queue.peek_traits()
         if self.waiting:
-            self.take(self.queue.pop())
+            popped = self.queue.pop()
+            if all(item.is_live() for _, item, _ in self.waiting):
+                assert popped.peek_traits() is traits
+            self.take(popped)
         else:
             with pytest.raises(IndexError):
                 self.queue.pop()
@@ -366,6 +579,15 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.entries() == self.in_order()
         assert len(self.queue) == len(self.waiting)
         assert bool(self.queue) == bool(self.waiting)
+
+    @invariant()
+    def peeks_at_the_first_of_a_priority_that_can_run(self) -> None:
+        first: dict[Priority, TaskTraits] = {}
+        for priority, item, _ in self.waiting:
+            if item.is_live():
+                first.setdefault(priority if self.has_priorities else USER_VISIBLE, item.traits)
+        traits = self.queue.peek_traits()
+        assert traits in first.values() if first else traits is None
 
 
 class FifoMachine(QueueMachine):
