@@ -25,7 +25,7 @@ def recorded() -> Iterator[RecordedSpans]:
 
 @pytest.fixture
 def app(nats_server: Servers, nats_prefix: str, tmp_path: Path, recorded: RecordedSpans) -> Iterator[Mainspring]:
-    settings = NatsSettings(prefix=nats_prefix)
+    settings = NatsSettings(prefix=nats_prefix, timeout=PATIENCE)
     with Mainspring(f"{nats_server.url}?{projection_in(tmp_path)}", nats=settings, threads=2) as app:
         app.middleware(recorded.middleware())
         yield app
