@@ -52,6 +52,16 @@ def test_many_values_count_with_few_bounds(observed: list[int]) -> None:
     assert at_once == histogram_of(observed, (10, 20))
 
 
+def test_many_values_are_added_to_those_before_and_bounds_are_inclusive() -> None:
+    histogram = Histogram(bounds=(10, 20))
+    for _ in range(2):
+        histogram.observe_all([22, 21, 20, 11, 10, 1, 0, -1])
+    assert (histogram.counts, histogram.sum) == ([8, 4, 4], 170)
+    histogram.observe_all([5, 6, 7])  # all below the first bound
+    assert (histogram.counts, histogram.sum) == ([11, 4, 4], 188)
+    assert histogram.copy() == histogram
+
+
 @given(values, values)
 def test_the_sum_of_two_histograms_has_the_values_of_both(first: list[int], second: list[int]) -> None:
     total = histogram_of(first)
@@ -86,8 +96,16 @@ def test_a_quantile_is_interpolated_within_its_bucket() -> None:
     assert histogram.quantile(1.0) == 40
 
 
+def test_a_quantile_skips_empty_buckets_and_counts_all_before_it() -> None:
+    histogram = Histogram([1, 0, 1, 2, 0], bounds=(10, 20, 40, 80))
+    assert histogram.quantile(0.25) == 10
+    assert histogram.quantile(0.5) == 40
+    assert histogram.quantile(0.75) == 60
+    assert histogram.quantile(1.0) == 80
+
+
 def test_a_quantile_above_the_last_bound_is_the_last_bound() -> None:
-    assert Histogram([0, 1, 9], bounds=(10, 20)).quantile(0.9) == 20
+    assert Histogram([0, 1, 0, 9], bounds=(10, 20, 40)).quantile(0.9) == 40
 
 
 def test_an_empty_histogram_has_no_quantile() -> None:
