@@ -167,6 +167,6 @@ def test_what_a_submitter_may_not_purge_goes_by_itself(restricted_server: Restri
         assert app.plain.options(sequence="order-42").submit().cancel()
         jetstream: Any = app.manager().engine.components.jetstream  # type: ignore[attr-defined]
         found = jetstream.api("STREAM.MSG.GET.shop", {"last_by_subj": "shop.gate.>"})["message"]
-        assert b64decode(found["hdrs"]).count(b"Nats-TTL: 60s") == 1
+        assert b64decode(found["hdrs"]).count(b"Nats-TTL: 3600s") == 1
         assert not found.get("data")
     assert restricted_server.violations() == []

@@ -25,14 +25,6 @@ def test_what_is_purged_is_not_put_and_what_is_put_after_that_is() -> None:
     assert batch.purges == ["a", "unknown"], "what the subject held before is emptied"
 
 
-def test_only_a_message_without_data_that_does_nothing_stands_for_nothing() -> None:
-    batch = WriteBatch()
-    batch.schedule("at", "target", 1)
-    batch.put("gone", b"", headers={"Nats-TTL": "1s"})
-    batch.put("there", b"x")
-    assert [write.clears for write in batch.writes] == [False, True, False]
-
-
 @pytest.mark.parametrize(
     ("instant", "text"),
     [

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec.structs import replace
-
 from mainspring.clock import Clock
 from mainspring.engines.nats.client import BatchingClient, encode_message
 from mainspring.engines.nats.connection import NO_LEADER, TRY_SECONDS, Connection, loop_time
@@ -32,7 +30,6 @@ READ_AT_ONCE = 500
 HEADER_RESERVE = 1_024
 MAX_SUBJECT = 3_800
 PAUSE_SECONDS = 0.1
-CLEARED_TTL = "60s"
 STORAGE_REMEDY = "give JetStream more storage: max_file_store of the servers, or the limits of the account"
 IMPOSSIBLE_REVISION = 2**62  # no message has this revision
 
@@ -188,19 +185,12 @@ class JetStream(Connection):
         messages in `sends` and, if the role may purge, the requests in `purges`, without waiting for replies.
         """
         first: int | None = 0
-        writes = batch.writes if self.settings.may_purge else _with_expiry(batch)
-        self._require_size(writes)
-        if writes:
-            first = self.run_on_loop(self._commit(writes))
+        self._require_size(batch.writes)
+        if batch.writes:
+            first = self.run_on_loop(self._commit(batch.writes))
         if first and self.settings.may_purge:
             # Purge only messages older than the batch: at the time of the purge, a subject may have a newer one.
-            # Messages of the batch that clear their subject are purged, too.
-            cleared = {write.subject for write in batch.writes if write.clears}
-            behind = first + len(batch.writes)
-            purges = [
-                self._purge(subject, before=behind if subject in cleared else first) for subject in batch.purges
-            ]
-            self.send([*batch.sends, *purges])
+            self.send([*batch.sends, *(self._purge(subject, before=first) for subject in batch.purges)])
         elif first is not None:
             self.send(batch.sends)
         return first
@@ -356,20 +346,6 @@ class JetStream(Connection):
         Return an empty list while there is no connection.
         """
         return self.run_on_loop(self.pulls.fetch(requests, TRY_SECONDS)) if requests and self.is_connected else []
-
-
-def _with_expiry(batch: WriteBatch) -> list[Write]:
-    """Return the writes of a batch, changed for a role that may not purge.
-
-    An empty message that clears a subject would be purged after the commit. It gets a time to live instead.
-    """
-    purged = set(batch.purges)
-    return [
-        replace(write, headers={**(write.headers or {}), "Nats-TTL": CLEARED_TTL})
-        if write.clears and write.subject in purged
-        else write
-        for write in batch.writes
-    ]
 
 
 def _headers_of(write: Write) -> dict[str, str] | None:

@@ -51,6 +51,13 @@ LEAD = 1 * MICROSECONDS
 
 The worker keeps the wake-up until it is due, because the timer of the worker is more exact than the server's.
 """
+CLEARED = {"Nats-TTL": "3600s", "KV-Operation": "PURGE"}
+"""Headers of the empty message that clears the record of an idle limiter.
+
+The subject is not purged: a server that is killed afterwards would find the record before the empty message again,
+with jobs that have ended as holders. The second header says that the server need not store a delete marker when
+the message expires.
+"""
 OVERDUE = 5 * MICROSECONDS
 """A wake-up that is this late is presumed lost."""
 
@@ -361,11 +368,10 @@ class Limiters:
     def save(self, limiter: Limiter) -> None:
         """Write the record of a limiter.
 
-        The record of an idle limiter is deleted, or expires when its rate has all tokens again.
+        The record of an idle limiter is cleared, or expires when its rate has all tokens again.
         """
         transaction, subject = self.transaction, self._subject(limiter.name)
         self.saved[subject] = limiter
-        purges = transaction.batch.purges
         if not limiter.is_idle():
             data = encode(limiter)
             if len(data) > MAX_RECORD:
@@ -376,12 +382,7 @@ class Limiters:
             seconds = (limiter.full_at - self.now) // MICROSECONDS + 1
             transaction.put(subject, encode(limiter), {"Nats-TTL": f"{seconds}s"})
         else:
-            transaction.put(subject, b"")
-            if subject not in purges:
-                purges.append(subject)
-            return
-        if subject in purges:
-            purges.remove(subject)
+            transaction.put(subject, b"", CLEARED)
 
     def _subject(self, name: str) -> str:
         return self.transaction.names.limiter(family_of(name), name)

@@ -377,18 +377,14 @@ class TransactionManager:
     ) -> None:
         """Purge subjects after the writes of a hand-over, except the lines of limiters that were not written.
 
-        Purge only messages that are older than the first of these writes, or that one of these writes has cleared.
+        Purge only messages that are older than the first of these writes.
         """
         unwritten = {subject.rpartition(".")[2] for subject in missed}
         oldest = min((revision for revision in revisions.values() if revision), default=0)
-        purges = []
-        for subject in transaction.batch.purges:
-            own = revisions.get(subject)
-            if own is not None:
-                purges.append((subject, own + 1))  # a write with empty data has cleared the subject
-            elif oldest and subject not in missed and self.names.limiter_of_line(subject) not in unwritten:
-                purges.append((subject, oldest))
-        self.jetstream.purge_before(purges)
+        purges = transaction.batch.purges if oldest else ()
+        self.jetstream.purge_before(
+            [(subject, oldest) for subject in purges if self.names.limiter_of_line(subject) not in unwritten]
+        )
 
     def commit(self, transaction: Transaction) -> bool:
         """Store all writes of a transaction, and return True.

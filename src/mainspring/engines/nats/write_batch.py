@@ -37,11 +37,6 @@ class Write(Struct, frozen=True, gc=False):
     """The revision that the subject must have, 0 for none; None to replace any message."""
     headers: Mapping[str, str] | None = None
 
-    @property
-    def clears(self) -> bool:
-        """Whether this message clears its subject: it has no data, and it is not a scheduled message."""
-        return not self.data and "Nats-Schedule" not in (self.headers or ())
-
 
 class WriteBatch:
     """Messages that the server stores as one batch, and actions for after the commit."""
