@@ -11,7 +11,7 @@ import pytest
 
 from mainspring.engines.nats import handover
 from mainspring.engines.nats.job_records import decode, encode
-from mainspring.engines.nats.limiters import Limiter, sequence_limiter
+from mainspring.engines.nats.limiters import CURRENT, Limiter, sequence_limiter
 from mainspring.engines.nats.write_batch import NO_MESSAGE, StoredMessage, Write, WriteBatch
 from mainspring.jobs.commands import Delete, Reopen
 from mainspring.jobs.limits import bucket_of, family_of
@@ -448,3 +448,42 @@ def write_as_before(bench: FaultBench, kind: str) -> None:
     batch = WriteBatch()
     batch.put(bench.names.limiter(family_of(found.name), found.name), encode(fields[:10]))
     assert bench.jetstream.commit(batch)
+
+
+def store_limiter(bench: FaultBench, kind: str, *holders: str) -> None:
+    """Store the record of a limiter that has admitted these jobs, as a server that has lost later records does."""
+    name = NAMES[kind]
+    record = Limiter(name, len(holders), list(holders), version=CURRENT)
+    bench.jetstream.store(bench.names.limiter(family_of(name), name), encode(record))
+
+
+@kinds
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["ended", "deleted"])
+def test_a_job_does_not_wait_for_one_that_has_left_although_its_limiter_names_it(
+    bench: FaultBench, kind: str, *, is_deleted: bool
+) -> None:
+    worker, lease = begin_first(bench, kind, "first")
+    bench.complete(worker, lease)
+    if is_deleted:
+        assert bench.change(Delete("first")).is_done
+    store_limiter(bench, kind, "first")
+    bench.submit("second", "third", **options(kind))
+    assert_run_in_order(bench, kind, "second", "third")
+
+
+@kinds
+def test_a_job_waits_for_one_that_runs_again(bench: FaultBench, other: FaultBench, kind: str) -> None:
+    worker, lease = begin_first(bench, kind, "first")
+    assert bench.settle(worker, lease, OutcomeKind.FAILED, error="it broke")
+    parts = other.nats.components
+    transaction = parts.transactions.begin()
+    first = transaction.job("first")
+    assert first is not None
+    assert first.is_over, "it is read before the limiter, as commands may do"
+    assert bench.change(Reopen("first", bench.now)).is_done
+    (lease,) = bench.take_when_there(worker, 1)
+    assert parts.submitter.add(transaction, other.job("second", after=-60, **options(kind)), "nonce") is None
+    assert parts.transactions.commit(transaction)
+    assert bench.take(worker) == []
+    bench.complete(worker, lease)
+    assert_run_in_order(bench, kind, "second")

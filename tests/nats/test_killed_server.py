@@ -2,7 +2,7 @@
 
 The server reads its files when it starts again. They say which messages were purged, but not which messages were
 replaced by others of the same subject. So if the last message of a subject was purged, the message before it is
-there again.
+there again. The same holds if the last message has expired.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from mainspring.engines.nats import limiters
 from mainspring.engines.nats.limiters import sequence_limiter
 from mainspring.jobs.limits import bucket_of, family_of
 from tests.nats.fault_bench import FaultBench, fault_benches
@@ -72,13 +73,17 @@ def test_a_limiter_without_jobs_is_still_without_jobs_after_the_kill(
 
 
 @kinds
+@pytest.mark.parametrize("is_expired", [False, True])
 def test_a_job_starts_after_the_kill_although_others_had_all_places_before(
-    bench: FaultBench, server: Servers, kind: str
+    bench: FaultBench, server: Servers, kind: str, monkeypatch: pytest.MonkeyPatch, *, is_expired: bool
 ) -> None:
+    if is_expired:
+        monkeypatch.setitem(limiters.CLEARED, "Nats-TTL", "1s")
     worker = bench.enroll()
     ended = ["first"] if kind == "sequence" else ["first", "second"]
     bench.submit(*ended, **OPTIONS[kind])
     run(bench, worker, *ended)
+    assert not is_expired or bench.eventually(lambda: not bench.has_message(subject(bench, kind)))
     kill_and_restart(bench, server)
     bench.submit("next", **OPTIONS[kind])
     run(bench, worker, "next")

@@ -204,6 +204,18 @@ def test_a_message_that_carries_a_record_stands_right_behind_it(transactions: Tr
     assert subjects == [NAMES.job("a"), ready("a"), NAMES.job("b"), ready("b"), "lane"]
 
 
+def test_a_limiter_is_stored_after_its_jobs(transactions: TransactionManager) -> None:
+    transaction = transactions.begin()
+    limiter = NAMES.limiter("family", "limiter")
+    transaction.put_job(job("a"))
+    transaction.put(limiter, b"a")
+    transaction.put_job(job("b"))
+    transaction.put(limiter, b"a, b")
+    transaction.batch.put("lane", b"x")
+    subjects = [write.subject for write in transaction.build_batch().writes]
+    assert subjects == [NAMES.job("a"), NAMES.job("b"), limiter, "lane"]
+
+
 def test_a_message_that_is_taken_away_again_is_not_stored(transactions: TransactionManager) -> None:
     transaction = transactions.begin()
     transaction.put_job(job())

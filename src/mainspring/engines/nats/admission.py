@@ -63,6 +63,7 @@ class Admitter:
         self._transaction = transaction
         self.limiters = Limiters(transaction, settings_cache)
         self.lines = WaitingLines(transaction)
+        self._has_read_holders = False
 
     def prefetch_next(self, leaving: Mapping[str, int], also: Iterable[str]) -> None:
         """Read the jobs that come next in the lines of limiters, and the records of the subjects in `also`.
@@ -82,6 +83,7 @@ class Admitter:
         """Give a job its sequence, and return True; or put the job in line, and return False."""
         assert job.sequence is not None
         limiter = self.limiters.get(sequence_limiter(job.sequence))
+        self._release_ended(limiter)
         if limiter.is_idle():
             self._give_sequence(limiter, job)
             return True
@@ -147,6 +149,8 @@ class Admitter:
             self._wait(self.limiters.get(queue_limiter(job.queue)), job)
             return False
         refusal = self.limiters.refusal(buckets)
+        while refusal is not None and self._release_ended(self.limiters.get(refusal.bucket)):
+            refusal = self.limiters.refusal(buckets)
         fair = fair_bucket(buckets)
         if refusal is not None:
             limiter = self.limiters.get(refusal.bucket)
@@ -272,6 +276,42 @@ class Admitter:
                 transaction.publish_ready(job)
         self.admit_waiting([name])
 
+    # -- holders that have ended
+
+    def _release_ended(self, limiter: Limiter) -> bool:
+        """Release the jobs of a limiter that have ended or were deleted; return whether there were any.
+
+        The first job that would wait for a limiter calls this, so that the job does not wait for jobs that have
+        left already. A limiter has such jobs for some milliseconds, until their hand-over is complete; or for
+        longer, because the server has lost the last change of the limiter. If jobs wait already, do nothing.
+        """
+        if limiter.has_waiting or not limiter.holders:
+            return False
+        self._prefetch_holders()
+        transaction = self._transaction
+        ended = [job_id for job_id in limiter.holders if _has_ended(transaction.job(job_id))]
+        # The transaction may have read these jobs before it has read the limiter, and they may run again.
+        ended = [job_id for job_id in ended if _has_ended(transaction.current_job(job_id))]
+        for job_id in ended:
+            limiter.holders.remove(job_id)
+            limiter.admitted -= 1
+        if ended:
+            self.limiters.save(limiter)
+        return bool(ended)
+
+    def _prefetch_holders(self) -> None:
+        """Read the holders of all limiters for which a job may have to wait, in one request for a transaction."""
+        if not self._has_read_holders:
+            self._has_read_holders = True
+            full = [limiter for limiter in self.limiters.read() if self._is_full(limiter)]
+            self._transaction.prefetch_jobs(job_id for limiter in full for job_id in limiter.holders)
+
+    def _is_full(self, limiter: Limiter) -> bool:
+        """Return whether the next job would be the first one that waits for a limiter."""
+        if limiter.has_waiting:
+            return False
+        return limiter.name.startswith(SEQUENCE_PREFIX) or self.limiters.refusal_by(limiter) is not None
+
     # -- admitting
 
     def admit_waiting(self, names: Iterable[str]) -> None:
@@ -325,6 +365,11 @@ class Admitter:
             skipped.add(group.name)
         if limiter.has_waiting:
             self.limiters.wake_at(limiter, self.limiters.now)
+
+
+def _has_ended(job: StoredJob | None) -> bool:
+    """Return whether a job has ended, or was deleted afterwards."""
+    return job is None or job.is_over
 
 
 def _handed_over(limiter: str) -> JobAdmission:

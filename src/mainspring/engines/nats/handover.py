@@ -23,6 +23,9 @@ deleted before the hand-over is complete.
     the next job            the job waits for this limiter          step 3 is missing
     the next job            the job is ready                        the message of step 3 may be missing
 
+A job does not rely on that alone: the first job that would wait for a limiter takes the place of a holder that has
+ended (`Admitter._release_ended`).
+
 Version 0.1 cannot complete a hand-over. So a process stores atomic batches for `OLD_SECONDS` after it has read a
 limiter that version 0.1 has written.
 """

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mainspring.engines.nats.job_records import StoredJob, encode
+from mainspring.engines.nats.job_records import StoredJob, decode, encode
 from mainspring.engines.nats.settings_cache import SettingsCache
 from mainspring.engines.nats.subject_names import digest
 from mainspring.engines.nats.transaction import Transaction
@@ -356,6 +356,11 @@ class Limiters:
             if limiter.is_exact:
                 self.exact.add(name)
         return limiter
+
+    def read(self) -> list[Limiter]:
+        """Return all limiters that this transaction has read."""
+        records = [self.transaction.get(subject) for subject in self.transaction.read_limiters()]
+        return [self.get(decode(data, Limiter).name) for data in records if data]
 
     def get_confirmed(self, name: str) -> Limiter:
         """Return a limiter. If no record was found for the limiter, read the record again to make sure."""

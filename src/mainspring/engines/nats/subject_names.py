@@ -83,6 +83,7 @@ class SubjectNames:
         self.jobs = f"{prefix}.job."
         self.ready = f"{prefix}.ready."
         self.reminders = f"{prefix}.chore."
+        self.limiters = f"{prefix}.gate."
         self.lanes = f"{prefix}.lane."
         self.schedules = f"{prefix}.schedule."
         self.workers = f"{prefix}.worker."
@@ -132,11 +133,11 @@ class SubjectNames:
 
     def limiter(self, family: str, limiter: str) -> str:
         """Return the subject of the record of a limiter: a sequence, a bucket of a limit, or a queue."""
-        return f"{self.prefix}.gate.{digest(family)}.{digest(limiter)}"
+        return f"{self.limiters}{digest(family)}.{digest(limiter)}"
 
     def limiters_of_family(self, family: str) -> str:
         """Return the subject of all limiters of a family, with a wildcard."""
-        return f"{self.prefix}.gate.{digest(family)}.*"
+        return f"{self.limiters}{digest(family)}.*"
 
     def waiting_job(self, limiter: str, group: str, job_id: str) -> str:
         """Return the subject of a job that waits for a limiter."""

@@ -113,6 +113,10 @@ class Transaction:
             self.prefetch([subject])
         return self._read[subject]
 
+    def read_limiters(self) -> list[str]:
+        """Return the subjects of the limiters that this transaction has read."""
+        return [subject for subject in self._read if subject.startswith(self.names.limiters)]
+
     def put(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> None:
         """Write the data of a subject.
 
@@ -153,6 +157,11 @@ class Transaction:
             data = self.get(self.names.job(job_id))
             self._jobs[job_id] = decode_job(data) if data else None
         return self._jobs[job_id]
+
+    def current_job(self, job_id: str) -> StoredJob | None:
+        """Read a job again, alone; return it as it is stored now, and keep what this transaction has read."""
+        data = self._jetstream.read_one(self.names.job(job_id)).data
+        return decode_job(data) if data else None
 
     def job_at(self, subject: str) -> StoredJob | None:
         """Return the job whose record has this subject; None if there is no such job."""
@@ -257,10 +266,15 @@ class Transaction:
     def build_batch(self) -> WriteBatch:
         """Return all writes as one batch: each record with its ready message, then the unconditional writes.
 
+        The records of limiters come after those of jobs. The server stores the messages of a batch one after
+        another, so a reader may see only the first of them. If it sees a limiter, it also sees its jobs.
+
         Raise `BatchTooLarge` if the batch would exceed the server's limit.
         """
         changes = WriteBatch()
-        for subject, (data, headers) in self._written.items():
+        limiters = self.names.limiters
+        for subject in sorted(self._written, key=lambda subject: subject.startswith(limiters)):
+            data, headers = self._written[subject]
             self._indexes[subject] = changes.put(subject, data, self._read[subject].revision, headers)
             ready = self._ready.get(subject)
             if ready is not None:
