@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,11 @@ def set_depth(most: int, *benches: FaultBench) -> None:
     """Store the quota of the default queue, and wait until all processes know it."""
     benches[0].arrange(PutLimit(depth_family("default"), most, None))
     for bench in benches:
-        assert eventually(lambda bench=bench: any(limit.most == most for limit in bench.nats.limits()))
+        assert eventually(partial(_knows, bench, most))
+
+
+def _knows(bench: FaultBench, most: int) -> bool:
+    return any(limit.most == most for limit in bench.nats.limits())
 
 
 def refuses(bench: FaultBench, job_id: str = "refused") -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -27,7 +27,7 @@ def pool(make_pool: MakePool) -> ThreadPool:
 def make(request: pytest.FixtureRequest, make_pool: MakePool) -> MakeRunner:
     """Return a function that makes a runner of each kind, with one thread to run its tasks."""
 
-    def make(**options: int) -> TaskRunner:
+    def make(**options: Any) -> TaskRunner:
         pool = make_pool(1, max_workers=1, **(options if request.param == "pool" else {}))
         match request.param:
             case "pool":
