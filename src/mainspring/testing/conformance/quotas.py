@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -92,8 +93,12 @@ class QuotaTests(EngineSuite):
     def test_a_held_job_is_still_pending(self, bench: Bench) -> None:
         set_depth(bench, 1)
         worker = bench.enroll()
-        bench.submit("a", after=0.9)
-        assert [lease.is_started for lease in bench.take_when_there(worker, 1)] == [False]
+        for number in count():
+            bench.submit(f"a{number}", after=0.9)
+            (lease,) = bench.take_when_there(worker, 1)
+            if not lease.is_started:
+                break
+            bench.complete(worker, lease)  # a busy machine took longer than 0.9 s
         refusal_of(bench, "b")
 
     def test_a_canceled_job_makes_room(self, bench: Bench) -> None:
