@@ -172,4 +172,8 @@ def test_all_jobs_end_in_order_and_within_their_limits(
     assert bench.eventually(fleet.finish_some)
     for key in ("x", "y"):
         assert fleet.started[key] == sorted(fleet.started[key])
-    assert bench.eventually(lambda: not bench.jetstream.scan(f"{bench.names.prefix}.gate.>"))
+
+    def are_limiters_idle() -> bool:
+        return not any(message.data for _, message in bench.jetstream.scan(f"{bench.names.prefix}.gate.>"))
+
+    assert bench.eventually(are_limiters_idle)
