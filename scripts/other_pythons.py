@@ -32,6 +32,7 @@ PART = [
     *(f"tests/unit/test_{name}.py" for name in ("app", "clock", "errors", "foreground", "logs", "stop_signals")),
     *(f"tests/unit/engines/test_sqlite_{name}.py" for name in ("backup", "files", "migration", "worker_files")),
     *(f"tests/unit/engines/test_nats_{name}.py" for name in ("free_slots", "transaction", "write_batch")),
+    "tests/web",
     "tests/conformance/test_runners.py",
     "tests/conformance/test_flush_and_starting_tasks.py",
     "tests/conformance/test_engines.py::TestMemoryEngine",

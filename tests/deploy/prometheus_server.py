@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -30,6 +30,9 @@ class PrometheusServer:
         try:
             with urlopen(f"{self._url}/-/ready", timeout=PATIENCE) as answer:
                 return bool(answer.status == 200)
+        except HTTPError as error:
+            error.close()
+            return False
         except (URLError, ConnectionError):
             return False
 
@@ -38,8 +41,8 @@ class PrometheusServer:
         try:
             with urlopen(f"{self._url}/api/v1/{path}?{urlencode(parameters)}", timeout=PATIENCE) as answer:
                 return json.load(answer)["data"]
-        except URLError as error:
-            if hasattr(error, "read"):
+        except HTTPError as error:
+            with error:
                 error.add_note(f"{parameters}: {error.read().decode()}")
             raise
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from socket import socket
 from threading import Thread
 from types import TracebackType
 
@@ -18,8 +19,27 @@ from mainspring.web.addresses import Listener
 from mainspring.web.protocol import LimitedProtocol
 
 JOIN_MARGIN_SECONDS = 5.0
+CHECK_SECONDS = 0.1  # how often a server that stops checks whether it must hurry
 
 logger = logging.getLogger("mainspring.http")
+
+
+class _Server(uvicorn.Server):
+    """The server of uvicorn, which drops its connections as soon as it must not wait for requests any more.
+
+    Since Python 3.12, `asyncio` waits for the end of all connections when a server is closed, and uvicorn waits
+    for that even if `force_exit` is set.
+    """
+
+    async def shutdown(self, sockets: list[socket] | None = None) -> None:
+        stopping = asyncio.get_running_loop().create_task(super().shutdown(sockets))
+        while not stopping.done():
+            if self.force_exit:
+                for connection in list(self.server_state.connections):
+                    if connection.transport is not None:
+                        connection.transport.abort()
+            await asyncio.wait([stopping], timeout=CHECK_SECONDS)
+        await stopping
 
 
 class HttpServer:
@@ -50,7 +70,7 @@ class HttpServer:
             timeout_keep_alive=round(limits.idle_seconds) or 1,
             timeout_graceful_shutdown=round(limits.grace_seconds) or 1,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         self._thread = Thread(target=self._run, name="mainspring-http", daemon=True)
 
     def __enter__(self) -> HttpServer:

@@ -192,7 +192,7 @@ def test_a_result_that_msgpack_keeps_has_no_warning() -> None:
     assert warning(returns(Any), {"data": b"x"}, MsgpackSerializer()) is None
 
 
-@pytest.mark.parametrize("annotation", [None, int | None, Any, object, str | None])
+@pytest.mark.parametrize("annotation", [None, int | None, Any, object, str | None], ids=str)
 def test_none_is_allowed_where_the_annotation_allows_it(annotation: Any) -> None:
     assert ResultType(returns(annotation), is_batch=False).none_warning is None
 
