@@ -131,7 +131,7 @@ def test_impossible_policies_are_refused(app: Mainspring) -> None:
     with pytest.raises(ValueError, match="is reserved"):
         soft.options(headers={TIMEOUT: "1"})
     first = app.job(name="first", then=soft.options(timeout=60))(lambda: None)
-    with pytest.raises(ValueError, match="timeout=.* cannot have"):
+    with pytest.raises(ValueError, match=r"timeout=.* cannot have"):
         first.submit()
 
 
