@@ -1,7 +1,12 @@
-"""The event log. While a client listens, each transaction stores the events that it causes."""
+"""The event log. While a client listens, each transaction stores the events that it causes.
+
+Invariant: the numbers of events are consecutive as long as no event is missing. If no client was listening for a
+while, the next client leaves one number out. So a reader that finds consecutive numbers knows that it misses nothing.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable
 
 import apsw
@@ -18,6 +23,17 @@ MAX_EVENTS = 100_000  # how many of the latest events stay; older ones are delet
 
 # ?1 until, ?2 now. If the stored time is more than a day ahead, a wrong clock has set it, and it is replaced.
 LISTEN = "UPDATE settings SET listening = iif(listening > ?2 + 86400000000, ?1, max(listening, ?1))"
+# If no client was listening, events are missing: the next event does not get the next number. The numbers of a new
+# file start with the time, so that positions of another file are not taken for positions of this one.
+# ?1 now
+LEAVE_NUMBER_OUT = """
+UPDATE sqlite_sequence SET seq = seq + 1
+WHERE name = 'events' AND (SELECT listening FROM settings) < ?1
+"""
+FIRST_NUMBER = """
+INSERT INTO sqlite_sequence (name, seq)
+SELECT 'events', ?1 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'events')
+"""
 LAST_POSITION = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)"
 # batch of [kind, at, id, type, queue, note]
 WRITE = """
@@ -63,12 +79,26 @@ SELECT json_group_array(j.id) FROM json_each(?1) AS v CROSS JOIN jobs AS j ON j.
 """
 DELETE_OLD = "DELETE FROM events WHERE seq > 0 AND seq <= (SELECT max(seq) FROM events) - ?1"
 DELETE_WITHOUT_LISTENER = "DELETE FROM events WHERE (SELECT listening FROM settings) <= ?1"
+# ?1 after this seq, ?2 how many: the last number that was used, and the rows
 READ = """
-SELECT json_group_array(json_array(seq, kind, at, id, type, queue, note)) FROM (
+SELECT json_array(
+    (SELECT seq FROM sqlite_sequence WHERE name = 'events'),
+    json_group_array(json_array(seq, kind, at, id, type, queue, note))) FROM (
     SELECT * FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2)
 """
+# ?1 after this seq: until when a client listens, the last number that was used, and how many events there are
+STATE_SINCE = """
+SELECT json_array(
+    (SELECT listening FROM settings),
+    coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0),
+    (SELECT count(*) FROM events WHERE seq > ?1))
+"""
 
-_rows = msgspec.json.Decoder(list[tuple[int, EventKind, int, str, str, str, str | None]]).decode
+_page = msgspec.json.Decoder(
+    tuple[int | None, list[tuple[int, EventKind, int, str, str, str, str | None]]]
+).decode
+_state = msgspec.json.Decoder(tuple[int, int, int]).decode
+_POSITION = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 class EventWriter:
@@ -159,15 +189,31 @@ class EventWriter:
     def listen(self, until: int) -> str:
         """Record that a client listens until a time; return the position after which new events are stored."""
         self._settings.forget()
-        self._database.write(LISTEN, (until, self._now()))
+        now = self._now()
+        self._database.write(LEAVE_NUMBER_OUT, (now,))
+        self._database.write(FIRST_NUMBER, (now,))
+        self._database.write(LISTEN, (until, now))
         self._database.write(DELETE_OLD, (MAX_EVENTS,))
         return str(self._database.write(LAST_POSITION))
 
 
 def read_events(connection: apsw.Connection, after: str, limit: int) -> EventPage:
     """Read at most `limit` events after a position, on a read-only connection."""
-    rows = _rows(connection.execute(READ, (int(after), limit)).get)
-    return EventPage([Event(*row[1:]) for row in rows], str(rows[-1][0]) if rows else after)
+    start = int(after)
+    last, rows = _page(connection.execute(READ, (start, limit)).get)
+    end = rows[-1][0] if rows else start
+    is_complete = end - start == len(rows) and (len(rows) == limit or end == (last or 0))
+    return EventPage(
+        [Event(*row[1:]) for row in rows], str(end), [str(row[0]) for row in rows], is_complete=is_complete
+    )
+
+
+def holds_position(connection: apsw.Connection, position: str, now: int) -> bool:
+    """Return whether all events after a position are stored, on a read-only connection."""
+    if not _POSITION.fullmatch(position):
+        return False
+    listening, last, count = _state(connection.execute(STATE_SINCE, (int(position),)).get)
+    return listening > now and last - int(position) == count
 
 
 def first_line(error: str | None) -> str | None:
