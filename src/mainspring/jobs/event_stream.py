@@ -170,7 +170,9 @@ class EventStream:
             )
             self._follower.missed_seconds = 0.0
         else:
-            logger.warning("this event stream is read too slowly; the store has deleted events before it read them")
+            logger.warning(
+                "this event stream is read too slowly; the store has deleted events before it read them"
+            )
 
 
 def to_public(event: Event) -> JobEvent:

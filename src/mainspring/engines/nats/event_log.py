@@ -3,8 +3,8 @@
 A listener stores until when it listens, and each process that changes jobs reads that time. A process sends events
 after the commit, without waiting for a reply: no job depends on them, so a crash may lose some.
 
-A position has the time since which a client has been listening without a break, and a sequence number of the stream.
-If the listeners have begun anew since then, events are missing.
+A position has the time since which a client has been listening without a break, and a sequence number of the
+stream. If the listeners have begun anew since then, events are missing.
 """
 
 from __future__ import annotations

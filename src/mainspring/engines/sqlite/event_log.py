@@ -1,7 +1,8 @@
 """The event log. While a client listens, each transaction stores the events that it causes.
 
 Invariant: the numbers of events are consecutive as long as no event is missing. If no client was listening for a
-while, the next client leaves one number out. So a reader that finds consecutive numbers knows that it misses nothing.
+while, the next client leaves one number out. So a reader that finds consecutive numbers knows that it misses
+nothing.
 """
 
 from __future__ import annotations
@@ -94,9 +95,7 @@ SELECT json_array(
     (SELECT count(*) FROM events WHERE seq > ?1))
 """
 
-_page = msgspec.json.Decoder(
-    tuple[int | None, list[tuple[int, EventKind, int, str, str, str, str | None]]]
-).decode
+_page = msgspec.json.Decoder(tuple[int | None, list[tuple[int, EventKind, int, str, str, str, str | None]]]).decode
 _state = msgspec.json.Decoder(tuple[int, int, int]).decode
 _POSITION = re.compile(r"[0-9]{1,18}", re.ASCII)
 

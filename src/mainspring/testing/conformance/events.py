@@ -184,7 +184,20 @@ class EventTests(EngineSuite):
 
     @pytest.mark.parametrize(
         "position",
-        ["", "0", "-1", "1-", "-", "a", "1-2-3", "9" * 18, "9" * 30, "9" * 500, f"{'9' * 18}-0", "\N{DEVANAGARI DIGIT ONE}"],
+        [
+            "",
+            "0",
+            "-1",
+            "1-",
+            "-",
+            "a",
+            "1-2-3",
+            "9" * 18,
+            "9" * 30,
+            "9" * 500,
+            f"{'9' * 18}-0",
+            "\N{DEVANAGARI DIGIT ONE}",
+        ],
     )
     def test_a_position_that_was_not_given_out_does_not_hold(self, bench: Bench, position: str) -> None:
         EventReader(bench)
