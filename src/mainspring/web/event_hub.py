@@ -18,7 +18,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
@@ -65,7 +64,7 @@ class EventHub:
     def __init__(self, source: ManagerProvider, *, max_readers: int) -> None:
         self._source = source
         self._max_readers = max_readers
-        self._feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, _Feed] = WeakKeyDictionary()
+        self._feeds: dict[asyncio.AbstractEventLoop, _Feed] = {}  # of the loops with readers
         self._is_closed = False
 
     @property
@@ -108,7 +107,10 @@ class EventHub:
                 await reader.continue_after(after)
             yield reader
         finally:
-            feed.leave()
+            feed.readers -= 1
+            if not feed.readers:
+                feed.stop()
+                del self._feeds[loop]
 
     def open(self) -> None:
         """Accept readers again, after `close`."""
@@ -166,21 +168,16 @@ class _Feed:
         self._before = follower.position
         self._following = asyncio.get_running_loop().create_task(self._follow(follower))
 
-    def leave(self) -> None:
-        """Stop to follow the store if the last reader leaves."""
-        self.readers -= 1
-        if self.readers == 0:
-            for task in (self._starting, self._following):
-                if task is not None:
-                    task.cancel()
-            self._starting = self._following = None
-            self._events, self.first, self.has_ended = [], 0, False
+    def stop(self) -> None:
+        """Stop to follow the store, because the last reader has left. The feed is not used any more."""
+        for task in (self._starting, self._following):
+            if task is not None:
+                task.cancel()
 
     def end(self) -> None:
         """Let all readers end."""
-        if self.readers:
-            self.has_ended = True
-            self._announce()
+        self.has_ended = True
+        self._announce()
 
     async def _follow(self, follower: EventFollower) -> None:
         failures, clock = FailureLog(), SystemClock()

@@ -185,10 +185,10 @@ class EventStreamResponse(Response):
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)
-        for task in tasks:
-            if not task.cancelled():
-                task.result()
-        with suppress(OSError):
+        with suppress(OSError):  # the client is gone
+            for task in tasks:
+                if not task.cancelled():
+                    task.result()
             await send({"type": "http.response.body", "body": b""})
 
     async def _send_events(self, reader: EventReader, scope: AsgiScope, send: Send) -> None:
