@@ -159,7 +159,7 @@ class EventStream:
         page = self._follower.read(PAGE)
         if not page.is_complete:
             self._warn()
-        self._waiting.extend(map(to_public, page.events))
+        self._waiting.extend(map(_to_public, page.events))
 
     def _warn(self) -> None:
         if self._follower.missed_seconds:
@@ -175,8 +175,7 @@ class EventStream:
             )
 
 
-def to_public(event: Event) -> JobEvent:
-    """Return an event of an engine in the form that users get."""
+def _to_public(event: Event) -> JobEvent:
     return JobEvent(
         kind=event.kind,
         at=to_datetime(event.at),

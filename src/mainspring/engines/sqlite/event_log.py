@@ -243,11 +243,11 @@ class EventWriter:
         """Record that a client listens until a time; return the position after which new events are stored."""
         self._settings.forget()
         now = self._now()
+        self._database.write(FIRST_NUMBER, (now,))  # before the first insert, which would set another
         if self._database.write(LISTENING) < now:  # no client was listening
             self._database.write(LEAVE_NUMBER_OUT)
             self._database.write(DELETE_ALL_MARKS)
             self._database.write(MARK_RUNNING, (now,))
-        self._database.write(FIRST_NUMBER, (now,))
         self._database.write(LISTEN, (until, now))
         self._database.write(DELETE_OLD, (MAX_EVENTS,))
         return str(self._database.write(LAST_POSITION))
