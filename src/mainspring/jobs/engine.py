@@ -279,6 +279,14 @@ class EventLog(Protocol):
     def events(self, after: str, limit: int) -> EventPage:
         """Return at most `limit` events after a position, and the position of the next page."""
 
+    def holds(self, position: str) -> bool:
+        """Return whether a client that has read the events up to a position can continue there.
+
+        All events since then must be stored: none was deleted, and a client was listening all the time, so that
+        engines wrote all of them. The position may come from another process or from before a restart. It may be
+        any text, because clients send it: return False for one that this store has not given out.
+        """
+
 
 class Admin(Protocol):
     """The part of an engine that stores schedules, pauses, limits and tokens, deletes old jobs, writes backups."""

@@ -1,6 +1,6 @@
 """Event streams: iterators over the events of jobs from now on, from all processes that share the store.
 
-Engines write events only while a client asks for them. So a stream renews its request as long as it is read.
+Engines write events only while a client asks for them. So a follower renews its request as long as it is read.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from threading import Condition
 
+from msgspec.structs import replace
+
 from mainspring.clock import NANOSECONDS, Clock, Duration, deadline_after
 from mainspring.jobs.engine import Engine
-from mainspring.jobs.events import Event, EventKind
+from mainspring.jobs.events import Event, EventKind, EventPage
 from mainspring.jobs.off_loop import OffLoop
 from mainspring.jobs.timestamps import MICROSECONDS, to_datetime
 from mainspring.runners.runner import TaskRunner
@@ -41,6 +43,41 @@ class JobEvent:
     note: str | None
 
 
+class EventFollower:
+    """Reads the events of a store, page by page. One thread at a time may use it.
+
+    - `engine`: the engine of the store
+    - `clock`: the clock that tells when to ask again for events
+    """
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._written_until = engine.now() + LISTEN_FOR  # engines write events until then
+        self.position = engine.listen(self._written_until)
+        """The position after the last event that was read."""
+        self._listen_at = clock.monotonic_ns() + LISTEN_AGAIN_NS
+        self.missed_seconds = 0.0
+        """For how long no events were written before the last page, because this follower was not read."""
+
+    def read(self, limit: int) -> EventPage:
+        """Return the next events, at most `limit`. The page tells whether events before it are missing."""
+        is_late = self._clock.monotonic_ns() >= self._listen_at and self._listen_again()
+        page = self._engine.events(self.position, limit)
+        self.position = page.end
+        return replace(page, is_complete=False) if is_late else page
+
+    def _listen_again(self) -> bool:
+        """Ask for events again; return whether this is too late, so that events may be missing."""
+        now = self._engine.now()
+        self.missed_seconds = max(0.0, (now - self._written_until) / MICROSECONDS)
+        until = now + LISTEN_FOR
+        self._engine.listen(until)
+        self._written_until = until
+        self._listen_at = self._clock.monotonic_ns() + LISTEN_AGAIN_NS
+        return self.missed_seconds > 0
+
+
 class EventStream:
     """An iterator over future events, for `for` and `async for`. It ends at its timeout, or after `stop`.
 
@@ -58,16 +95,13 @@ class EventStream:
         layers: tuple[TaskRunner, ...] = (),
         off_loop: OffLoop | None = None,
     ) -> None:
-        self._engine = engine
         self._layers = layers  # runners that must keep working while a thread waits for events
         self._off_loop = off_loop or OffLoop()  # reads the store for `async for`
         self._clock = clock
         self._deadline = deadline_after(clock, timeout)
         self._condition = Condition()
         self._waiting: deque[JobEvent] = deque()
-        self._written_until = engine.now() + LISTEN_FOR  # engines write events until then
-        self._place = engine.listen(self._written_until)
-        self._listen_at = clock.monotonic_ns() + LISTEN_AGAIN_NS
+        self._follower = EventFollower(engine, clock)
 
     def __iter__(self) -> Iterator[JobEvent]:
         return self
@@ -122,23 +156,22 @@ class EventStream:
         return found
 
     def _read(self) -> None:
-        if self._clock.monotonic_ns() >= self._listen_at:
-            self._listen_again()
-        page = self._engine.events(self._place, PAGE)
-        self._place = page.end
-        self._waiting.extend(_to_public(event) for event in page.events)
+        page = self._follower.read(PAGE)
+        if not page.is_complete:
+            self._warn()
+        self._waiting.extend(map(_to_public, page.events))
 
-    def _listen_again(self) -> None:
-        now = self._engine.now()
-        missed = now - self._written_until
-        self._written_until = now + LISTEN_FOR
-        self._engine.listen(self._written_until)
-        self._listen_at = self._clock.monotonic_ns() + LISTEN_AGAIN_NS
-        if missed > 0:
+    def _warn(self) -> None:
+        if self._follower.missed_seconds:
             logger.warning(
                 "this event stream was not read for more than %d s; events of the last %.1f s may be missing",
                 LISTEN_FOR // MICROSECONDS,
-                missed / MICROSECONDS,
+                self._follower.missed_seconds,
+            )
+            self._follower.missed_seconds = 0.0
+        else:
+            logger.warning(
+                "this event stream is read too slowly; the store has deleted events before it read them"
             )
 
 

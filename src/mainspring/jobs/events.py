@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -51,6 +52,13 @@ class EventPage(Struct, frozen=True):
 
     events: list[Event]
     end: str
+    positions: Sequence[str] = ()
+    """The position after each event: a reader that continues there gets the next event."""
+    is_complete: bool = True
+    """False if events were deleted, or not written, between the given position and the end of the page.
+
+    An engine that cannot tell that from the page alone returns True. `EventLog.holds` knows it exactly.
+    """
 
 
 _FINAL = {

@@ -26,7 +26,7 @@ from mainspring.jobs.activity_writer import ActivityWriter
 from mainspring.jobs.commands import Arrangement, CancelJob, Changed, Command, PutLimit, Reopen, Reschedule
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Engine
-from mainspring.jobs.event_stream import EventStream
+from mainspring.jobs.event_stream import EventFollower, EventStream
 from mainspring.jobs.explanation import Explanation, explain
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler, HandlerRegistry
@@ -443,6 +443,10 @@ class JobManager:
         return EventStream(
             self._open_engine(), self.clock, timeout=timeout, layers=self._runners, off_loop=self._off_loop
         )
+
+    def follow_events(self) -> EventFollower:
+        """Return a follower of all events from now on, for code that reads them in pages."""
+        return EventFollower(self._open_engine(), self.clock)
 
     @property
     def recorder(self) -> ActivityRecorder | None:

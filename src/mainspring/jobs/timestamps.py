@@ -51,7 +51,7 @@ def instants_of(clock: Clock) -> Callable[[], int]:
 
 def to_datetime(instant: int) -> datetime:
     """Convert an instant to a datetime in UTC."""
-    return EPOCH + timedelta(microseconds=instant)
+    return EPOCH + timedelta(0, 0, instant)  # days, seconds, microseconds: faster than by name
 
 
 def to_microseconds(duration: Duration, name: str) -> int:

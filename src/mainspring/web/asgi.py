@@ -25,6 +25,7 @@ from mainspring.web.api.endpoint import API
 from mainspring.web.api.router import ApiRouter, JsonResponse
 from mainspring.web.api.routes import all_endpoints
 from mainspring.web.credentials import Authenticator, make_authenticator
+from mainspring.web.event_hub import EventHub
 from mainspring.web.guard import CALLER, REQUEST_ID, RequestGuard
 from mainspring.web.host_names import HostRule
 from mainspring.web.metrics import MetricsPage
@@ -145,11 +146,15 @@ def build(
     store_metrics: bool = False,
 ) -> AsgiApp:
     """Build the ASGI application of a `Mainspring`."""
+    limits = limits or HttpLimits()
     routes = HttpApp(app, authenticator, worker=worker, store_metrics=store_metrics).routes()
+    event_hub = EventHub(app, max_readers=limits.event_readers)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        event_hub.open()
         yield
+        event_hub.close()
         await authenticator.flush()
 
     starlette = Starlette(
@@ -163,7 +168,9 @@ def build(
         },
     )
     starlette.router.redirect_slashes = False
-    return RequestGuard(starlette, limits=limits or HttpLimits(), hosts=hosts)
+    starlette.state.event_hub = event_hub
+    starlette.state.authenticator = authenticator
+    return RequestGuard(starlette, limits=limits, hosts=hosts, end_streams=event_hub.close)
 
 
 def make_asgi(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -67,11 +67,19 @@ class RequestGuard:
     - `limits`: the sizes and times
     - `hosts`: the names of this server; None accepts all, because the server around it checks them
     - `clock`: the clock for the durations in the log
+    - `end_streams`: ends the answers that would last for ever; a server calls it when it stops
     """
 
     def __init__(
-        self, app: AsgiApp, *, limits: HttpLimits, hosts: HostRule | None = None, clock: Clock | None = None
+        self,
+        app: AsgiApp,
+        *,
+        limits: HttpLimits,
+        hosts: HostRule | None = None,
+        clock: Clock | None = None,
+        end_streams: Callable[[], None] | None = None,
     ) -> None:
+        self.end_streams = end_streams
         self._app = app
         self._limits = limits
         self._hosts = hosts

@@ -78,6 +78,8 @@ STATUS_OF: dict[str, int] = {
     "invalid-query": 422,
     "invalid-value": 422,
     "too-deep": 422,
+    "too-many-event-readers": 503,
+    "stopping": 503,
 }
 """The status of each type of problem that the API describes in its OpenAPI document."""
 MEMBERS: dict[type[MainspringError], dict[str, str]] = {

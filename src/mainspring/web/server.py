@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from socket import socket
 from threading import Thread
 from types import TracebackType
@@ -16,6 +17,7 @@ import uvicorn
 from mainspring.security.asgi_types import AsgiApp
 from mainspring.security.http_limits import HttpLimits
 from mainspring.web.addresses import Listener
+from mainspring.web.guard import RequestGuard
 from mainspring.web.protocol import LimitedProtocol
 
 JOIN_MARGIN_SECONDS = 5.0
@@ -31,7 +33,13 @@ class _Server(uvicorn.Server):
     for that even if `force_exit` is set.
     """
 
+    def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None] | None) -> None:
+        super().__init__(config)
+        self._end_streams = end_streams  # ends answers for which a stopping server would wait in vain
+
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
+        if self._end_streams is not None:
+            self._end_streams()
         stopping = asyncio.get_running_loop().create_task(super().shutdown(sockets))
         while not stopping.done():
             if self.force_exit:
@@ -70,7 +78,7 @@ class HttpServer:
             timeout_keep_alive=round(limits.idle_seconds) or 1,
             timeout_graceful_shutdown=round(limits.grace_seconds) or 1,
         )
-        self._server = _Server(config)
+        self._server = _Server(config, app.end_streams if isinstance(app, RequestGuard) else None)
         self._thread = Thread(target=self._run, name="mainspring-http", daemon=True)
 
     def __enter__(self) -> HttpServer:

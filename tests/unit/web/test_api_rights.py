@@ -28,6 +28,7 @@ RIGHTS: dict[str, frozenset[Scope]] = {
     "retry_job": ADMIN | {Scope.OPERATE},
     "reschedule_job": ADMIN | {Scope.OPERATE},
     "run_job_now": ADMIN | {Scope.OPERATE},
+    "follow_events": ADMIN | {Scope.READ},
 }
 """The scopes that each endpoint admits. A token with any other scope is refused. Add each new endpoint here."""
 

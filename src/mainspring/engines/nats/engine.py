@@ -465,6 +465,9 @@ class NatsEngine:
     def listen(self, until: int) -> str:
         return self.components.event_log.listen(until)
 
+    def holds(self, position: str) -> bool:
+        return self.components.event_log.holds(position)
+
     def events(self, after: str, limit: int) -> EventPage:
         return self.components.event_log.read(after, limit)
 

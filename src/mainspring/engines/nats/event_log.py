@@ -2,10 +2,16 @@
 
 A listener stores until when it listens, and each process that changes jobs reads that time. A process sends events
 after the commit, without waiting for a reply: no job depends on them, so a crash may lose some.
+
+A position has the time since which a client has been listening without a break, and a sequence number of the
+stream. If the listeners have begun anew since then, events are missing.
 """
 
 from __future__ import annotations
 
+import re
+
+import msgspec
 from msgspec import Struct
 
 from mainspring.engines.nats.jetstream import JetStream
@@ -14,14 +20,26 @@ from mainspring.engines.nats.subject_names import SubjectNames
 from mainspring.engines.nats.transaction import Transaction
 from mainspring.jobs.events import Event, EventKind, EventPage
 from mainspring.jobs.records import JobRecord
+from mainspring.jobs.timestamps import MICROSECONDS
 
 NOTE_LENGTH = 200
+MARGIN = 5 * MICROSECONDS
+"""A listener that comes this shortly before the end of the time counts as late.
+
+Processes learn of it by a notification, and some may stop to write events before it arrives.
+"""
+_POSITION = re.compile(r"[0-9]{1,18}-[0-9]{1,18}", re.ASCII)
+
+
+_decode_event = msgspec.msgpack.Decoder(Event).decode
 
 
 class ListenerRecord(Struct, frozen=True, array_like=True):
     """The stored record of the listeners: the time until which any client listens."""
 
     until: int
+    began: int = 0
+    """The time since which clients have been listening without a break; 0 if an older version has listened."""
 
 
 class NatsEventLog:
@@ -36,9 +54,7 @@ class NatsEventLog:
     def refresh(self) -> None:
         """Read from the server until when a client listens."""
         self.must_refresh = False
-        data = self._jetstream.read_one(self._names.listeners).data
-        if data:
-            self._until = max(self._until, decode(data, ListenerRecord).until)
+        self._until = max(self._until, self._read_listeners().until)
 
     def write(self, transaction: Transaction, kind: EventKind, job: JobRecord, note: str | None = None) -> None:
         """Write an event of a job, if a client listens, after the commit of the transaction."""
@@ -73,19 +89,37 @@ class NatsEventLog:
 
     def listen(self, until: int) -> str:
         """Ask all processes to write events until an instant; return the position after which they are stored."""
-        data = self._jetstream.read_one(self._names.listeners).data
-        stored = decode(data, ListenerRecord).until if data else 0
-        if until > stored:
-            self._jetstream.store(self._names.listeners, encode(ListenerRecord(until)))
-        self._until = max(until, stored)
+        stored, now = self._read_listeners(), self._jetstream.now()
+        began = stored.began if stored.until - now > MARGIN and stored.began else now
+        listeners = ListenerRecord(max(until, stored.until), began)
+        if listeners != stored:
+            self._jetstream.store(self._names.listeners, encode(listeners))
+        self._until = listeners.until
         self._jetstream.send([(f"{self._names.notifications}listen", b"")])
-        return str(self._jetstream.last_sequence(self._names.events_stream))
+        return f"{began}-{self._jetstream.last_sequence(self._names.events_stream)}"
+
+    def holds(self, position: str) -> bool:
+        """Return whether all events after a position are stored."""
+        if not _POSITION.fullmatch(position):
+            return False
+        began, sequence = map(int, position.split("-"))
+        listeners = self._read_listeners()
+        if listeners.began != began or listeners.until <= self._jetstream.now():
+            return False
+        first, last = self._jetstream.sequence_range(self._names.events_stream)
+        return first - 1 <= sequence <= last
+
+    def _read_listeners(self) -> ListenerRecord:
+        data = self._jetstream.read_one(self._names.listeners).data
+        return decode(data, ListenerRecord) if data else ListenerRecord(0)
 
     def read(self, after: str, limit: int) -> EventPage:
         """Return at most `limit` events after a position."""
+        began, _, number = after.partition("-")
+        start = int(number)
         self._jetstream.wait_until_processed(self._names.events)
-        found = self._jetstream.scan(
-            self._names.events, after=int(after), most=limit, stream=self._names.events_stream
-        )
-        events = [decode(entry.data, Event) for _, entry in found]
-        return EventPage(events, str(found[-1][1].revision) if found else after)
+        found = self._jetstream.scan(self._names.events, after=start, most=limit, stream=self._names.events_stream)
+        events = [_decode_event(entry.data) for _, entry in found]
+        positions = [f"{began}-{entry.revision}" for _, entry in found]
+        is_complete = not found or found[-1][1].revision - start == len(found)
+        return EventPage(events, positions[-1] if found else after, positions, is_complete=is_complete)

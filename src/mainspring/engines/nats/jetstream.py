@@ -331,6 +331,14 @@ class JetStream(Connection):
         """Return the sequence number of the last message of a stream."""
         return int(self.api(f"STREAM.INFO.{stream}")["state"]["last_seq"])
 
+    def sequence_range(self, stream: str) -> tuple[int, int]:
+        """Return the sequence numbers of the first and the last message of a stream.
+
+        The first is the last plus one if the stream is empty.
+        """
+        state = self.api(f"STREAM.INFO.{stream}")["state"]
+        return int(state["first_seq"]), int(state["last_seq"])
+
     def wait_until_processed(self, subject: str) -> None:
         """Wait until the server has processed the messages that this process has sent before.
 

@@ -288,7 +288,7 @@ class JobClaimer:
         if self._has_parked:
             next_poll = self._next_poll()
         stops = strings(write(sql.STOP_REQUESTS, (worker,)))
-        self._events.defer_started([lease for lease in leases if lease.is_started])
+        self._events.has_listener()  # so that workers know whether to report that handlers begin
         if any(lease.at_most_once and lease.is_started for lease in leases):
             self._database.require_sync()
         return Taken(leases, min(dues, default=None), is_more, stops, next_look=next_poll, next_firing=next_firing)

@@ -24,7 +24,7 @@ from mainspring.engines.sqlite.codec import pairs_of_integers, to_json
 from mainspring.engines.sqlite.commands import Commands
 from mainspring.engines.sqlite.database import Database, Durability, Probe
 from mainspring.engines.sqlite.dead_letters import DeadLetterNotifier, read_handlers
-from mainspring.engines.sqlite.event_log import read_events
+from mainspring.engines.sqlite.event_log import holds_position, read_events
 from mainspring.engines.sqlite.explain import situation_of
 from mainspring.engines.sqlite.limits import read_limits
 from mainspring.engines.sqlite.pruning import Pruner
@@ -445,6 +445,10 @@ class SqliteEngine:
     def events(self, after: str, limit: int) -> EventPage:
         with self._database.reader() as connection:
             return read_events(connection, after, limit)
+
+    def holds(self, position: str) -> bool:
+        with self._database.reader() as connection:
+            return holds_position(connection, position, self.now())
 
     # -- monitoring
 

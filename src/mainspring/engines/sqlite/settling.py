@@ -45,7 +45,7 @@ class JobSettler:
         if any(lease.at_most_once for lease in leases):
             self._database.require_sync()
         answers = [(lease.ref, lease.token) in current for lease in leases]
-        self._events.defer_started([lease for lease, ok in zip(leases, answers, strict=True) if ok])
+        self._events.has_listener()  # so that workers know whether to report that handlers begin
         return answers
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
@@ -141,8 +141,7 @@ class JobSettler:
             batch = to_json([(lease.ref, lease.token, progress) for lease, progress in news])
             self._database.write(sql.REPORT, (batch, worker))
         if accepted and self._events.has_listener():
-            now = self._now()
-            self._events.write_started([(report.lease.ref, now) for report in accepted])
+            self._events.write_begun([report.lease for report in accepted])
             self._events.write(_progress_event(lease, progress) for lease, progress in news)
         return answers
 

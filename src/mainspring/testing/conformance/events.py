@@ -136,6 +136,74 @@ class EventTests(EngineSuite):
         (event,) = listener.read()
         assert bench.is_since(before, event.at)
 
+    # -- positions
+
+    def test_a_reader_continues_after_any_event(self, bench: Bench, other: Bench) -> None:
+        start = EventReader(bench).place
+        for job_id in "abc":
+            bench.submit(job_id)
+        page = bench.engine.events(start, 10)
+        assert page.is_complete
+        assert page.positions[-1] == page.end
+        for number, position in enumerate([start, *page.positions]):
+            assert bench.engine.holds(position)
+            assert other.engine.holds(position)
+            assert [event.id for event in other.engine.events(position, 10).events] == list("abc")[number:]
+
+    def test_a_position_holds_as_long_as_a_client_listens(self, bench: Bench) -> None:
+        listener = EventReader(bench, 60)
+        start = listener.place
+        bench.submit("a")
+        EventReader(bench, 120)
+        bench.submit("b")
+        listener.read()
+        assert bench.engine.holds(start)
+        assert bench.engine.holds(listener.place)
+
+    def test_a_position_does_not_hold_when_no_client_listens_any_more(self, bench: Bench) -> None:
+        listener = EventReader(bench, 0.5)
+        bench.submit("a")
+        listener.read()
+        bench.pass_time(0.6)
+        assert not bench.engine.holds(listener.place)
+
+    def test_a_position_from_before_a_time_without_listeners_never_holds_again(self, bench: Bench) -> None:
+        listener = EventReader(bench, 0.5)
+        start = listener.place
+        bench.submit("a")
+        listener.read()
+        bench.pass_time(0.6)
+        bench.submit("unseen")
+        fresh = EventReader(bench)
+        assert not bench.engine.holds(start)
+        assert not bench.engine.holds(listener.place)
+        assert bench.engine.holds(fresh.place)
+        bench.submit("b")
+        assert not bench.engine.holds(listener.place)
+        assert bench.engine.holds(fresh.place)
+
+    @pytest.mark.parametrize(
+        "position",
+        [
+            "",
+            "0",
+            "-1",
+            "1-",
+            "-",
+            "a",
+            "1-2-3",
+            "9" * 18,
+            "9" * 30,
+            "9" * 500,
+            f"{'9' * 18}-0",
+            "\N{DEVANAGARI DIGIT ONE}",
+        ],
+    )
+    def test_a_position_that_was_not_given_out_does_not_hold(self, bench: Bench, position: str) -> None:
+        EventReader(bench)
+        bench.submit("a")
+        assert not bench.engine.holds(position)
+
     # -- the life of a job
 
     def test_a_life_is_told_in_order(self, bench: Bench) -> None:

@@ -59,7 +59,7 @@ class ApiCall(Generic[BodyT, QueryT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiAnswer:
-    """The answer of an endpoint: a value that msgspec encodes as JSON."""
+    """The answer of an endpoint: a value that msgspec encodes as JSON, or a whole response, such as a stream."""
 
     content: Any
     status: int = OK

@@ -80,7 +80,9 @@ class ApiRouter:
         scope[CALLER] = identity.name
         check_scope(endpoint, identity)
         answer = await self._perform(endpoint, request, identity, path)
-        response = JsonResponse(answer.content, status_code=answer.status, headers=dict(answer.headers))
+        response = answer.content
+        if not isinstance(response, Response):
+            response = JsonResponse(answer.content, status_code=answer.status, headers=dict(answer.headers))
         await response(scope, receive, send)
 
     async def _perform(

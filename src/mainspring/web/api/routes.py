@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mainspring.web.api import batch, job_actions, jobs, server_info, submitting
+from mainspring.web.api import batch, events, job_actions, jobs, server_info, submitting
 from mainspring.web.api.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ MODULES: tuple[Callable[[Mainspring], list[Endpoint]], ...] = (
     batch.endpoints,
     jobs.endpoints,
     job_actions.endpoints,
+    events.endpoints,
 )
 
 
