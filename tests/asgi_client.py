@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from mainspring.security.asgi_types import AsgiApp, AsgiMessage
 from tests.support import PATIENCE
@@ -61,7 +62,7 @@ async def request_async(
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
-        "path": root_path + place,
+        "path": unquote(root_path + place),
         "raw_path": (root_path + place).encode(),
         "root_path": root_path,
         "query_string": query.encode(),

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from dataclasses import replace as replace_options
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -277,6 +277,14 @@ CHUNKS_IN_FLIGHT = 2  # one chunk is committed while the next chunk is prepared
 _NO_MIDDLEWARE: AbstractContextManager[Submit | None] = nullcontext()
 
 
+class StoredId(NamedTuple):
+    """The answer to a submit: the id of the job, and whether this submit has stored it."""
+
+    id: str
+    is_new: bool
+    """False if `id` is that of an existing job with the same unique key."""
+
+
 class Submission:
     """Stores new jobs."""
 
@@ -312,6 +320,12 @@ class Submission:
         self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> str:
         """Store one job and return its id, without blocking the event loop."""
+        return (await self.store_async(handler, options, positional, named)).id
+
+    async def store_async(
+        self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> StoredId:
+        """Store one job as `submit_async` does, and return also whether it is new."""
         if self._limits.quota_version != self._quota_version:
             version = self._limits.quota_version
             await self._io.call_async(ARRANGE, self._limits.quotas())
@@ -324,7 +338,7 @@ class Submission:
             if submit is not None:
                 submit.ids = (job_id,)
         self.after_submit()
-        return job_id
+        return StoredId(job_id, is_new=conflict is None)
 
     def submit_many(
         self, handler: Handler, options: SubmitOptions, arguments: Iterable[Any], *, atomic: bool

@@ -1,4 +1,4 @@
-"""The ASGI application of `app.asgi()`: probes, metrics and the root of the API.
+"""The ASGI application of `app.asgi()`: probes, metrics and the API.
 
 It needs no lifespan protocol: it opens the store at the first request that needs it, and so it can be mounted into
 any other ASGI application, under any path. The code that made the `Mainspring` closes it.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -23,6 +21,9 @@ from mainspring.security.asgi_types import AsgiApp, Auth
 from mainspring.security.http_limits import HttpLimits
 from mainspring.security.permissions import Identity, Scope
 from mainspring.security.tokens import hide_tokens
+from mainspring.web.api.endpoint import API
+from mainspring.web.api.router import ApiRouter, JsonResponse
+from mainspring.web.api.routes import all_endpoints
 from mainspring.web.credentials import Authenticator, make_authenticator
 from mainspring.web.guard import CALLER, REQUEST_ID, RequestGuard
 from mainspring.web.host_names import HostRule
@@ -33,36 +34,12 @@ from mainspring.web.problems import FAILURE, MEDIA_TYPE, Problem, Refused, probl
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-API = "/api/v1"
 WELCOME = f"""Mainspring
 
 {API}/    the API; send your token as Authorization: Bearer msp_...
 /metrics    metrics for Prometheus, with a token of the scope read
 /healthz, /readyz    probes
 """
-
-
-class JsonResponse(Response):
-    """An answer in JSON, encoded by msgspec."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        return msgspec.json.encode(content)
-
-
-class _ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    name: str = "mainspring"
-    version: str
-    api: str = "v1"
-    caller: _CallerInfo
-
-
-class _CallerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    scopes: list[str]
-    types: list[str] | None
-    queues: list[str] | None
 
 
 class HttpApp:
@@ -80,7 +57,7 @@ class HttpApp:
         self._authenticator = authenticator
         self._probes = Probes(app, worker=worker)
         self._metrics = MetricsPage(app, store=store_metrics)
-        self._version = version("mainspring")
+        self._api = ApiRouter(app, authenticator, all_endpoints(app))
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -89,8 +66,8 @@ class HttpApp:
             Route("/healthz", self.healthz, methods=["GET"]),
             Route("/readyz", self.readyz, methods=["GET"]),
             Route("/metrics", self.metrics, methods=["GET"]),
-            Route(API, self.root, methods=["GET"]),
-            Route(f"{API}/", self.root, methods=["GET"]),
+            Route(API, self._api),
+            Route(f"{API}/{{path:path}}", self._api),
         ]
 
     async def identify(self, request: Request) -> Identity:
@@ -117,18 +94,6 @@ class HttpApp:
         accept = request.headers.get("accept", "")
         page, content_type = await self._app.off_loop.read(self._metrics.render, accept)
         return Response(page, headers={"content-type": content_type})
-
-    async def root(self, request: Request) -> Response:
-        """Name the version of the API and the rights of the caller."""
-        identity = await self.identify(request)
-        permissions = identity.permissions
-        caller = _CallerInfo(
-            name=identity.name,
-            scopes=sorted(permissions.scopes),
-            types=None if permissions.types is None else sorted(permissions.types),
-            queues=None if permissions.queues is None else sorted(permissions.queues),
-        )
-        return JsonResponse(_ServerInfo(version=self._version, caller=caller))
 
 
 def _probe_response(answer: ProbeAnswer) -> Response:

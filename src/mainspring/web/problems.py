@@ -64,6 +64,27 @@ _ERRORS: tuple[tuple[type[MainspringError], int, str], ...] = (
     (EngineUnavailable, 503, "store-unavailable"),
 )
 INTERNAL = "internal-error"
+STATUS_OF: dict[str, int] = {
+    **{name: status for _, status, name in _ERRORS},
+    INTERNAL: 500,
+    "invalid-json": 400,
+    "token-missing": 401,
+    "method": 405,
+    "body-too-slow": 408,
+    "body-too-large": 413,
+    "content-type": 415,
+    "invalid-body": 422,
+    "invalid-query": 422,
+    "invalid-value": 422,
+    "too-deep": 422,
+}
+"""The status of each type of problem that the API describes in its OpenAPI document."""
+MEMBERS: dict[type[MainspringError], dict[str, str]] = {
+    DuplicateJob: {"existing_id": "existing_id"},
+    InvalidArguments: {"parameter": "parameter"},
+    InvalidTransition: {"job_status": "status"},
+}
+"""Members of the bodies of some problems, with the attributes of the errors that have their values."""
 STORE_DETAIL = "the store does not answer, or cannot be used; try again, and ask the operator to look at the log"
 
 
@@ -76,6 +97,8 @@ class Problem:
     """The last part of the type, such as `token-invalid`."""
     detail: str
     headers: Mapping[str, str] = field(default_factory=dict)
+    members: Mapping[str, Any] = field(default_factory=dict)
+    """More members of the body, which programs may read: see `MEMBERS`."""
 
     def body(self, request_id: str | None = None) -> bytes:
         """Return the body of the answer, as JSON."""
@@ -84,6 +107,7 @@ class Problem:
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
             "detail": self.detail,
+            **self.members,
         }
         if request_id is not None:
             values["request_id"] = request_id
@@ -119,8 +143,20 @@ def problem_of(error: MainspringError) -> Problem:
     for kind, status, name in _ERRORS:
         if isinstance(error, kind):
             detail = STORE_DETAIL if isinstance(error, EngineUnavailable) else str(error)
-            return Problem(status=status, type=name, detail=detail, headers=_headers(error))
+            return Problem(
+                status=status, type=name, detail=detail, headers=_headers(error), members=_members(error)
+            )
     return Problem(status=500, type=INTERNAL, detail=str(error))
+
+
+def _members(error: MainspringError) -> dict[str, Any]:
+    found = {
+        name: getattr(error, attribute)
+        for kind, names in MEMBERS.items()
+        if isinstance(error, kind)
+        for name, attribute in names.items()
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _headers(error: MainspringError) -> dict[str, str]:

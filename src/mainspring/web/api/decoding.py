@@ -1,0 +1,185 @@
+"""Decodes bodies and query strings of requests. Every wrong one is a problem that names the place and the remedy.
+
+Invariants
+- No input raises anything but `Refused`: neither deep nesting, nor invalid UTF-8, nor a number out of range.
+- An unknown field or parameter is refused, with the name that may have been meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from mainspring.errors import LimitExceeded
+from mainspring.security.tokens import hide_tokens
+from mainspring.similar_names import did_you_mean
+from mainspring.web.problems import Refused, refuse
+
+T = TypeVar("T")
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+MAX_DEPTH = 64
+"""How deep arrays and objects of a body may be nested. Deeper data would end in recursion errors elsewhere."""
+MAX_PARAMETERS = 100
+MAX_SHOWN = 200
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+', re.DOTALL)  # without backtracking: linear for any input
+_NOT_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
+_SAME_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL)
+
+
+def decode_json(raw: bytes, kind: type[T], *, what: str = "the body") -> T:
+    """Decode JSON to a type; raise `Refused` if it is malformed, too deep, or not of the type.
+
+    - `raw`: the bytes
+    - `kind`: the type, such as a struct
+    - `what`: what is decoded, for errors: `line 3`
+    """
+    _check_depth(raw, what)
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        raise refuse(422, "invalid-body", f"{what} is wrong{_explain(str(error), kind)}") from None
+    except msgspec.DecodeError as error:
+        raise refuse(400, "invalid-json", f"{what} is no valid JSON: {error}; check how it is encoded") from None
+    except UnicodeDecodeError as error:
+        raise refuse(
+            400, "invalid-json", f"{what} is not UTF-8 ({error.reason}, byte {error.start}); encode it as UTF-8"
+        ) from None
+    except RecursionError:
+        raise _too_deep(what) from None
+
+
+def decode_query(query_string: bytes, kind: type[StructT]) -> StructT:
+    """Decode a query string to a struct of parameters; raise `Refused` for one that is unknown, repeated or wrong.
+
+    A field of the struct that is a dict gets the parameters with its name and a dot before theirs.
+    """
+    fields = {each.encode_name: each.name for each in msgspec.structs.fields(kind)}
+    hints = get_type_hints(kind, include_extras=False)
+    groups = {name for name, own in fields.items() if get_origin(hints[own]) is dict}
+    values: dict[str, Any] = {name: {} for name in groups}
+    seen: set[str] = set()
+    for name, value in _pairs(query_string):
+        group, dot, key = name.partition(".")
+        if name in seen:
+            raise _bad_query(f"the parameter {_shown(name)} is given several times; give it once")
+        seen.add(name)
+        if "\0" in name or "\0" in value:
+            raise _bad_query(f"the parameter {_shown(name)} contains a NUL character; leave it out")
+        if dot and group in groups and key:
+            values[group][key] = value
+        elif name in fields and name not in groups:
+            values[name] = value
+        else:
+            known = sorted(fields.keys() - groups) + sorted(f"{group}.NAME" for group in groups)
+            hint = did_you_mean(name[:MAX_SHOWN], known) or _known_names(known, "parameters")
+            raise _bad_query(f"there is no parameter {_shown(name)} here; {hint}")
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _bad_query(f"a parameter is wrong{_explain(str(error), kind)}") from None
+
+
+def _pairs(query_string: bytes) -> list[tuple[str, str]]:
+    try:
+        text = query_string.decode("ascii")
+        return parse_qsl(
+            text, keep_blank_values=True, errors="strict", max_num_fields=MAX_PARAMETERS, separator="&"
+        )
+    except UnicodeError:
+        raise _bad_query("the query is not UTF-8 in percent-encoding; encode it as UTF-8") from None
+    except ValueError:
+        raise _bad_query(f"the query has more than {MAX_PARAMETERS} parameters; give fewer") from None
+
+
+@contextmanager
+def checked_values() -> Iterator[None]:
+    """Turn errors about values of a request, which checks of the library raise, into problems.
+
+    Only checks belong inside: an error of any other code there would be taken for an error of the caller.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, OverflowError, LimitExceeded) as error:
+        raise invalid_value(str(error)) from error
+
+
+def invalid_value(detail: str) -> Refused:
+    """Return the problem of a request whose values have the right types, and are wrong."""
+    return refuse(422, "invalid-value", detail)
+
+
+def _bad_query(detail: str) -> Refused:
+    return refuse(422, "invalid-query", detail)
+
+
+# -- depth
+
+
+def _check_depth(raw: bytes, what: str) -> None:
+    """Raise `Refused` if well-formed JSON is nested too deep. Malformed JSON is left to the decoder."""
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return
+    brackets = _STRINGS.sub(b"", raw).translate(_SAME_BRACKETS, _NOT_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        without = brackets.replace(b"[]", b"")  # without the innermost level
+        if without == brackets:
+            return
+        brackets = without
+    if brackets:
+        raise _too_deep(what)
+
+
+def _too_deep(what: str) -> Refused:
+    return refuse(
+        422, "too-deep", f"{what} has arrays and objects in more than {MAX_DEPTH} levels; send flatter data"
+    )
+
+
+# -- words
+
+
+def _explain(text: str, kind: Any) -> str:
+    """Return where and how a value is wrong, with a remedy: ` at $.delay: expected int, got str`."""
+    path = _PATH.search(text)
+    where = "" if path is None else f" at {_shown(path['path'].lstrip('.'))}"
+    problem = text if path is None else text[: path.start()]
+    unknown, missing = _UNKNOWN.fullmatch(problem), _MISSING.fullmatch(problem)
+    if unknown is not None:
+        known = sorted(_field_names(kind))
+        hint = did_you_mean(unknown["name"][:MAX_SHOWN], known) or _known_names(known, "fields")
+        return f"{where}: there is no field {_shown(unknown['name'])}; {hint}"
+    if missing is not None:
+        return f"{where}: the field {_shown(missing['name'])} is missing; give it"
+    return f"{where}: {problem[:1].lower()}{problem[1:].replace('`', '')}"
+
+
+def _field_names(kind: Any) -> set[str]:
+    """Return the names of the fields of a struct, and of the structs inside of it."""
+    found: set[str] = set()
+    waiting, seen = [kind], set()
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, type) and issubclass(each, msgspec.Struct) and each not in seen:
+            seen.add(each)
+            found |= {field.encode_name for field in msgspec.structs.fields(each)}
+            waiting += get_type_hints(each, include_extras=False).values()
+        waiting += get_args(each)
+    return found
+
+
+def _known_names(known: list[str], what: str) -> str:
+    return f"the {what} are {', '.join(known)}" if known else f"it takes no {what}"
+
+
+def _shown(text: str) -> str:
+    """Return a name that a caller has sent, for an error: quoted, not too long, and without tokens."""
+    return repr(hide_tokens(text)[:MAX_SHOWN])

@@ -1,0 +1,23 @@
+"""The list of all endpoints of the API. A module with endpoints has a function `endpoints(app)`; name it here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mainspring.web.api import jobs, server_info, submitting
+from mainspring.web.api.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+MODULES: tuple[Callable[[Mainspring], list[Endpoint]], ...] = (
+    submitting.endpoints,
+    jobs.endpoints,
+)
+
+
+def all_endpoints(app: Mainspring) -> list[Endpoint]:
+    """Return the declarations of all endpoints. The first are those about the API itself."""
+    found = [endpoint for endpoints in MODULES for endpoint in endpoints(app)]
+    return [*server_info.endpoints(found), *found]

@@ -1,0 +1,202 @@
+"""The endpoint that submits a job."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Meta, Struct
+
+from mainspring.errors import NotAllowed, UnknownHandler
+from mainspring.jobs.handle import open_manager
+from mainspring.jobs.handlers import Handler
+from mainspring.jobs.policies import Unique, names_of
+from mainspring.jobs.status import JobStatus
+from mainspring.jobs.submission import SubmitOptions
+from mainspring.runners.task import Priority
+from mainspring.security.permissions import Identity, Scope
+from mainspring.web.api.decoding import checked_values
+from mainspring.web.api.endpoint import CREATED, OK, AnswerType, ApiAnswer, ApiCall, Endpoint, NoQuery
+from mainspring.web.api.job_views import EXAMPLE_ID, PriorityName
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class UniqueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """At most one job of a type for each key."""
+
+    key: Annotated[str | None, Meta(description="The key, or the first part of it.")] = None
+    by: Annotated[list[str], Meta(description="Parameters whose values are part of the key.")] = []
+    window: Annotated[Seconds | None, Meta(description="How many seconds a job conflicts.")] = None
+    states: Annotated[list[JobStatus] | None, Meta(description="The statuses in which a job conflicts.")] = None
+    on_conflict: Annotated[
+        Literal["return", "replace", "raise"],
+        Meta(description="Return the existing job, give it the new arguments and due time, or answer 409."),
+    ] = "return"
+
+    def to_policy(self) -> Unique:
+        """Return the policy."""
+        return Unique(
+            key=self.key,
+            by=tuple(self.by) or None,
+            window=self.window,
+            states=None if self.states is None else tuple(self.states),
+            on_conflict=self.on_conflict,
+        )
+
+
+class NewJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job to submit. For an option that is left out, the option of its handler applies."""
+
+    type: Annotated[str, Meta(description="The job type.", examples=["shop.cancel_order"])]
+    arguments: Annotated[
+        msgspec.Raw,
+        Meta(
+            description="The arguments by name, as the handler's signature has them.",
+            extra_json_schema={"type": "object", "additionalProperties": True, "default": {}},
+        ),
+    ] = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
+    delay: Annotated[Seconds | None, Meta(description="How many seconds after the submit it is due.")] = None
+    at: Annotated[
+        Annotated[datetime, Meta(tz=True)] | None, Meta(description="When it is due, with a time zone.")
+    ] = None
+    queue: str | None = None
+    priority: PriorityName | None = None
+    id: Annotated[str | None, Meta(description="An id of your own; a job with the same id is a duplicate.")] = None
+    unique: Annotated[
+        str | UniqueBody | None, Meta(description="A key: at most one job of the type that has not ended.")
+    ] = None
+    sequence: Annotated[str | None, Meta(description="A key: jobs with the same key run one after another.")] = (
+        None
+    )
+    expires: Annotated[
+        Seconds | None, Meta(description="How many seconds after its due time it may still start.")
+    ] = None
+
+    def to_options(self, handler: Handler) -> SubmitOptions:
+        """Return the options of the submit, after a check; raise `Refused` for a wrong value."""
+        with checked_values():
+            unique = self.unique.to_policy() if isinstance(self.unique, UniqueBody) else self.unique
+            options = SubmitOptions().changed(
+                delay=None if self.delay is None else timedelta(seconds=self.delay),
+                at=self.at,
+                id=self.id,
+                queue=self.queue,
+                priority=None if self.priority is None else Priority[self.priority],
+                unique=unique,
+                sequence=self.sequence,
+                expires=self.expires,
+            )
+            if options.unique is not None:
+                handler.arguments.require_parameters(names_of(options.unique.by))
+        return options
+
+
+class SubmittedView(Struct, frozen=True, kw_only=True):
+    """The answer to a submit."""
+
+    id: str
+    is_new: Annotated[bool, Meta(description="False if a job with the same unique key exists: its id is `id`.")]
+
+
+def find_handler(app: Mainspring, identity: Identity, body: NewJobBody) -> Handler:
+    """Return the handler of a new job, if the caller may submit the job.
+
+    Raise `NotAllowed` if the caller may not, whether there is such a handler or not. Raise `UnknownHandler`, with
+    the types that the caller may submit, if no handler is registered.
+    """
+    registry = app.registry
+    handler = registry.get(body.type) if body.type in registry else None
+    permissions = identity.permissions
+    queue = body.queue or (None if handler is None else handler.options.queue)
+    is_type_allowed = permissions.types is None or (handler.name if handler else body.type) in permissions.types
+    is_queue_allowed = permissions.queues is None or queue in permissions.queues
+    if handler is None and body.queue is None:
+        is_queue_allowed = True  # not known
+    if not (permissions.has(Scope.SUBMIT) and is_type_allowed and is_queue_allowed):
+        raise NotAllowed(name=identity.name, scope=str(Scope.SUBMIT), type=body.type, queue=queue)
+    if handler is None:
+        known = [name for name in registry.names() if _may_submit(registry.get(name), identity)]
+        raise UnknownHandler(name=body.type[:200], known=tuple(sorted(known)))
+    identity.require(Scope.SUBMIT, type=handler.name, queue=queue)
+    return handler
+
+
+def _may_submit(handler: Handler, identity: Identity) -> bool:
+    return identity.allows(Scope.SUBMIT, type=handler.name, queue=handler.options.queue)
+
+
+class SubmitEndpoints:
+    """Submits jobs."""
+
+    async def submit(self, call: ApiCall[NewJobBody, NoQuery]) -> ApiAnswer:
+        """Submit one job."""
+        manager = await open_manager(call.app)
+        handler = find_handler(call.app, call.identity, call.body)
+        options = call.body.to_options(handler)
+        positional, named = handler.arguments.decode(bytes(call.body.arguments), "json")
+        with checked_values():
+            options.due(manager.engine.now())
+        stored = await manager.submission.store_async(handler, options, tuple(positional), named)
+        path = call.request.scope["path"].rstrip("/")
+        return ApiAnswer(
+            status=CREATED if stored.is_new else OK,
+            content=SubmittedView(id=stored.id, is_new=stored.is_new),
+            headers={"Location": quote(f"{path}/", safe="/%:@") + quote(stored.id, safe="")},
+        )
+
+
+def endpoints(_app: Mainspring) -> list[Endpoint]:
+    """Return the declarations of this module."""
+    submits = SubmitEndpoints()
+    location = {"Location": "The path of the job."}
+    return [
+        Endpoint(
+            name="submit_job",
+            method="POST",
+            path="/jobs",
+            subject="jobs",
+            summary="Submit a job.",
+            description="The job is durable when the answer arrives.",
+            scopes=(Scope.SUBMIT,),
+            serve=submits.submit,
+            body=NewJobBody,
+            body_examples={
+                "a job": {"type": "shop.cancel_order", "arguments": {"order_id": 42}, "delay": 1800},
+                "at most one": {
+                    "type": "shop.cancel_order",
+                    "arguments": {"order_id": 42},
+                    "at": "2026-11-17T12:30:00+08:00",
+                    "unique": {"by": ["order_id"], "window": 3600},
+                },
+            },
+            answers={
+                CREATED: AnswerType(
+                    type=SubmittedView,
+                    description="The job is stored.",
+                    example={"id": EXAMPLE_ID, "is_new": True},
+                    headers=location,
+                ),
+                OK: AnswerType(
+                    type=SubmittedView,
+                    description="A job with the same unique key exists; nothing was stored.",
+                    example={"id": EXAMPLE_ID, "is_new": False},
+                    headers=location,
+                ),
+            },
+            problems=(
+                "duplicate-job",
+                "arguments-too-large",
+                "invalid-arguments",
+                "invalid-value",
+                "unknown-handler",
+                "refused-by-store",
+                "limit-exceeded",
+            ),
+        ),
+    ]
