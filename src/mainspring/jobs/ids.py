@@ -78,9 +78,18 @@ def first_id(now: int) -> str:
 
 def ids_from(first: str, count: int) -> list[str]:
     """Return the ids of `count` jobs: `first`, which `first_id` has made, and those that follow it."""
-    number = int(first, 16)
-    low = (number >> 64 & 0xFFF) << 62 | number & _LOW
-    return _format_ids(number >> 80, low, count)
+    return _format_ids(*_parts(first), count)
+
+
+def nth_id(first: str, n: int) -> str:
+    """Return the id that `ids_from` has at the index `n`."""
+    millisecond, low = _parts(first)
+    return _format_ids(millisecond, low + n, 1)[0]
+
+
+def _parts(job_id: str) -> tuple[int, int]:
+    number = int(job_id, 16)
+    return number >> 80, (number >> 64 & 0xFFF) << 62 | number & _LOW
 
 
 def _format_ids(millisecond: int, low: int, count: int) -> list[str]:

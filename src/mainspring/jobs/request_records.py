@@ -17,6 +17,8 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mainspring.jobs.ids import ids_from, nth_id
+
 MAX_REQUESTS = 1_000_000
 """How many requests of all callers a store keeps at most."""
 
@@ -70,6 +72,22 @@ class RequestEnd(Struct, frozen=True, kw_only=True):
     key: str
     owner: str
     answer: bytes | None = None
+
+
+class RequestIds:
+    """The ids of the jobs that one request makes, in order. A repetition of the request gets the same ids."""
+
+    def __init__(self, first: str, *, is_resumed: bool = False) -> None:
+        self._first = first
+        self._used = 0
+        self.is_resumed = is_resumed
+        """Whether an earlier attempt, which has no answer, may have stored some of the jobs."""
+
+    def take(self, count: int = 1) -> list[str]:
+        """Return the next `count` ids."""
+        first = nth_id(self._first, self._used)
+        self._used += count
+        return ids_from(first, count)
 
 
 def begun(before: RequestRecord | None, request: NewRequest, now: int) -> RequestRecord:

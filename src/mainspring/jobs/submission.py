@@ -32,7 +32,8 @@ from mainspring.jobs.io_layer import ARRANGE, MAX_BYTES, SUBMIT, BlockingReply, 
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.middleware import Middlewares, Submit
 from mainspring.jobs.policies import Unique, names_of
-from mainspring.jobs.records import Conflict, ConflictKind, FollowUp, NewJob, UniqueKey
+from mainspring.jobs.records import Conflict, ConflictKind, FollowUp, JobRecord, NewJob, UniqueKey
+from mainspring.jobs.request_records import RequestIds
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.timestamps import LAST, LAST_INSTANT, MICROSECONDS, to_instant, to_microseconds
 from mainspring.runners.task import Priority
@@ -323,9 +324,22 @@ class Submission:
         return (await self.store_async(handler, options, positional, named)).id
 
     async def store_async(
-        self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
+        self,
+        handler: Handler,
+        options: SubmitOptions,
+        positional: tuple[Any, ...],
+        named: Mapping[str, Any],
+        ids: RequestIds | None = None,
     ) -> StoredId:
-        """Store one job as `submit_async` does, and return also whether it is new."""
+        """Store one job as `submit_async` does, and return also whether it is new.
+
+        With `ids`, the job gets the next of these ids, unless the options have one. If a job with this id exists,
+        an earlier attempt of the same request has stored it: then it counts as new, and nothing is stored.
+        """
+        own_id = None
+        if ids is not None and options.id is None:
+            (own_id,) = ids.take()
+            options = replace_options(options, id=own_id)
         if self._limits.quota_version != self._quota_version:
             version = self._limits.quota_version
             await self._io.call_async(ARRANGE, self._limits.quotas())
@@ -334,6 +348,8 @@ class Submission:
         with self._around(handler, template, 1) as submit:
             job = self._make(handler, options, template, positional, named)
             (conflict,) = await self._io.call_async(SUBMIT, (job,), size=len(job.payload))
+            if conflict is not None and conflict.existing_id == own_id:
+                conflict = None
             job_id = _resolve(conflict, job, template.unique)
             if submit is not None:
                 submit.ids = (job_id,)
@@ -461,6 +477,13 @@ class Submission:
         """Raise `ArgumentsTooLarge` if the encoded arguments are too large."""
         if len(payload) > self._max_payload:
             raise ArgumentsTooLarge(handler=handler, size=len(payload), limit=self._max_payload)
+
+    def is_same(
+        self, record: JobRecord, handler: Handler, positional: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> bool:
+        """Return whether a stored job has the type and the arguments of this submit."""
+        payload = handler.arguments.encode_bound(handler.arguments.bind(positional, named))
+        return record.type == handler.name and record.payload == payload
 
     def new_id(self) -> str:
         """Make the id of a new job."""

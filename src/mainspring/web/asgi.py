@@ -52,12 +52,13 @@ class HttpApp:
         *,
         worker: HealthSource | None = None,
         store_metrics: bool = False,
+        limits: HttpLimits | None = None,
     ) -> None:
         self._app = app
         self._authenticator = authenticator
         self._probes = Probes(app, worker=worker)
         self._metrics = MetricsPage(app, store=store_metrics)
-        self._api = ApiRouter(app, authenticator, all_endpoints(app))
+        self._api = ApiRouter(app, authenticator, all_endpoints(app), limits=limits)
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -145,7 +146,7 @@ def build(
     store_metrics: bool = False,
 ) -> AsgiApp:
     """Build the ASGI application of a `Mainspring`."""
-    routes = HttpApp(app, authenticator, worker=worker, store_metrics=store_metrics).routes()
+    http = HttpApp(app, authenticator, worker=worker, store_metrics=store_metrics, limits=limits)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -153,7 +154,7 @@ def build(
         await authenticator.flush()
 
     starlette = Starlette(
-        routes=routes,
+        routes=http.routes(),
         lifespan=lifespan,
         exception_handlers={
             HTTPException: _on_http_error,

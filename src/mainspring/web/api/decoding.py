@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from mainspring.errors import LimitExceeded
+from mainspring.security.http_limits import HttpLimits
 from mainspring.security.tokens import hide_tokens
 from mainspring.similar_names import did_you_mean
 from mainspring.web.problems import Refused, refuse
@@ -23,7 +24,7 @@ from mainspring.web.problems import Refused, refuse
 T = TypeVar("T")
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
-MAX_DEPTH = 64
+MAX_DEPTH = HttpLimits().max_depth
 """How deep arrays and objects of a body may be nested. Deeper data would end in recursion errors elsewhere."""
 MAX_PARAMETERS = 100
 MAX_SHOWN = 200
@@ -35,14 +36,15 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL)
 
 
-def decode_json(raw: bytes, kind: type[T], *, what: str = "the body") -> T:
+def decode_json(raw: bytes, kind: type[T], *, what: str = "the body", max_depth: int = MAX_DEPTH) -> T:
     """Decode JSON to a type; raise `Refused` if it is malformed, too deep, or not of the type.
 
     - `raw`: the bytes
     - `kind`: the type, such as a struct
     - `what`: what is decoded, for errors: `line 3`
+    - `max_depth`: how deep arrays and objects may be nested
     """
-    _check_depth(raw, what)
+    _check_depth(raw, what, max_depth)
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
@@ -54,7 +56,7 @@ def decode_json(raw: bytes, kind: type[T], *, what: str = "the body") -> T:
             400, "invalid-json", f"{what} is not UTF-8 ({error.reason}, byte {error.start}); encode it as UTF-8"
         ) from None
     except RecursionError:
-        raise _too_deep(what) from None
+        raise _too_deep(what, max_depth) from None
 
 
 def decode_query(query_string: bytes, kind: type[StructT]) -> StructT:
@@ -124,24 +126,22 @@ def _bad_query(detail: str) -> Refused:
 # -- depth
 
 
-def _check_depth(raw: bytes, what: str) -> None:
+def _check_depth(raw: bytes, what: str, limit: int) -> None:
     """Raise `Refused` if well-formed JSON is nested too deep. Malformed JSON is left to the decoder."""
-    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+    if raw.count(b"[") + raw.count(b"{") <= limit:
         return
     brackets = _STRINGS.sub(b"", raw).translate(_SAME_BRACKETS, _NOT_BRACKETS)
-    for _ in range(MAX_DEPTH):
+    for _ in range(limit):
         without = brackets.replace(b"[]", b"")  # without the innermost level
         if without == brackets:
             return
         brackets = without
     if brackets:
-        raise _too_deep(what)
+        raise _too_deep(what, limit)
 
 
-def _too_deep(what: str) -> Refused:
-    return refuse(
-        422, "too-deep", f"{what} has arrays and objects in more than {MAX_DEPTH} levels; send flatter data"
-    )
+def _too_deep(what: str, limit: int) -> Refused:
+    return refuse(422, "too-deep", f"{what} has arrays and objects in more than {limit} levels; send flatter data")
 
 
 # -- words

@@ -9,12 +9,12 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta, Struct
 
-from mainspring.errors import NotAllowed, UnknownHandler
+from mainspring.errors import DuplicateJob, NotAllowed, UnknownHandler
 from mainspring.jobs.handle import open_manager
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.policies import Unique, names_of
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.submission import SubmitOptions
+from mainspring.jobs.submission import StoredId, SubmitOptions
 from mainspring.runners.task import Priority
 from mainspring.security.permissions import Identity, Scope
 from mainspring.web.api.decoding import checked_values
@@ -142,7 +142,18 @@ class SubmitEndpoints:
         positional, named = handler.arguments.decode(bytes(call.body.arguments), "json")
         with checked_values():
             options.due(manager.engine.now())
-        stored = await manager.submission.store_async(handler, options, tuple(positional), named)
+        call.meter.count()
+        given = (tuple(positional), named)
+        try:
+            stored = await manager.submission.store_async(handler, options, *given, call.ids)
+        except DuplicateJob as error:
+            # An earlier attempt of this request may have stored the job with the id that the caller has chosen.
+            if call.ids is None or not call.ids.is_resumed or error.existing_id != options.id:
+                raise
+            record = await call.app.off_loop.read(manager.record, error.existing_id)
+            if not manager.submission.is_same(record, handler, *given):
+                raise
+            stored = StoredId(record.id, is_new=True)
         path = call.request.scope["path"].rstrip("/")
         return ApiAnswer(
             status=CREATED if stored.is_new else OK,
@@ -197,6 +208,7 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                 "unknown-handler",
                 "refused-by-store",
                 "limit-exceeded",
+                "submit-rate",
             ),
         ),
     ]
