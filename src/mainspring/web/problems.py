@@ -84,6 +84,7 @@ STATUS_OF: dict[str, int] = {
     "body-ratio": 413,
     "content-encoding": 415,
     "idempotency-key-reused": 422,
+    "schedule-too-dense": 422,
     "too-many-idempotency-keys": 429,
     "submit-rate": 429,
 }
