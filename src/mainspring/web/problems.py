@@ -72,6 +72,7 @@ STATUS_OF: dict[str, int] = {
     "method": 405,
     "body-too-slow": 408,
     "body-too-large": 413,
+    "batch-too-large": 413,
     "content-type": 415,
     "invalid-body": 422,
     "invalid-query": 422,

@@ -18,6 +18,7 @@ from mainspring import Mainspring
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.request_records import RequestEnd, RequestIds
+from mainspring.jobs.submission import PreparedJob
 from mainspring.security import Identity, Permissions, Scope
 from mainspring.security.asgi_types import AsgiApp
 from mainspring.security.http_limits import HttpLimits
@@ -281,6 +282,73 @@ def test_a_token_with_too_many_keys_is_told_so(app: Mainspring, token: str) -> N
     assert submit(asgi, other, "c").status == 201
 
 
+# -- batches
+
+
+def submit_batch(
+    asgi: AsgiApp, token: str, key: str | None, jobs: list[dict[str, Any]], query: str = ""
+) -> Answer:
+    headers = [JSON] if key is None else [JSON, ("idempotency-key", key)]
+    path = f"/api/v1/jobs/batch{query}"
+    body = json.dumps(jobs).encode()
+    return request(asgi, path, method="POST", token=token, headers=headers, body=body)
+
+
+def test_a_repeated_batch_gets_the_same_ids(app: Mainspring, asgi: AsgiApp, token: str) -> None:
+    jobs = [{"type": "add", "arguments": {"n": n}} for n in range(1_000)]
+    first, again = (submit_batch(asgi, token, "k1", jobs) for _ in range(2))
+    assert first.status == again.status == 201
+    assert first.body == again.body
+    assert again.headers["idempotency-replayed"] == "true"
+    assert [job.id for job in app.jobs(limit=1_000)] == first.json["ids"]
+    assert number_of_jobs(app) == 1_000
+    other = submit_batch(asgi, token, "k1", jobs[:-1])
+    assert (other.status, other.problem) == (422, "idempotency-key-reused")
+
+
+def test_the_path_and_the_query_are_part_of_a_request(app: Mainspring, asgi: AsgiApp, token: str) -> None:
+    jobs = [{"type": "add"}]
+    assert submit_batch(asgi, token, "k1", jobs).status == 201
+    assert submit_batch(asgi, token, "k1", jobs, "?atomic=true").problem == "idempotency-key-reused"
+    assert submit(asgi, token, "k1").problem == "idempotency-key-reused"
+    assert number_of_jobs(app) == 1
+
+
+def test_a_batch_with_a_wrong_line_is_repeated_as_it_was(app: Mainspring, asgi: AsgiApp, token: str) -> None:
+    jobs = [{"type": "add"}, {"type": "add", "arguments": {"n": "x"}}]
+    first, again = (submit_batch(asgi, token, "k1", jobs) for _ in range(2))
+    assert (first.status, first.problem) == (again.status, again.problem) == (422, "invalid-arguments")
+    assert first.json["line"] == again.json["line"] == 2
+    assert number_of_jobs(app) == 0
+
+
+def test_a_batch_beyond_the_limit_of_the_server_is_refused(app: Mainspring, token: str) -> None:
+    asgi = app.asgi(auth="tokens", limits=HttpLimits(max_batch=2))
+    assert submit_batch(asgi, token, None, [{"type": "add"}] * 2).status == 201
+    answer = submit_batch(asgi, token, None, [{"type": "add"}] * 3)
+    assert (answer.status, answer.problem) == (413, "batch-too-large")
+    assert "the limit is 2" in answer.json["detail"]
+
+
+def test_each_job_of_a_batch_counts_for_the_rate(app: Mainspring, token: str) -> None:
+    asgi = app.asgi(auth="tokens", limits=HttpLimits(max_batch=10, submit_burst=10, submit_rate=0.001))
+    assert submit_batch(asgi, token, None, [{"type": "add"}] * 6).headers["ratelimit"].startswith('"submits";r=4;')
+    answer = submit_batch(asgi, token, None, [{"type": "add"}] * 5)
+    assert (answer.status, answer.problem) == (429, "submit-rate")
+    assert submit_batch(asgi, token, None, [{"type": "add"}] * 4).status == 201
+
+
+def test_the_depth_of_a_body_is_a_limit_of_the_server(app: Mainspring, token: str) -> None:
+    asgi = app.asgi(auth="tokens", limits=HttpLimits(max_depth=3))
+    deep = {"n": [[1]]}
+    for answer in (
+        submit(asgi, token, None, arguments=deep),
+        submit_batch(asgi, token, None, [{"type": "add", "arguments": deep}]),
+    ):
+        assert (answer.status, answer.problem) == (422, "too-deep")
+        assert "more than 3 levels" in answer.json["detail"]
+
+
 # -- crashes
 
 
@@ -332,6 +400,38 @@ def test_a_repetition_after_a_crash_makes_the_same_job(
     assert [job.id for job in app.jobs()] == [answer.json["id"]]
     assert not before or before == [answer.json["id"]]
     assert submit(asgi, token, "k1", **body).body == answer.body
+
+
+@pytest.mark.parametrize("stored", [0, 3, 5_000, 5_003, 9_000])
+def test_a_repetition_of_a_batch_after_a_crash_completes_it(
+    app: Mainspring, asgi: AsgiApp, token: str, later: Callable[[float], None], *, stored: int
+) -> None:
+    jobs: list[dict[str, Any]] = [{"type": "add", "arguments": {"n": n}} for n in range(9_000)]
+    jobs[1]["id"] = "order-1"
+    jobs[2] |= {"unique": "only"}
+    jobs[8_000] |= {"unique": "only", "id": "order-8000"}  # line 3 has the key
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JobManager, "end_request", die)
+        submission = app.manager().submission
+        prepared: list[PreparedJob] = []
+
+        def die_in_the_middle(ready: list[PreparedJob], _chunks: object) -> Any:
+            prepared.extend(ready)
+            app.manager().engine.submit([each.job for each in ready[:stored]])
+            raise Killed
+
+        patch.setattr(submission, "_store_in_order", die_in_the_middle)
+        with pytest.raises(Killed):
+            submit_batch(asgi, token, "k1", jobs)
+    later(BUSY_SECONDS + 1)
+    answer = submit_batch(asgi, token, "k1", jobs)
+    assert answer.status == 201
+    expected = [each.job.id for each in prepared]
+    expected[8_000] = expected[2]
+    assert answer.json["ids"] == expected
+    assert answer.json["existing"] == [8_001]
+    assert number_of_jobs(app) == len(set(expected)) == 8_999
+    assert submit_batch(asgi, token, "k1", jobs).body == answer.body
 
 
 def test_after_a_crash_a_job_of_another_request_with_the_chosen_id_is_still_a_duplicate(

@@ -46,7 +46,8 @@ def _to_text(value: Any) -> str:
     return repr(value)
 
 
-_encode = msgspec.json.Encoder(enc_hook=_to_text, decimal_format="string").encode
+encode_json = msgspec.json.Encoder(enc_hook=_to_text, decimal_format="string").encode
+"""Encodes the content of an answer."""
 
 
 class JsonResponse(Response):
@@ -55,7 +56,7 @@ class JsonResponse(Response):
     media_type = JSON
 
     def render(self, content: Any) -> bytes:
-        return content if isinstance(content, bytes) else _encode(content)
+        return content if isinstance(content, bytes) else encode_json(content)
 
 
 class ApiRouter:
@@ -138,7 +139,7 @@ class ApiRouter:
         async def carry_out(ids: RequestIds) -> WriteAnswer:
             answer = await endpoint.serve(replace(call, ids=ids))
             content = answer.content
-            body = content if isinstance(content, bytes) else _encode(content)
+            body = content if isinstance(content, bytes) else encode_json(content)
             return WriteAnswer(status=answer.status, body=body, headers=dict(answer.headers))
 
         scope = call.request.scope
