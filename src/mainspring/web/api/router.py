@@ -6,6 +6,7 @@ concerns all writes, such as idempotency keys, rates of a token, and the actor o
 Invariants
 - The order is: path, method, caller, scope, content type, query, body. So a caller that may not use an endpoint
   learns nothing about its parameters.
+- A caller that has lost its rights while the body arrived is refused.
 - A parameter of the path is decoded once, after the path was split: an id may contain `%2F`.
 """
 
@@ -20,6 +21,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mainspring.clock import NANOSECONDS, Clock, SystemClock
 from mainspring.errors import NotAllowed
 from mainspring.jobs.request_records import RequestIds
 from mainspring.security.asgi_types import AsgiScope, Receive, Send
@@ -38,6 +40,8 @@ from mainspring.web.submit_rates import SubmitRates
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
+RECHECK_NS = NANOSECONDS
+"""A caller whose body takes longer to arrive is identified again. No list of tokens is older than that."""
 _ALSO_NDJSON = "application/ndjson"
 
 
@@ -66,6 +70,7 @@ class ApiRouter:
     - `authenticator`: finds out who sends a request
     - `endpoints`: the declarations
     - `limits`: the limits of a request, and of all requests of a token
+    - `clock`: the clock for the rates of tokens, and for slow bodies
     """
 
     def __init__(
@@ -75,11 +80,13 @@ class ApiRouter:
         endpoints: Iterable[Endpoint],
         *,
         limits: HttpLimits | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._app = app
         self._authenticator = authenticator
+        self._clock = clock or SystemClock()
         self._limits = limits or HttpLimits()
-        self._rates = SubmitRates(self._limits)
+        self._rates = SubmitRates(self._limits, self._clock)
         self._idempotent_writes = IdempotentWrites(app, self._limits)
         self._routes: dict[tuple[str, ...], dict[str, Endpoint]] = {}
         for endpoint in endpoints:
@@ -105,7 +112,12 @@ class ApiRouter:
         if endpoint.is_write:
             _check_content_type(endpoint, request)
         query = decode_query(request.scope.get("query_string") or b"", endpoint.query)
+        began = self._clock.monotonic_ns()
         raw = await request.body() if endpoint.is_write else b""
+        if self._clock.monotonic_ns() - began > RECHECK_NS:
+            # the token may have been revoked, or have expired, while the body arrived
+            identity = await self._authenticator.identify(request.scope)
+            check_scope(endpoint, identity)
         decodes = endpoint.body is not None and endpoint.decodes_body
         if endpoint.body is None and raw.strip() not in (b"", b"{}"):
             raise refuse(422, "invalid-body", "this request has no body; send none, or {}")
