@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
+
+from mainspring.similar_names import did_you_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,3 +59,23 @@ class HttpLimits:
                 f"submit_burst={self.submit_burst} is less than max_batch={self.max_batch}, so that a full batch "
                 "could never be submitted; raise submit_burst, or lower max_batch"
             )
+
+
+def parse_limits(given: Iterable[str]) -> HttpLimits:
+    """Parse limits such as `max_batch=1000`; raise `ValueError` for an unknown name or a wrong value."""
+    kinds = {each.name: int if each.type == "int" else float for each in fields(HttpLimits)}
+    values: dict[str, float] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if name not in kinds:
+            hint = did_you_mean(name, list(kinds)) or f"the limits are {', '.join(kinds)}"
+            raise ValueError(f"{text!r} names no limit; {hint}")
+        if name in values:
+            raise ValueError(f"the limit {name} is given twice; give it once")
+        try:
+            values[name] = kinds[name](value)
+        except ValueError:
+            kind = "whole number" if kinds[name] is int else "number"
+            raise ValueError(f"{text!r} has no {kind} as its value; write {name}=100") from None
+    return HttpLimits(**values)  # type: ignore[arg-type] # each value has the type of its field

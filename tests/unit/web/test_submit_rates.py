@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring import Mainspring
-from mainspring.security.http_limits import HttpLimits
+from mainspring.security.http_limits import HttpLimits, parse_limits
 from mainspring.testing import ManualClock
 from mainspring.web.problems import Refused
 from mainspring.web.submit_rates import MAX_CALLERS, SubmitRates
@@ -151,3 +151,26 @@ def test_a_repetition_with_a_key_costs_no_rate(app: Mainspring) -> None:
 def test_impossible_limits_are_refused(limits: dict[str, float], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         HttpLimits(**limits)  # type: ignore[arg-type] # wrong on purpose
+
+
+def test_limits_are_given_on_the_command_line() -> None:
+    assert parse_limits(["max-batch=5", " submit_rate = 0.5 "]) == HttpLimits(max_batch=5, submit_rate=0.5)
+    assert parse_limits([]) == HttpLimits()
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (["max_bacth=5"], r"names no limit; did you mean 'max_batch'"),
+        (["speed=5"], r"names no limit; the limits are max_header, "),
+        (["max_batch"], r"has no whole number as its value; write max_batch=100"),
+        (["max_batch=1.5"], r"has no whole number"),
+        (["submit_rate=fast"], r"has no number as its value"),
+        (["submit_rate=nan"], r"submit_rate must be a positive number"),
+        (["max_batch=-1"], r"max_batch must be a positive number"),
+        (["max_batch=1", "max_batch=2"], r"max_batch is given twice"),
+    ],
+)
+def test_wrong_limits_on_the_command_line_are_explained(given: list[str], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        parse_limits(given)
