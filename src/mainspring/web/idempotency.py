@@ -46,7 +46,7 @@ BUSY_SECONDS = 10.0
 Both make jobs with the same ids, so that a slow server does no harm.
 """
 MAX_ANSWER = 262_144
-"""The largest compressed answer that is kept. A batch of 10,000 ids has about 60 KiB."""
+"""The largest compressed answer that is kept. The ids of a batch of 10,000 jobs have about 30 KiB."""
 COMPRESSED_FROM = 1_024
 PASSING = frozenset({401, 403, 408, 425, 429})
 """The statuses below 500 that are not kept: a repetition may get another one."""

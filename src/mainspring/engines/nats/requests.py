@@ -35,7 +35,7 @@ TTL_MARGIN_SECONDS = 60
 Item = TypeVar("Item", NewRequest, RequestEnd)
 
 
-class _Count(Struct):
+class _CountedRequests(Struct):
     """How many requests are stored: as counted at an instant, and those that this process has added since."""
 
     number: int
@@ -49,7 +49,7 @@ class NatsRequests:
         self._jetstream = jetstream
         self._names = names
         self._streams = streams
-        self._counts: dict[str, _Count] = {}  # by subject
+        self._counts: dict[str, _CountedRequests] = {}  # by subject
         self._has_stream = False
 
     def forget(self) -> None:
@@ -144,7 +144,7 @@ class NatsRequests:
             if len(self._counts) > MAX_COUNTED:
                 self._counts.clear()
             number = self._jetstream.count(subject, self._names.requests_stream)
-            known = self._counts[subject] = _Count(number, now)
+            known = self._counts[subject] = _CountedRequests(number, now)
         return known.number < limit
 
     # -- the stream
