@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from mainspring import Mainspring
+from mainspring import Mainspring, NatsSettings
 from mainspring.engines.nats import requests
 from mainspring.engines.nats.requests import TTL_MARGIN_SECONDS
-from mainspring.errors import RefusedByStore
+from mainspring.errors import EngineUnavailable, RefusedByStore
 from mainspring.testing.conformance.requests import begin, end, new_request
 from tests.nats.fault_bench import FaultBench, MakeBench
 from tests.nats.servers import Servers
@@ -83,15 +81,21 @@ def test_a_stream_that_was_deleted_is_made_again(bench: FaultBench, make_bench: 
     assert config["discard"] == "new"
 
 
-def test_a_process_that_creates_no_streams_says_who_must(
-    nats_server: Servers, nats_prefix: str, tmp_path: Path
-) -> None:
+def test_a_stream_that_is_deleted_while_it_is_used_is_made_again(bench: FaultBench) -> None:
+    assert begin(bench, new_request("a"))
+    bench.jetstream.api(f"STREAM.DELETE.{bench.names.requests_stream}")
+    with pytest.raises(EngineUnavailable):
+        begin(bench, new_request("b"))
+    assert begin(bench, new_request("b"))
+
+
+def test_a_process_that_creates_no_streams_says_who_must(nats_server: Servers, nats_prefix: str) -> None:
     url = f"{nats_server.url}?prefix={nats_prefix}"
     with Mainspring(url) as app:
         app.manager().engine.components.jetstream.api(  # type: ignore[attr-defined]
             f"STREAM.DELETE.{nats_prefix}-requests"
         )
-    with Mainspring(f"{url}&prepared=true&timeout=2") as app:
+    with Mainspring(url, nats=NatsSettings(prepared=True, timeout=5)) as app:
         app.job(name="ping")(lambda: None).submit()
         with pytest.raises(RefusedByStore, match=r"an operator creates it.*send no Idempotency-Key"):
             app.manager().engine.begin_requests([new_request("a")])

@@ -316,7 +316,7 @@ def test_the_path_and_the_query_are_part_of_a_request(app: Mainspring, asgi: Asg
 
 
 def test_a_batch_with_a_wrong_line_is_repeated_as_it_was(app: Mainspring, asgi: AsgiApp, token: str) -> None:
-    jobs = [{"type": "add"}, {"type": "add", "arguments": {"n": "x"}}]
+    jobs: list[dict[str, Any]] = [{"type": "add"}, {"type": "add", "arguments": {"n": "x"}}]
     first, again = (submit_batch(asgi, token, "k1", jobs) for _ in range(2))
     assert (first.status, first.problem) == (again.status, again.problem) == (422, "invalid-arguments")
     assert first.json["line"] == again.json["line"] == 2

@@ -21,7 +21,7 @@ from mainspring.engines.nats.job_records import decode, encode
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.subject_names import SubjectNames
 from mainspring.engines.nats.write_batch import StoredMessage, Write
-from mainspring.errors import RefusedByStore
+from mainspring.errors import EngineUnavailable, RefusedByStore
 from mainspring.jobs.request_records import MAX_REQUESTS, NewRequest, RequestEnd, RequestRecord, begun, ended
 from mainspring.jobs.timestamps import MICROSECONDS
 
@@ -91,6 +91,17 @@ class NatsRequests:
     ) -> list[RequestRecord | None]:
         """Read the record of each item, decide, and write those that change, until every write has succeeded."""
         self._require_stream()
+        try:
+            return self._try_each(items, decide)
+        except EngineUnavailable:
+            self.forget()  # the stream may have been deleted
+            raise
+
+    def _try_each(
+        self,
+        items: Sequence[Item],
+        decide: Callable[[Item, RequestRecord | None, int], tuple[RequestRecord | None, bool]],
+    ) -> list[RequestRecord | None]:
         results: dict[int, RequestRecord | None] = {}
         left = dict(enumerate(items))
         for attempt in range(MAX_TRIES):
@@ -116,7 +127,6 @@ class NatsRequests:
                 return [results[number] for number in range(len(items))]
             if None in revisions:
                 time.sleep(PAUSE_SECONDS * random.random() * min(attempt, 20))  # noqa: TID251 - back-off
-        self.forget()
         raise self._jetstream.unavailable(
             f"the record of an idempotency key was not stored after {MAX_TRIES} tries, because other processes "
             "changed it, or the server did not confirm it"
