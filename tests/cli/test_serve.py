@@ -218,6 +218,14 @@ def test_a_host_name_can_be_added(shop: ShopProgram) -> None:
         assert served.stop() == 0
 
 
+def test_a_limit_can_be_changed(shop: ShopProgram) -> None:
+    arguments = ("serve", "shop:app", "--http", ANY, "--no-auth", "--http-limit", "max_header=500")
+    with started(shop, *arguments) as served:
+        assert served.get("/api/v1/")[0] == 200
+        assert served.get("/api/v1/", **{"X-Long": "x" * 600})[0] == 431
+        assert served.stop() == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -227,6 +235,8 @@ def test_a_host_name_can_be_added(shop: ShopProgram) -> None:
         (("run", "shop:app", "--no-auth"), "--no-auth needs the HTTP server"),
         (("run", "shop:app", "--host-name", "a"), "--host-name needs the HTTP server"),
         (("run", "shop:app", "--store-metrics"), "--store-metrics needs the HTTP server"),
+        (("serve", "shop:app", "--http-limit", "max_bath=5"), "did you mean 'max_batch'"),
+        (("run", "shop:app", "--http-limit", "max_batch=5"), "--http-limit needs the HTTP server"),
     ],
 )
 def test_wrong_options_are_refused(shop: ShopProgram, arguments: tuple[str, ...], problem: str) -> None:

@@ -24,6 +24,8 @@ from mainspring import (
     Unique,
 )
 from mainspring.jobs.commands import NoteTokenUses
+from mainspring.jobs.request_records import RequestEnd
+from mainspring.testing.conformance.requests import new_request
 from tests.nats.restricted_servers import RestrictedServers, Shop, run_program
 from tests.support import PATIENCE
 
@@ -116,6 +118,10 @@ def use_everything(operator: Shop, submitter: Shop, worker: Shop, events: Iterab
         assert app.tokens.list()[0].id == token.id
         used = app.manager().engine.now()
         assert app.manager().arrange([NoteTokenUses({token.id: used})]) == [True]
+        (record,) = app.manager().engine.begin_requests([new_request(f"key of {used}")])
+        assert record is not None
+        answer = RequestEnd(caller=record.caller, key=record.key, owner=record.owner, answer=b"{}")
+        assert app.manager().engine.end_requests([answer]) == [True]
     assert operator.tokens.revoke("front end").last_used is not None
     assert operator.queue("other").pause()
     assert operator.queue("other").resume()

@@ -18,6 +18,7 @@ from mainspring.cli.app_selection import find_selection
 from mainspring.cli.commands import Option
 from mainspring.errors import MissingExtra
 from mainspring.foreground.run_output import HttpNotice
+from mainspring.security.http_limits import HttpLimits, parse_limits
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -47,9 +48,20 @@ no_auth_option = click.option(
 )
 
 
+http_limit_option = click.option(
+    "--http-limit",
+    "http_limits",
+    cls=Option,
+    section=HTTP,
+    multiple=True,
+    help="Another value for a limit of the server, such as submit_rate=100. docs/http.md lists all limits.",
+    metavar="NAME=VALUE",
+)
+
+
 def http_options(function: Decorated) -> Decorated:
-    """Add the options `--host-name` and `--no-auth` to a command."""
-    return host_name_option(no_auth_option(function))
+    """Add the options `--host-name`, `--http-limit` and `--no-auth` to a command."""
+    return host_name_option(http_limit_option(no_auth_option(function)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +74,7 @@ class HttpOptions:
     store_metrics: bool
     app: str | None
     url: str | None
+    http_limits: tuple[str, ...] = ()
 
     @property
     def token_command(self) -> tuple[str, ...]:
@@ -97,13 +110,14 @@ def open_entry(options: HttpOptions) -> Iterator[HttpEntry]:
         raise MissingExtra(feature="the HTTP server", extra="web") from error
     try:
         address = parse_address(options.address)
+        limits = parse_limits(options.http_limits)
         for name in options.host_names:
             normal_name(name)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
     listener = open_listener(address)
     try:
-        yield HttpEntry(options, listener)
+        yield HttpEntry(options, listener, limits)
     finally:
         listener.close()
 
@@ -111,8 +125,9 @@ def open_entry(options: HttpOptions) -> Iterator[HttpEntry]:
 class HttpEntry:
     """An open address, at which a server can start."""
 
-    def __init__(self, options: HttpOptions, listener: Listener) -> None:
+    def __init__(self, options: HttpOptions, listener: Listener, limits: HttpLimits) -> None:
         self._options = options
+        self._limits = limits
         self._listener = listener
 
     def make_server(
@@ -135,6 +150,7 @@ class HttpEntry:
             hosts=rule_for(listener.ips, [listener.address.host, *options.host_names]),
             worker=health,
             store_metrics=options.store_metrics,
+            limits=self._limits,
         )
         show(HttpNotice(url=listener.url, link=access.link, is_open=access.is_open))
-        return HttpServer(asgi, listener)
+        return HttpServer(asgi, listener, limits=self._limits)

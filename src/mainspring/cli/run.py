@@ -170,6 +170,7 @@ def run(
     http: str | None,
     store_metrics: bool,
     host_names: tuple[str, ...],
+    http_limits: tuple[str, ...],
     no_auth: bool,
     log_format: str,
     log_level: str,
@@ -192,6 +193,7 @@ def run(
         url=url,
         store_metrics=store_metrics,
         host_names=host_names,
+        http_limits=http_limits,
         no_auth=no_auth,
     )
 
@@ -256,9 +258,10 @@ def _http_options(address: str | None, **options: Any) -> HttpOptions | None:
     """Return the options of the HTTP server; None if no address is given, and then no other option may be."""
     if address is not None:
         return HttpOptions(address=address, **options)
-    for name in ("store_metrics", "host_names", "no_auth"):
+    for name in ("store_metrics", "host_names", "http_limits", "no_auth"):
         if options[name]:
-            option = f"--{name.removesuffix('s') if name == 'host_names' else name}".replace("_", "-")
+            is_list = name in ("host_names", "http_limits")
+            option = f"--{name.removesuffix('s') if is_list else name}".replace("_", "-")
             raise click.BadParameter(f"{option} needs the HTTP server; add --http 127.0.0.1:8400")
     return None
 

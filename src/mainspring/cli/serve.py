@@ -90,6 +90,7 @@ def serve(
     reference: str | None,
     address: str,
     host_names: tuple[str, ...],
+    http_limits: tuple[str, ...],
     no_auth: bool,
     log_format: str,
     log_level: str,
@@ -109,7 +110,13 @@ def serve(
     start_logging(chosen_format, LogLevel(log_level))
     given = app if reference is None else reference
     options = HttpOptions(
-        address=address, host_names=host_names, no_auth=no_auth, store_metrics=True, app=given, url=url
+        address=address,
+        host_names=host_names,
+        http_limits=http_limits,
+        no_auth=no_auth,
+        store_metrics=True,
+        app=given,
+        url=url,
     )
     try:
         _serve(options, as_json=chosen_format is LogFormat.JSON)

@@ -57,6 +57,7 @@ from mainspring.jobs.recurrence.schedule_records import (
     Occurrence,
     ScheduleRecord,
 )
+from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
 from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
@@ -319,7 +320,7 @@ class Admin(Protocol):
     def prune(self, retention: Retention) -> Pruned:
         """Delete a few jobs that are older than `retention` allows, and results whose own time to live is over.
 
-        Add up the activity of old minutes by the hour, and delete that of old hours.
+        Add up the activity of old minutes by the hour, and delete that of old hours. Delete expired requests.
         """
 
     def backup(self, path: str) -> None:
@@ -355,7 +356,21 @@ class Monitoring(Protocol):
         """Return the counts of all minutes that overlap this time; of hours, where minutes are not kept."""
 
 
-class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Monitoring, Protocol):
+class RequestStore(Protocol):
+    """The part of an engine that keeps requests with an `Idempotency-Key`, so that none is carried out twice."""
+
+    def begin_requests(self, requests: Sequence[NewRequest]) -> list[RequestRecord | None]:
+        """Store that requests begin, unless they were made before: see `request_records.begun`.
+
+        Return the record of each; None if the store has too many requests of its caller, or of all callers. An
+        engine may count them every few seconds only.
+        """
+
+    def end_requests(self, ends: Sequence[RequestEnd]) -> list[bool]:
+        """Store the answers of requests: see `request_records.ended`. Return for each whether it was stored."""
+
+
+class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Monitoring, RequestStore, Protocol):
     """The protocol that every engine implements.
 
     Any thread may call `now`, `unit` and methods that read; one thread at a time makes other calls.

@@ -67,6 +67,36 @@ class JobIds:
         return self._random.pop()
 
 
+def first_id(now: int) -> str:
+    """Make the first of up to 2 ** 64 ids that `ids_from` counts up from it. Its random part has 73 bits.
+
+    It is not made by a `JobIds`, because the ids that follow must belong to no other job of this process.
+    """
+    random = int.from_bytes(os.urandom(10)) >> 7  # the top bit of 74 is 0, as room to count up
+    return _format_ids(now // 1_000, random, 1)[0]
+
+
+def ids_from(first: str, count: int) -> list[str]:
+    """Return the ids of `count` jobs: `first`, which `first_id` has made, and those that follow it."""
+    return _format_ids(*_parts(first), count)
+
+
+def nth_id(first: str, n: int) -> str:
+    """Return the id that `ids_from` has at the index `n`."""
+    millisecond, low = _parts(first)
+    return _format_ids(millisecond, low + n, 1)[0]
+
+
+def _parts(job_id: str) -> tuple[int, int]:
+    number = int(job_id, 16)
+    return number >> 80, (number >> 64 & 0xFFF) << 62 | number & _LOW
+
+
+def _format_ids(millisecond: int, low: int, count: int) -> list[str]:
+    prefix = f"{millisecond:012x}7"
+    return [f"{prefix}{n >> 62:03x}{2 << 62 | n & _LOW:016x}" for n in range(low, low + count)]
+
+
 def require_id(job_id: object, name: str = "id") -> str:
     """Return an id or a name, such as that of a queue; raise an error if it is not valid.
 

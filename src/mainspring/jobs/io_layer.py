@@ -24,6 +24,7 @@ from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.engine_turn import EngineTurn, MustQueue, OffCallers
 from mainspring.jobs.records import Conflict, Lease, NewJob, Outcome, ProgressReport
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
+from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
 from mainspring.runners.func_queue import FuncQueue
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.worker import blocking_for, current_worker
@@ -79,7 +80,11 @@ SETTLE: BatchCall[Outcome, bool] = BatchCall(
     5, lambda engine, worker, outcomes: engine.settle(worker, outcomes), ActivityRecorder.count_outcomes
 )
 START: BatchCall[Lease, bool] = BatchCall(6, lambda engine, worker, leases: engine.start(worker, leases))
-OTHER_CALLS = 7  # the place of calls that are not merged; `take` is one of them
+BEGIN_REQUESTS: BatchCall[NewRequest, RequestRecord | None] = BatchCall(
+    7, lambda engine, _, requests: engine.begin_requests(requests)
+)
+END_REQUESTS: BatchCall[RequestEnd, bool] = BatchCall(8, lambda engine, _, ends: engine.end_requests(ends))
+OTHER_CALLS = 9  # the place of calls that are not merged; `take` is one of them
 
 
 class Reply(Protocol[Value_contra]):
@@ -271,12 +276,16 @@ class IoLayer:
         *,
         size: int = 0,
         seconds: float | None = None,
+        durable: bool = True,
     ) -> list[Result]:
-        """Queue a batch and await its results. Raises `TimeoutError` after `seconds`, as `call` does."""
+        """Queue a batch and await its results. Raises `TimeoutError` after `seconds`, as `call` does.
+
+        A power cut may lose the transaction if none of its operations is `durable`.
+        """
         import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
 
         answer: AsyncReply[list[Result]] = AsyncReply(asyncio.get_running_loop())
-        self.dispatch(Operation(call, items, answer, size=size))
+        self.dispatch(Operation(call, items, answer, durable=durable, size=size))
         if seconds is None:
             return await answer.future
         async with asyncio.timeout(min(seconds, TIMEOUT_MAX)):

@@ -32,7 +32,7 @@ from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage, to_info
-from mainspring.jobs.io_layer import ARRANGE, CHANGE, FIRE, IoLayer, closed_error
+from mainspring.jobs.io_layer import ARRANGE, BEGIN_REQUESTS, CHANGE, END_REQUESTS, FIRE, IoLayer, closed_error
 from mainspring.jobs.job_waiter import JobWaiter
 from mainspring.jobs.layers import ControlLayer, Layers
 from mainspring.jobs.limit_registry import LimitRegistry, store_limits
@@ -45,6 +45,7 @@ from mainspring.jobs.quotas import Quota, quotas_of
 from mainspring.jobs.records import JobRecord, Query, require_cursor
 from mainspring.jobs.recurrence.firing_middleware import fire_with_middleware
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
+from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
 from mainspring.jobs.search import JobFilter, search
 from mainspring.jobs.serializers import JsonSerializer, PlainSerializer, Serializer, Serializers, make_serializer
 from mainspring.jobs.statistics import ProcessStatistics, Statistics, to_commits, to_groups, to_slot
@@ -396,6 +397,19 @@ class JobManager:
     def fire(self, firings: Sequence[Firing]) -> builtins.list[Fired]:
         """Advance schedules and store the jobs of their occurrences."""
         return fire_with_middleware(firings, lambda given: self._io.call(FIRE, given), self._middlewares)
+
+    async def begin_request(self, request: NewRequest) -> RequestRecord | None:
+        """Store that a request with an idempotency key begins: see `Engine.begin_requests`.
+
+        A power cut may lose it, unless jobs were stored after it.
+        """
+        (record,) = await self._io.call_async(BEGIN_REQUESTS, (request,), durable=False)
+        return record
+
+    async def end_request(self, end: RequestEnd) -> bool:
+        """Store the answer of a request with an idempotency key: see `Engine.end_requests`."""
+        (is_stored,) = await self._io.call_async(END_REQUESTS, (end,), size=len(end.answer or b""))
+        return is_stored
 
     def explain(self, job_id: str) -> Explanation:
         """Explain the status of a job, for example why it has not started."""

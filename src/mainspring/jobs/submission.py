@@ -33,7 +33,8 @@ from mainspring.jobs.job_policies import inheritable, policy_headers
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.middleware import Middlewares, Submit
 from mainspring.jobs.policies import Unique, names_of
-from mainspring.jobs.records import Conflict, ConflictKind, FollowUp, NewJob, UniqueKey
+from mainspring.jobs.records import Conflict, ConflictKind, FollowUp, JobRecord, NewJob, Query, UniqueKey
+from mainspring.jobs.request_records import RequestIds
 from mainspring.jobs.retry import Retry
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.timestamps import (
@@ -322,6 +323,7 @@ def _require_single(handler: Handler, required: Iterable[str]) -> None:
 MAX_PAYLOAD = 1_048_576
 CHUNK = 5_000  # the largest number of jobs in one call of the engine
 MAX_ATOMIC = 268_435_456  # bytes of arguments in an atomic submit
+CHUNK_FOUND = 500  # how many jobs are looked up at once
 CHUNKS_IN_FLIGHT = 2  # one chunk is committed while the next chunk is prepared
 
 
@@ -351,6 +353,8 @@ class PreparedJob(NamedTuple):
     job: NewJob
     must_be_new: bool
     """Whether an existing job with its unique key is an error."""
+    is_own: bool = False
+    """Whether its id follows from a request. Only an earlier attempt of it can have stored a job with this id."""
 
 
 class MixedSubmit(NamedTuple):
@@ -402,9 +406,22 @@ class Submission:
         return (await self.store_async(handler, options, positional, named)).id
 
     async def store_async(
-        self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
+        self,
+        handler: Handler,
+        options: SubmitOptions,
+        positional: tuple[Any, ...],
+        named: Mapping[str, Any],
+        ids: RequestIds | None = None,
     ) -> StoredId:
-        """Store one job as `submit_async` does, and return also whether it is new."""
+        """Store one job as `submit_async` does, and return also whether it is new.
+
+        With `ids`, the job gets the next of these ids, unless the options have one. If a job with this id exists,
+        an earlier attempt of the same request has stored it: then it counts as new, and nothing is stored.
+        """
+        own_id = None
+        if ids is not None and options.id is None:
+            (own_id,) = ids.take()
+            options = replace_options(options, id=own_id)
         if self._limits.quota_version != self._quota_version:
             version = self._limits.quota_version
             await self._io.call_async(ARRANGE, self._limits.quotas())
@@ -413,6 +430,8 @@ class Submission:
         with self._around(handler, template, 1) as submit:
             job = self._make(handler, options, template, positional, named)
             (conflict,) = await self._io.call_async(SUBMIT, (job,), size=len(job.payload))
+            if conflict is not None and conflict.existing_id == own_id:
+                conflict = None
             job_id = _resolve(conflict, job, template.unique)
             if submit is not None:
                 submit.ids = (job_id,)
@@ -449,17 +468,26 @@ class Submission:
         self.after_submit()
         return _ids_of(jobs, conflicts, template.unique)
 
-    def prepare(self, call: JobCall) -> PreparedJob:
-        """Check and encode one job of a submit of jobs of any types, for `submit_mixed`."""
-        template = self._template(call.handler, call.options)
-        job = self._make(call.handler, call.options, template, call.positional, call.named)
-        unique = template.unique
-        return PreparedJob(job, must_be_new=unique is not None and unique.on_conflict == "raise")
+    def prepare(self, call: JobCall, own_id: str | None = None) -> PreparedJob:
+        """Check and encode one job of a submit of jobs of any types, for `submit_mixed`.
 
-    def submit_mixed(self, prepared: Iterable[PreparedJob], *, atomic: bool) -> MixedSubmit:
+        `own_id` is its id if the call has none, and follows from a request: see `RequestIds`.
+        """
+        is_own = own_id is not None and call.options.id is None
+        options = replace_options(call.options, id=own_id) if is_own else call.options
+        template = self._template(call.handler, options)
+        job = self._make(call.handler, options, template, call.positional, call.named)
+        unique = template.unique
+        must_be_new = unique is not None and unique.on_conflict == "raise"
+        return PreparedJob(job, must_be_new=must_be_new, is_own=is_own)
+
+    def submit_mixed(
+        self, prepared: Iterable[PreparedJob], *, atomic: bool, is_resumed: bool = False
+    ) -> MixedSubmit:
         """Store jobs of any types in order. All of them are read before the first one is stored.
 
-        If the store refuses a chunk of jobs, later chunks are not tried.
+        If the store refuses a chunk of jobs, later chunks are not tried. With `is_resumed`, an earlier attempt of
+        the same request may have stored some of the jobs: they count as stored.
         """
         if self._limits.quota_version != self._quota_version:
             self._store_quotas()
@@ -468,15 +496,16 @@ class Submission:
         ready = list(prepared)
         groups: dict[tuple[str, str], Submit] = {}
         if not self._middlewares.is_empty:
-            for job, _ in ready:
+            for job, *_ in ready:
                 new = Submit(job.type, job.queue, 0, {}, is_bulk=True)
                 groups.setdefault((job.type, job.queue), new).count += 1
         with ExitStack() as stack:
             for group in groups.values():
                 stack.enter_context(self._middlewares.submitting(group))
-            jobs = [_with_headers(job, groups.get((job.type, job.queue))) for job, _ in ready]
-            must_be_new = {place for place, each in enumerate(ready) if each.must_be_new}
-            result = self._store_in_order(jobs, must_be_new, [jobs] if atomic else list(_chunks(jobs)))
+            jobs = [_with_headers(job, groups.get((job.type, job.queue))) for job, *_ in ready]
+            result = self._store_in_order(ready, [jobs] if atomic else list(_chunks(jobs)))
+            if is_resumed:
+                self._find_stored(jobs, result)
             for pair, group in groups.items():
                 stored = zip(jobs, result.ids, strict=True)
                 group.ids = [job_id for job, job_id in stored if job_id and (job.type, job.queue) == pair]
@@ -491,10 +520,23 @@ class Submission:
                 remedy="submit without atomic=True, or use a SQLite store",
             )
 
-    def _store_in_order(
-        self, jobs: list[NewJob], must_be_new: set[int], chunks: list[list[NewJob]]
-    ) -> MixedSubmit:
-        result = MixedSubmit([None] * len(jobs), set(), {})
+    def _find_stored(self, jobs: list[NewJob], result: MixedSubmit) -> None:
+        """Count jobs with ids of the caller as stored if an earlier attempt of the request has stored them."""
+        failed = {
+            error.existing_id: place
+            for place, error in result.failed.items()
+            if isinstance(error, DuplicateJob) and error.existing_id == jobs[place].id
+        }
+        ids = list(failed)
+        for start in range(0, len(ids), CHUNK_FOUND):
+            for record in self._engine.find(Query(ids=tuple(ids[start : start + CHUNK_FOUND]))).records:
+                place = failed[record.id]
+                if (record.type, record.payload) == (jobs[place].type, jobs[place].payload):
+                    result.ids[place] = record.id
+                    del result.failed[place]
+
+    def _store_in_order(self, ready: list[PreparedJob], chunks: list[list[NewJob]]) -> MixedSubmit:
+        result = MixedSubmit([None] * len(ready), set(), {})
         place = 0
         for number, chunk in enumerate(chunks):
             try:
@@ -502,12 +544,13 @@ class Submission:
             except MainspringError as error:
                 if number == 0:
                     raise
-                result.failed.update(dict.fromkeys(range(place, len(jobs)), error))
+                result.failed.update(dict.fromkeys(range(place, len(ready)), error))
                 return result
             for job, conflict in zip(chunk, conflicts, strict=True):
-                if conflict is None:
+                is_stored_before = ready[place].is_own and conflict is not None and conflict.existing_id == job.id
+                if conflict is None or is_stored_before:
                     result.ids[place] = job.id
-                elif conflict.kind is ConflictKind.ID or place in must_be_new:
+                elif conflict.kind is ConflictKind.ID or ready[place].must_be_new:
                     key = None if conflict.kind is ConflictKind.ID or job.unique is None else job.unique.key
                     result.failed[place] = DuplicateJob(existing_id=conflict.existing_id, key=key)
                 else:
@@ -603,6 +646,12 @@ class Submission:
         """Raise `ArgumentsTooLarge` if the encoded arguments are too large."""
         if len(payload) > self._max_payload:
             raise ArgumentsTooLarge(handler=handler, size=len(payload), limit=self._max_payload)
+
+    def is_same(self, record: JobRecord, call: JobCall) -> bool:
+        """Return whether a stored job has the type and the arguments of a submit."""
+        arguments = call.handler.arguments
+        payload = arguments.encode_bound(arguments.bind(call.positional, call.named))
+        return (record.type, record.payload) == (call.handler.name, payload)
 
     def new_id(self) -> str:
         """Make the id of a new job."""

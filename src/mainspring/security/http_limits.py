@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
+
+from mainspring.similar_names import did_you_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +30,54 @@ class HttpLimits:
     """How many clients may read events at once."""
     grace_seconds: float = 10.0
     """How long a stopping server waits for the answers of accepted requests."""
+    event_readers: int = 100
+    """How many clients may read events at once."""
+    max_batch: int = 10_000
+    """How many jobs one request may submit."""
+    max_depth: int = 64
+    """How many levels of arrays and objects a body may have."""
+    max_ratio: float = 100.0
+    """How many bytes one byte of a compressed body may become. `max_body` applies to the result, too."""
+    submit_rate: float = 1_000.0
+    """How many jobs per second a token may submit, on average, to one server process."""
+    submit_burst: int = 20_000
+    """How many jobs a token may submit at once, after a time without submits."""
+    idempotency_seconds: float = 86_400.0
+    """How long the answer to a request with an `Idempotency-Key` is kept."""
+    idempotency_keys: int = 100_000
+    """How many keys of one token the store keeps."""
+    schedule_seconds: float = 10.0
+    """The least time between two occurrences of a schedule that is stored over HTTP."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise ValueError(f"{each.name} must be a positive number, got {value!r}")
+            if each.type == "int" and not isinstance(value, int):
+                raise ValueError(f"{each.name} must be a whole number, got {value!r}")
+        if self.submit_burst < self.max_batch:
+            raise ValueError(
+                f"submit_burst={self.submit_burst} is less than max_batch={self.max_batch}, so that a full batch "
+                "could never be submitted; raise submit_burst, or lower max_batch"
+            )
+
+
+def parse_limits(given: Iterable[str]) -> HttpLimits:
+    """Parse limits such as `max_batch=1000`; raise `ValueError` for an unknown name or a wrong value."""
+    kinds = {each.name: int if each.type == "int" else float for each in fields(HttpLimits)}
+    values: dict[str, float] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if name not in kinds:
+            hint = did_you_mean(name, list(kinds)) or f"the limits are {', '.join(kinds)}"
+            raise ValueError(f"{text!r} names no limit; {hint}")
+        if name in values:
+            raise ValueError(f"the limit {name} is given twice; give it once")
+        try:
+            values[name] = kinds[name](value)
+        except ValueError:
+            kind = "whole number" if kinds[name] is int else "number"
+            raise ValueError(f"{text!r} has no {kind} as its value; write {name}=100") from None
+    return HttpLimits(**values)  # type: ignore[arg-type] # each value has the type of its field

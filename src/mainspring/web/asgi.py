@@ -53,12 +53,13 @@ class HttpApp:
         *,
         worker: HealthSource | None = None,
         store_metrics: bool = False,
+        limits: HttpLimits | None = None,
     ) -> None:
         self._app = app
         self._authenticator = authenticator
         self._probes = Probes(app, worker=worker)
         self._metrics = MetricsPage(app, store=store_metrics)
-        self._api = ApiRouter(app, authenticator, all_endpoints(app))
+        self._api = ApiRouter(app, authenticator, all_endpoints(app), limits=limits)
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -147,7 +148,7 @@ def build(
 ) -> AsgiApp:
     """Build the ASGI application of a `Mainspring`."""
     limits = limits or HttpLimits()
-    routes = HttpApp(app, authenticator, worker=worker, store_metrics=store_metrics).routes()
+    http = HttpApp(app, authenticator, worker=worker, store_metrics=store_metrics, limits=limits)
     event_hub = EventHub(app, max_readers=limits.event_readers)
 
     @asynccontextmanager
@@ -158,7 +159,7 @@ def build(
         await authenticator.flush()
 
     starlette = Starlette(
-        routes=routes,
+        routes=http.routes(),
         lifespan=lifespan,
         exception_handlers={
             HTTPException: _on_http_error,

@@ -1,7 +1,7 @@
 """Checks every request before a route sees it, and completes every answer.
 
-It gives a request its id, checks `Host`, `Origin` and the content type, enforces the sizes and the time for the
-body, turns errors into problems, adds the headers that every answer has, and logs the request.
+It gives a request its id, checks `Host`, `Origin` and the content type, decompresses the body, enforces its sizes
+and its time, turns errors into problems, adds the headers that every answer has, and logs the request.
 
 Invariants
 - Each request is answered, also if a route raises an error.
@@ -24,6 +24,7 @@ from mainspring.errors import MainspringError
 from mainspring.security.asgi_types import AsgiApp, AsgiMessage, AsgiScope, Receive, Send
 from mainspring.security.http_limits import HttpLimits
 from mainspring.security.tokens import hide_tokens
+from mainspring.web.decompression import Inflater, inflater_for
 from mainspring.web.host_names import HostRule, is_same_origin
 from mainspring.web.problems import FAILURE, MEDIA_TYPE, Problem, Refused, problem_of, refuse
 
@@ -97,7 +98,7 @@ class RequestGuard:
         body = _Body(receive, self._limits)
         try:
             self._check(scope)
-            body.check_length(scope)
+            body.prepare(scope)
             await self._app(scope, body.receive, answer.send)
         except Refused as refused:
             await answer.refuse(refused.problem)
@@ -213,16 +214,24 @@ class _Body:
         self._receive = receive
         self._limits = limits
         self._size = 0
+        self._inflater: Inflater | None = None
         self._is_complete = False
         self._deadline: float | None = None
         self.is_disconnected = False
 
-    def check_length(self, scope: AsgiScope) -> None:
-        """Refuse a request that announces a body which is too large."""
+    def prepare(self, scope: AsgiScope) -> None:
+        """Refuse a request that announces a body which is too large, or is encoded in an unknown way.
+
+        The application behind the guard gets the decompressed body, and no header that says otherwise.
+        """
         length = header_of(scope, b"content-length")
         # a number with more digits would be an error of `int`, and no body is that large
         if length is not None and length.isdecimal() and int(length[:18]) > self._limits.max_body:
             raise self._too_large(int(length[:18]))
+        self._inflater = inflater_for(header_of(scope, b"content-encoding"), self._limits)
+        if self._inflater is not None:
+            hidden = (b"content-encoding", b"content-length")
+            scope["headers"] = [pair for pair in scope["headers"] if pair[0].lower() not in hidden]
 
     async def receive(self) -> AsgiMessage:
         """Return the next message of the client."""
@@ -247,6 +256,9 @@ class _Body:
             self._is_complete = not message.get("more_body", False)
             if self._size > self._limits.max_body:
                 raise self._too_large(self._size)
+            if self._inflater is not None:
+                data = self._inflater.inflate(message.get("body", b""), is_last=self._is_complete)
+                message = {**message, "body": data}
         self.is_disconnected |= message["type"] == "http.disconnect"
         return message
 

@@ -80,6 +80,16 @@ STATUS_OF: dict[str, int] = {
     "too-deep": 422,
     "too-many-event-readers": 503,
     "stopping": 503,
+    "idempotency-key-invalid": 400,
+    "idempotency-key-busy": 409,
+    "idempotency-answer-too-large": 409,
+    "body-not-gzip": 400,
+    "body-ratio": 413,
+    "content-encoding": 415,
+    "idempotency-key-reused": 422,
+    "schedule-too-dense": 422,
+    "too-many-idempotency-keys": 429,
+    "submit-rate": 429,
 }
 """The status of each type of problem that the API describes in its OpenAPI document."""
 MEMBERS: dict[type[MainspringError], dict[str, str]] = {

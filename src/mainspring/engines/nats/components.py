@@ -151,11 +151,12 @@ class NatsComponents:
 
 def _optional_subjects(names: SubjectNames) -> tuple[str, ...]:
     """Return the subjects, in lower case, that a user without permission for them can do without."""
-    optional = (names.presence, CONNECTIONS, names.activity, *_activity_requests(names))
+    optional = (names.presence, CONNECTIONS, names.activity, *_optional_requests(names))
     return tuple(subject.lower() for subject in optional)
 
 
-def _activity_requests(names: SubjectNames) -> list[str]:
-    """Return the requests about the stream of the activity, which jobs do not need."""
+def _optional_requests(names: SubjectNames) -> list[str]:
+    """Return the requests about the streams of activity and of idempotency keys, which jobs do not need."""
     verbs = ("STREAM.INFO", "STREAM.CREATE", "STREAM.UPDATE", "DIRECT.GET")
-    return [f"$JS.API.{verb}.{names.activity_stream}" for verb in verbs]
+    streams = (names.activity_stream, names.requests_stream)
+    return [f"$JS.API.{verb}.{stream}" for verb in verbs for stream in streams]

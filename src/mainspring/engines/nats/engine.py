@@ -15,6 +15,7 @@ from mainspring.clock import Clock, SystemClock
 from mainspring.engines.nats.components import NatsComponents
 from mainspring.engines.nats.deliveries import IN_PROGRESS, nak
 from mainspring.engines.nats.projector import JobPruner, kept_by_status
+from mainspring.engines.nats.requests import NatsRequests
 from mainspring.engines.nats.settings import NatsSettings, parse_url
 from mainspring.engines.nats.workers import HeartbeatThread
 from mainspring.errors import EngineUnavailable
@@ -56,6 +57,7 @@ from mainspring.jobs.records import (
     WorkerRecord,
 )
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
+from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
 from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics
 from mainspring.jobs.status import JobStatus
 from mainspring.security.tokens import TokenRecord
@@ -90,6 +92,7 @@ class NatsEngine:
         self._jetstream = components.jetstream
         self._names = components.names
         self._workers = components.workers
+        self._requests = NatsRequests(components.jetstream, components.names, components.streams)
         self.projector = components.projector
         components.streams.on_new_stream = self._discard_state
         if retention is not None:
@@ -173,6 +176,7 @@ class NatsEngine:
         self.components.settings_cache.clear()
         self.components.tokens.changes += 1
         self.components.quotas.clear()
+        self._requests.forget()
         self.components.leases.clear()
         self._workers.drop_all()
         self._jetstream.last_record = 0
@@ -461,6 +465,14 @@ class NatsEngine:
 
     def activity(self, since: int, until: int) -> list[ActivityCount]:
         return self.components.activity.read(since, until)
+
+    def begin_requests(self, requests: Sequence[NewRequest]) -> list[RequestRecord | None]:
+        with self._jetstream.shared_deadline():
+            return self._requests.begin(requests)
+
+    def end_requests(self, ends: Sequence[RequestEnd]) -> list[bool]:
+        with self._jetstream.shared_deadline():
+            return self._requests.end(ends)
 
     def listen(self, until: int) -> str:
         return self.components.event_log.listen(until)

@@ -120,13 +120,24 @@ class JetStream(Connection):
                 found[subject] = entry
         return found
 
-    async def _read_leader(self, subject: str, deadline: float | None) -> StoredMessage:
-        message = await self._get_message({"last_by_subj": subject}, deadline)
+    def read_each(self, subjects: Sequence[str], stream: str) -> dict[str, StoredMessage]:
+        """Return the last message of each subject of another stream, as its leader has it."""
+        return self.run_on_loop(self._read_each(subjects, stream)) if subjects else {}
+
+    async def _read_each(self, subjects: Sequence[str], stream: str) -> dict[str, StoredMessage]:
+        deadline = self._deadline()
+        entries = await asyncio.gather(*(self._read_leader(subject, deadline, stream) for subject in subjects))
+        return dict(zip(subjects, entries, strict=True))
+
+    async def _read_leader(self, subject: str, deadline: float | None, stream: str | None = None) -> StoredMessage:
+        message = await self._get_message({"last_by_subj": subject}, deadline, stream)
         return NO_MESSAGE if message is None else decode_api_message(message)
 
-    async def _get_message(self, body: dict[str, Any], deadline: float | None) -> dict[str, Any] | None:
+    async def _get_message(
+        self, body: dict[str, Any], deadline: float | None, stream: str | None = None
+    ) -> dict[str, Any] | None:
         """Return a message that the leader of the stream has; None if it has no such message."""
-        subject = f"$JS.API.STREAM.MSG.GET.{self._stream}"
+        subject = f"$JS.API.STREAM.MSG.GET.{stream or self._stream}"
         reply = await self._request_json(subject, json.dumps(body).encode(), deadline)
         if "error" not in reply:
             return dict(reply["message"])
@@ -174,6 +185,16 @@ class JetStream(Connection):
 
     async def _collect_each(self, bodies: Sequence[dict[str, Any]]) -> list[list[tuple[str, StoredMessage]]]:
         return list(await asyncio.gather(*map(self.collect, bodies)))
+
+    def count(self, subject: str, stream: str) -> int:
+        """Return how many messages of a stream match a subject with a wildcard, about now."""
+        return self.run_on_loop(self._count(subject, stream))
+
+    async def _count(self, subject: str, stream: str) -> int:
+        # the first message of a batch says how many would follow
+        body = json.dumps({"next_by_subj": subject, "seq": 1, "batch": 1}).encode()
+        reply = await self.request(f"$JS.API.DIRECT.GET.{stream}", body, self._deadline())
+        return 0 if status_of(reply) is not None else 1 + int((reply.headers or {})["Nats-Num-Pending"])
 
     # -- writing
 

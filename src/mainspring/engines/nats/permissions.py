@@ -41,9 +41,7 @@ def permissions_of(prefix: str, role: Role) -> SubjectPermissions:
         publish += _to_work(names)
     if role == "operator":
         publish += [
-            f"{API}.STREAM.{verb}.{stream}"
-            for verb in ("CREATE", "UPDATE")
-            for stream in (names.stream, names.events_stream, names.activity_stream)
+            f"{API}.STREAM.{verb}.{stream}" for verb in ("CREATE", "UPDATE") for stream in _all_streams(names)
         ]
     subscribe = [f"{inbox_of(prefix, role)}.>", f"{names.notifications}*"]
     if role == "worker":
@@ -58,15 +56,19 @@ def _to_write(names: SubjectNames, role: Role) -> list[str]:
         names.tokens: "operator",  # who can write here can make a token that allows everything over HTTP
     }
     kept = [subject for subject in names.stored_subjects if kept_for_one.get(subject, role) == role]
-    return [*kept, names.events, names.activity, f"{names.notifications}*"]
+    return [*kept, names.events, names.activity, f"{names.requests}>", f"{names.notifications}*"]
+
+
+def _all_streams(names: SubjectNames) -> tuple[str, ...]:
+    return names.stream, names.events_stream, names.activity_stream, names.requests_stream
 
 
 def _to_read(names: SubjectNames) -> list[str]:
-    all_streams = (names.stream, names.events_stream, names.activity_stream)
+    all_streams = _all_streams(names)
     return [
         f"{API}.INFO",
         *(f"{API}.STREAM.INFO.{stream}" for stream in all_streams),
-        f"{API}.STREAM.MSG.GET.{names.stream}",
+        *(f"{API}.STREAM.MSG.GET.{stream}" for stream in (names.stream, names.requests_stream)),
         *(f"{API}.DIRECT.GET.{stream}" for stream in all_streams),
         f"{API}.CONSUMER.INFO.{names.stream}.*",
     ]

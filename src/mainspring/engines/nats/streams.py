@@ -30,6 +30,7 @@ MAX_ACK_PENDING = 50_000
 EVENTS_KEPT = 3_600
 ACTIVITY_KEPT = 8 * 24 * 3_600
 ACTIVITY_BYTES = 256 * 1_048_576
+REQUESTS_BYTES = 512 * 1_048_576
 DUPLICATES_KEPT = 600  # for how many seconds the server ignores a batch of counts that is sent again
 MARKERS_KEPT = 7 * 24 * 3_600
 """How many seconds the server keeps delete markers, so that a projection that was offline sees the deletions."""
@@ -91,6 +92,8 @@ class Streams:
         self._jetstream.pulls.idle_seconds = CLUSTER_IDLE_SECONDS if self._jetstream.reads_leader else IDLE_SECONDS
         self._ensure(self._events_config())
         self._ensure_activity()
+        if self._settings.creates_streams:
+            self.ensure_requests()
         self._consumers.clear()
         self.measure_time()
 
@@ -110,8 +113,9 @@ class Streams:
         """Delete the streams with all their messages, for example after a benchmark."""
         for name in (self._names.stream, self._names.events_stream):
             self._jetstream.api(f"STREAM.DELETE.{name}")
-        with suppress(ServerError):  # an operator may not have created it
-            self._jetstream.api(f"STREAM.DELETE.{self._names.activity_stream}")
+        for name in (self._names.activity_stream, self._names.requests_stream):
+            with suppress(ServerError):  # an operator may not have created it
+                self._jetstream.api(f"STREAM.DELETE.{name}")
 
     def _require_version(self) -> None:
         version = self._jetstream.version
@@ -196,6 +200,39 @@ class Streams:
             self._ensure(config)
         except EngineUnavailable as error:
             logger.warning("the history of activity is not stored: %s", error)
+
+    def _requests_config(self) -> dict[str, Any]:
+        return {
+            "name": self._names.requests_stream,
+            "description": "Mainspring: requests with an idempotency key",
+            "subjects": [f"{self._names.requests}>"],
+            "retention": "limits",
+            "storage": "file",
+            "num_replicas": self._settings.replicas or 1,
+            "max_msgs_per_subject": 1,
+            "max_bytes": REQUESTS_BYTES,
+            "discard": "new",
+            "allow_direct": True,
+            "allow_msg_ttl": True,
+        }
+
+    def ensure_requests(self) -> bool:
+        """Create the stream of requests with an idempotency key, if this process may; return whether it exists.
+
+        Jobs do not need the stream.
+        """
+        config = self._requests_config()
+        is_there = False
+        try:
+            is_there = self._find(f"STREAM.INFO.{config['name']}") is not None
+            if self._settings.creates_streams:
+                if is_there:  # then an operator may have set other limits
+                    config = {key: config[key] for key in ("name", "subjects", "num_replicas")}
+                self._ensure(config)
+                is_there = True
+        except EngineUnavailable as error:
+            logger.warning("requests with an idempotency key are refused: %s", error)
+        return is_there
 
     def _ensure(self, config: dict[str, Any]) -> dict[str, Any]:
         name = config["name"]
@@ -363,6 +400,7 @@ class Streams:
             info = self._ensure(self.stream_config())
             self._ensure(self._events_config())
             self._ensure_activity()
+            self.ensure_requests()
         if info.get("created") != self.created:
             self.created = str(info.get("created"))
             self._consumers.clear()

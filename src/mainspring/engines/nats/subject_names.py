@@ -15,6 +15,7 @@
     P.settings                          paused queues, limits and dead-letter handlers
     P.listeners                         until when events are written
     P.tokens, P.token-uses              the tokens of HTTP servers; when they were last used
+    P.request.<caller>.<key>            in a stream of its own: a request with an idempotency key
 
 A subject has one message at most: publishing again replaces it. Names that users choose are encoded as tokens
 without dots, blanks and wildcards.
@@ -80,6 +81,7 @@ class SubjectNames:
         self.stream = prefix
         self.events_stream = f"{prefix}-events"
         self.activity_stream = f"{prefix}-activity"
+        self.requests_stream = f"{prefix}-requests"
         self.jobs = f"{prefix}.job."
         self.ready = f"{prefix}.ready."
         self.reminders = f"{prefix}.chore."
@@ -95,6 +97,8 @@ class SubjectNames:
         self.events = f"{prefix}.event"
         self.activity = f"{prefix}.activity"
         """The counts of what processes did, in a stream of their own."""
+        self.requests = f"{prefix}.request."
+        """The requests with an idempotency key, in a stream of their own."""
         self.notifications = f"{prefix}.note."
         """Not stored: notifications to the processes that are connected."""
         self.presence = f"{prefix}.presence."
@@ -170,6 +174,14 @@ class SubjectNames:
     def skipped(self, schedule: str) -> str:
         """Return the subject of the record of those occurrences of a schedule for which no job was made."""
         return f"{self.prefix}.skipped.{to_token(schedule)}"
+
+    def request(self, caller: str, key: str) -> str:
+        """Return the subject of a request with an idempotency key."""
+        return f"{self.requests}{digest(caller)}.{digest(key)}"
+
+    def requests_of(self, caller: str) -> str:
+        """Return the subject of all requests of a caller, with a wildcard."""
+        return f"{self.requests}{digest(caller)}.*"
 
     def worker(self, number: int) -> str:
         """Return the subject of a worker's heartbeat."""

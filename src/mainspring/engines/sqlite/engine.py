@@ -29,6 +29,7 @@ from mainspring.engines.sqlite.explain import situation_of
 from mainspring.engines.sqlite.limits import read_limits
 from mainspring.engines.sqlite.pruning import Pruner
 from mainspring.engines.sqlite.reading import count, find, find_queues, read_backlog, read_workers
+from mainspring.engines.sqlite.requests import RequestWriter
 from mainspring.engines.sqlite.rescue import FailureDetector, JobRescuer
 from mainspring.engines.sqlite.schedules import ScheduleWriter, read_occurrences, read_schedules
 from mainspring.engines.sqlite.settling import JobSettler
@@ -75,6 +76,7 @@ from mainspring.jobs.records import (
     WorkerRecord,
 )
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
+from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
 from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import instants_of
@@ -134,7 +136,8 @@ class SqliteEngine:
         self._commands = Commands(store)
         self._schedules = ScheduleWriter(store, self._inserter, self._commands)
         self._rescuer = JobRescuer(store, max_crashes, self._dead_letters)
-        self._pruner = Pruner(store)
+        self._requests = RequestWriter(store)
+        self._pruner = Pruner(store, self._requests)
         self._tokens = TokenWriter(store)
         self._worker_files = WorkerFiles(self.path)
         self._listeners: dict[int, WakeupListener] = {}
@@ -462,6 +465,15 @@ class SqliteEngine:
     def activity(self, since: int, until: int) -> list[ActivityCount]:
         with self._database.reader() as connection:
             return read_counts(connection, since, until)
+
+    # -- requests
+
+    def begin_requests(self, requests: Sequence[NewRequest]) -> list[RequestRecord | None]:
+        # Not durable: the commit that stores the jobs of a request makes this one durable, too.
+        return self.in_unit(self._requests.begin, requests, durable=False)
+
+    def end_requests(self, ends: Sequence[RequestEnd]) -> list[bool]:
+        return self.in_unit(self._requests.end, ends)
 
     def backup(self, path: str) -> None:
         """Write a consistent, compact copy of the store to a new file. Processes can use the store meanwhile."""

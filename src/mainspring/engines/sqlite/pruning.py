@@ -1,4 +1,4 @@
-"""Deletes old jobs, results, events and counts of activity, a few at a time, as the retention settings say."""
+"""Deletes old jobs, results, events, counts and requests, a few at a time, as the retention settings say."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import msgspec
 
 from mainspring.engines.sqlite.activity import prune_counts
 from mainspring.engines.sqlite.codec import numbers, to_json
+from mainspring.engines.sqlite.requests import RequestWriter
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import Pruned, Retention
 
@@ -63,8 +64,9 @@ _scan = msgspec.json.Decoder(tuple[int, int | None, int | None, list[int]]).deco
 class Pruner:
     """Deletes old jobs and results. For use inside a unit (one transaction)."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, requests: RequestWriter) -> None:
         self._database = store.database
+        self._requests = requests
         self._events = store.events
         self._now = store.now
         self._pruned_until = 0  # the last seq that a prune has scanned
@@ -84,7 +86,8 @@ class Pruner:
         write(DELETE_EMPTY_BUCKETS)
         self._events.prune()
         is_more_activity = prune_counts(write, now)
-        is_more = not is_done or deleted_results >= MAX_DELETED or is_more_activity
+        are_more_requests = self._requests.prune()
+        is_more = not is_done or deleted_results >= MAX_DELETED or is_more_activity or are_more_requests
         return Pruned(deleted, is_more=is_more)
 
     def _prune_by_age(self, retention: Retention, now: int) -> tuple[int, bool]:

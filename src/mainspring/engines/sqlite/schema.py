@@ -326,6 +326,32 @@ MIGRATIONS = (
         last_used INTEGER
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE requests (                           -- of the HTTP API, with an Idempotency-Key
+        caller     TEXT NOT NULL,                     -- the id of a token
+        key        TEXT NOT NULL,
+        digest     TEXT NOT NULL,                     -- of the method, the path and the body
+        first_id   TEXT NOT NULL,                     -- of the jobs that it makes
+        owner      TEXT NOT NULL,                     -- the request that carries it out
+        busy_until INTEGER NOT NULL,                  -- 0: it has ended
+        created    INTEGER NOT NULL,
+        expires    INTEGER NOT NULL,
+        answer     BLOB,
+        PRIMARY KEY (caller, key)
+    ) STRICT;
+    CREATE INDEX requests_by_expiry ON requests (expires);
+    CREATE TABLE request_counts (                     -- the number of requests of each caller
+        caller TEXT PRIMARY KEY,
+        number INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TRIGGER requests_enter AFTER INSERT ON requests BEGIN
+        INSERT INTO request_counts VALUES (new.caller, 1) ON CONFLICT (caller) DO UPDATE SET number = number + 1;
+    END;
+    CREATE TRIGGER requests_leave AFTER DELETE ON requests BEGIN
+        UPDATE request_counts SET number = number - 1 WHERE caller = old.caller;
+        DELETE FROM request_counts WHERE caller = old.caller AND number <= 0;
+    END;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

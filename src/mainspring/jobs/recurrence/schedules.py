@@ -133,18 +133,24 @@ class Schedules:
 
     resume_async = async_twin(resume, writes=True)
 
-    def trigger(self, name: str) -> JobHandle[Any]:
+    def trigger(self, name: str, *, id: str | None = None) -> JobHandle[Any]:
         """Run the job of a schedule once, now, beside its occurrences. Return the handle of the job.
 
         The job has the arguments, queue, priority and limits of the schedule, and no occurrence and no jitter. The
         next occurrence stays as it is. A paused or ended schedule can be triggered as well. While an earlier job
         of the schedule has not ended, `overlap="queue"` makes the new job wait, `"replace"` cancels the earlier
         one, `"allow"` runs both, and `"skip"` raises `ScheduleBusy`.
+
+        - `id`: an id for the job. If a job with this id exists, it is returned, and the schedule is not triggered.
         """
         manager = self._source.manager()
+        chosen = None if id is None else require_id(id)
         while True:
             record = self._record(name)
-            firing = plan_trigger(record, manager.engine.now(), manager.submission.new_id())
+            if chosen is not None and manager.engine.find(Query(ids=(chosen,))).records:
+                handler = manager.registry.get(record.type) if record.type in manager.registry else None
+                return JobHandle(chosen, handler, self._source)
+            firing = plan_trigger(record, manager.engine.now(), chosen or manager.submission.new_id())
             firing = replace(firing, jobs=tuple(map(manager.registry.with_search_keys, firing.jobs)))
             (fired,) = manager.fire([firing])
             if fired.skipped_for is not None:

@@ -22,7 +22,7 @@ from mainspring.jobs.manager import JobManager
 from mainspring.jobs.policies import Unique
 from mainspring.jobs.submission import MixedSubmit, PreparedJob, SubmitOptions
 from mainspring.plurals import format_count
-from mainspring.security.permissions import Identity, Scope
+from mainspring.security.permissions import Scope
 from mainspring.web.api.decoding import decode_json, invalid_value
 from mainspring.web.api.endpoint import CREATED, JSON, NDJSON, AnswerType, ApiAnswer, ApiCall, Endpoint
 from mainspring.web.api.job_views import EXAMPLE_ID
@@ -32,7 +32,6 @@ from mainspring.web.problems import TYPE_PREFIX, Problem, Refused, problem_of, r
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-MAX_JOBS = 10_000
 Line: TypeAlias = tuple[int, bytes | msgspec.Raw]
 """The number of a line, from 1, and its JSON."""
 
@@ -63,10 +62,9 @@ class BatchEndpoints:
         manager = await open_manager(call.app)
         kind = call.request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
         lines = _lines(call.raw) if kind != JSON else await call.app.off_loop.read(_items, call.raw)
-        _check_number(len(lines))
-        result = await call.app.off_loop.write(
-            _submit, call.app, manager, call.identity, lines, atomic=call.query.atomic
-        )
+        _check_number(len(lines), call.limits.max_batch)
+        call.meter.count(len(lines))
+        result = await call.app.off_loop.write(_submit, call, manager, lines)
         numbers = [number for number, _ in lines]
         if result.failed:
             raise Refused(_failure(result, numbers))
@@ -76,35 +74,34 @@ class BatchEndpoints:
         return ApiAnswer(status=CREATED, content=content)
 
 
-def _check_number(number: int) -> None:
-    if number > MAX_JOBS:
+def _check_number(number: int, limit: int) -> None:
+    if number > limit:
         raise refuse(
             413,
             "batch-too-large",
-            f"the batch has {number:,} jobs, the limit is {MAX_JOBS:,}; send several batches",
+            f"the batch has {number:,} jobs, the limit is {limit:,}; send several batches",
         )
     if not number:
         raise refuse(422, "invalid-body", "the batch has no jobs; send a JSON array of jobs, or one in each line")
 
 
-def _submit(
-    app: Mainspring, manager: JobManager, identity: Identity, lines: Sequence[Line], *, atomic: bool
-) -> MixedSubmit:
-    prepared = _prepare(app, manager, identity, lines, atomic=atomic)
-    return manager.submission.submit_mixed(prepared, atomic=atomic)
+def _submit(call: ApiCall[None, BatchQuery], manager: JobManager, lines: Sequence[Line]) -> MixedSubmit:
+    is_resumed = call.ids is not None and call.ids.is_resumed
+    prepared = _prepare(call, manager, lines)
+    return manager.submission.submit_mixed(prepared, atomic=call.query.atomic, is_resumed=is_resumed)
 
 
-def _prepare(
-    app: Mainspring, manager: JobManager, identity: Identity, lines: Sequence[Line], *, atomic: bool
-) -> Iterator[PreparedJob]:
+def _prepare(call: ApiCall[None, BatchQuery], manager: JobManager, lines: Sequence[Line]) -> Iterator[PreparedJob]:
     now = manager.engine.now()
-    for number, line in lines:
+    # each line has an id of its own, whether it uses it or not
+    ids: Sequence[str | None] = [None] * len(lines) if call.ids is None else call.ids.take(len(lines))
+    for (number, line), own_id in zip(lines, ids, strict=True):
         try:
-            body = decode_json(line, NewJobBody, what=f"line {number}")
-            call = to_call(app, identity, body, now)
-            if atomic:
-                _require_independent(call.options, call.handler.options.unique)
-            job = manager.submission.prepare(call)
+            body = decode_json(line, NewJobBody, what=f"line {number}", max_depth=call.limits.max_depth)
+            job_call = to_call(call.app, call.identity, body, now)
+            if call.query.atomic:
+                _require_independent(job_call.options, job_call.handler.options.unique)
+            job = manager.submission.prepare(job_call, own_id)
         except Refused as refused:
             raise Refused(_at_line(refused.problem, number)) from None
         except MainspringError as error:

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from mainspring.errors import LimitExceeded
+from mainspring.security.http_limits import HttpLimits
 from mainspring.security.tokens import hide_tokens
 from mainspring.similar_names import did_you_mean
 from mainspring.web.problems import Refused, refuse
@@ -24,7 +25,7 @@ from mainspring.web.problems import Refused, refuse
 T = TypeVar("T")
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
-MAX_DEPTH = 64
+MAX_DEPTH = HttpLimits().max_depth
 """How deep arrays and objects of a body may be nested. Deeper data would end in recursion errors elsewhere."""
 MAX_PARAMETERS = 100
 MAX_SHOWN = 200
@@ -37,7 +38,12 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL
 
 
 def decode_json(
-    raw: bytes | msgspec.Raw, kind: type[T], *, what: str = "the body", checks_depth: bool = True
+    raw: bytes | msgspec.Raw,
+    kind: type[T],
+    *,
+    what: str = "the body",
+    checks_depth: bool = True,
+    max_depth: int = MAX_DEPTH,
 ) -> T:
     """Decode JSON to a type; raise `Refused` if it is malformed, too deep, or not of the type.
 
@@ -45,9 +51,10 @@ def decode_json(
     - `kind`: the type, such as a struct
     - `what`: what is decoded, for errors: `line 3`
     - `checks_depth`: False if the parts of the data, such as lines, are checked later
+    - `max_depth`: how deep arrays and objects may be nested
     """
     if checks_depth:
-        _check_depth(bytes(raw), what)
+        _check_depth(bytes(raw), what, max_depth)
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
@@ -59,7 +66,7 @@ def decode_json(
             400, "invalid-json", f"{what} is not UTF-8 ({error.reason}, byte {error.start}); encode it as UTF-8"
         ) from None
     except RecursionError:
-        raise _too_deep(what) from None
+        raise _too_deep(what, max_depth) from None
 
 
 def decode_query(query_string: bytes, kind: type[StructT]) -> StructT:
@@ -129,19 +136,17 @@ def _bad_query(detail: str) -> Refused:
 # -- depth
 
 
-def _check_depth(raw: bytes, what: str) -> None:
+def _check_depth(raw: bytes, what: str, limit: int) -> None:
     """Raise `Refused` if JSON is nested too deep, in time that is linear in its size."""
-    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+    if raw.count(b"[") + raw.count(b"{") <= limit:
         return
     steps = memoryview(_STRINGS.sub(b"", raw).translate(_STEPS, _NOT_BRACKETS)).cast("b")
-    if any(depth > MAX_DEPTH for depth in accumulate(steps)):
-        raise _too_deep(what)
+    if any(depth > limit for depth in accumulate(steps)):
+        raise _too_deep(what, limit)
 
 
-def _too_deep(what: str) -> Refused:
-    return refuse(
-        422, "too-deep", f"{what} has arrays and objects in more than {MAX_DEPTH} levels; send flatter data"
-    )
+def _too_deep(what: str, limit: int) -> Refused:
+    return refuse(422, "too-deep", f"{what} has arrays and objects in more than {limit} levels; send flatter data")
 
 
 # -- words

@@ -19,7 +19,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from msgspec import Struct
 from starlette.requests import Request
 
+from mainspring.jobs.request_records import RequestIds
+from mainspring.security.http_limits import HttpLimits
 from mainspring.security.permissions import Identity, Scope
+from mainspring.web.submit_rates import SubmitMeter
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -55,6 +58,12 @@ class ApiCall(Generic[BodyT, QueryT]):
     request_id: str
     request: Request
     """The request itself, for its headers."""
+    limits: HttpLimits
+    """The limits of the server."""
+    meter: SubmitMeter
+    """Counts the jobs that the request submits. An endpoint counts them before it stores them."""
+    ids: RequestIds | None = None
+    """The ids of the jobs that the request makes, if it has an `Idempotency-Key`; None lets the store choose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

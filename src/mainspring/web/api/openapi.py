@@ -14,8 +14,28 @@ from mainspring.web.problems import MEDIA_TYPE, STATUS_OF, TYPE_PREFIX
 ALWAYS = ("token-invalid", "token-missing", "invalid-query", "internal-error", "store-unavailable")
 """Problems that every endpoint may answer."""
 SCOPED = ("not-allowed",)
-WRITES = ("content-type", "body-too-slow", "body-too-large")
+WRITES = (
+    "content-type",
+    "content-encoding",
+    "body-not-gzip",
+    "body-ratio",
+    "body-too-slow",
+    "body-too-large",
+    "idempotency-key-invalid",
+    "idempotency-key-busy",
+    "idempotency-key-reused",
+    "idempotency-answer-too-large",
+    "too-many-idempotency-keys",
+)
 BODIES = ("invalid-json", "invalid-body", "too-deep")
+IDEMPOTENCY_KEY: dict[str, Any] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "A random key, such as a UUID. A request that is repeated with the same key gets the same "
+    "answer, and is not carried out twice.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 257},
+}
 REF = "#/components/schemas/{name}"
 PROBLEM = "Problem"
 DESCRIPTION = """Submits, reads and changes jobs of Mainspring.
@@ -152,6 +172,8 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         "x-scopes": [str(scope) for scope in endpoint.scopes],
     }
     parameters = [*_path_parameters(endpoint), *_query_parameters(endpoint, schemas)]
+    if endpoint.is_write:
+        parameters.append(IDEMPOTENCY_KEY)
     if parameters:
         operation["parameters"] = parameters
     if endpoint.body is not None:

@@ -6,33 +6,45 @@ concerns all writes, such as idempotency keys, rates of a token, and the actor o
 Invariants
 - The order is: path, method, caller, scope, content type, query, body. So a caller that may not use an endpoint
   learns nothing about its parameters.
+- A caller that has lost its rights while the body arrived is refused.
 - A parameter of the path is decoded once, after the path was split: an id may contain `%2F`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mainspring.clock import NANOSECONDS, Clock, SystemClock
 from mainspring.errors import NotAllowed
+from mainspring.jobs.request_records import RequestIds
 from mainspring.security.asgi_types import AsgiScope, Receive, Send
+from mainspring.security.http_limits import HttpLimits
 from mainspring.security.permissions import Identity, Scope
 from mainspring.security.tokens import hide_tokens
 from mainspring.web.api.decoding import decode_json, decode_query
 from mainspring.web.api.endpoint import API, JSON, NDJSON, ApiAnswer, ApiCall, Endpoint
 from mainspring.web.credentials import Authenticator
 from mainspring.web.guard import CALLER, REQUEST_ID, header_of, route_path
+from mainspring.web.idempotency import HEADER as IDEMPOTENCY_KEY
+from mainspring.web.idempotency import IdempotentWrites, WriteAnswer, caller_of, digest_of, parse_key
 from mainspring.web.problems import refuse
+from mainspring.web.submit_rates import SubmitRates
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 LARGE_BODY = 65_536
+"""A larger body is decoded on a thread, in bytes."""
+RECHECK_NS = NANOSECONDS
+"""A caller whose body takes longer to arrive is identified again. No list of tokens is older than that."""
 _ALSO_NDJSON = "application/ndjson"
 
 
@@ -60,11 +72,25 @@ class ApiRouter:
     - `app`: the application
     - `authenticator`: finds out who sends a request
     - `endpoints`: the declarations
+    - `limits`: the limits of a request, and of all requests of a token
+    - `clock`: the clock for the rates of tokens, and for slow bodies
     """
 
-    def __init__(self, app: Mainspring, authenticator: Authenticator, endpoints: Iterable[Endpoint]) -> None:
+    def __init__(
+        self,
+        app: Mainspring,
+        authenticator: Authenticator,
+        endpoints: Iterable[Endpoint],
+        *,
+        limits: HttpLimits | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._app = app
         self._authenticator = authenticator
+        self._clock = clock or SystemClock()
+        self._limits = limits or HttpLimits()
+        self._rates = SubmitRates(self._limits, self._clock)
+        self._idempotent_writes = IdempotentWrites(app, self._limits)
         self._routes: dict[tuple[str, ...], dict[str, Endpoint]] = {}
         for endpoint in endpoints:
             methods = self._routes.setdefault(tuple(endpoint.path.split("/")[1:]), {})
@@ -91,7 +117,12 @@ class ApiRouter:
         if endpoint.is_write:
             _check_content_type(endpoint, request)
         query = decode_query(request.scope.get("query_string") or b"", endpoint.query)
+        began = self._clock.monotonic_ns()
         raw = await request.body() if endpoint.is_write else b""
+        if self._clock.monotonic_ns() - began > RECHECK_NS:
+            # the token may have been revoked, or have expired, while the body arrived
+            identity = await self._authenticator.identify(request.scope)
+            check_scope(endpoint, identity)
         decodes = endpoint.body is not None and endpoint.decodes_body
         if endpoint.body is None and raw.strip() not in (b"", b"{}"):
             raise refuse(422, "invalid-body", "this request has no body; send none, or {}")
@@ -104,18 +135,42 @@ class ApiRouter:
             raw=raw,
             request_id=request.scope[REQUEST_ID],
             request=request,
+            limits=self._limits,
+            meter=self._rates.meter(caller_of(identity)),
         )
         return await self.perform_write(endpoint, call) if endpoint.is_write else await endpoint.serve(call)
 
     async def _decode(self, raw: bytes, kind: Any) -> Any:
         """Decode a body. A large one is decoded on a thread, because other requests must not wait for it."""
-        if len(raw) > LARGE_BODY:
-            return await self._app.off_loop.read(decode_json, raw, kind)
-        return decode_json(raw if raw.strip() else b"{}", kind)
+        decode = partial(decode_json, raw if raw.strip() else b"{}", kind, max_depth=self._limits.max_depth)
+        return await self._app.off_loop.read(decode) if len(raw) > LARGE_BODY else decode()
 
     async def perform_write(self, endpoint: Endpoint, call: ApiCall[Any, Any]) -> ApiAnswer:
         """Serve a request that may change something. Every such request passes here, after it was decoded."""
-        return await endpoint.serve(call)
+        header = header_of(call.request.scope, IDEMPOTENCY_KEY)
+        if header is None:
+            answer = await endpoint.serve(call)
+        else:
+            key = parse_key(header)
+            answer = await self._perform_once(endpoint, call, key)
+        return replace(answer, headers={**answer.headers, **call.meter.headers}) if call.meter.headers else answer
+
+    async def _perform_once(self, endpoint: Endpoint, call: ApiCall[Any, Any], key: str) -> ApiAnswer:
+        """Serve a request with an idempotency key, or repeat its answer."""
+
+        async def carry_out(ids: RequestIds) -> WriteAnswer:
+            answer = await endpoint.serve(replace(call, ids=ids))
+            content = answer.content
+            body = content if isinstance(content, bytes) else encode_json(content)
+            return WriteAnswer(status=answer.status, body=body, headers=dict(answer.headers))
+
+        scope = call.request.scope
+        place = "/".join((endpoint.path, *(quote(value, safe="") for value in call.path.values())))
+        query = scope.get("query_string") or b""
+        kind = (header_of(scope, b"content-type") or JSON).partition(";")[0].strip().lower()
+        digest = digest_of(endpoint.method.encode(), place.encode(), query, kind.encode(), call.raw)
+        found = await self._idempotent_writes.perform(call.identity, key, digest, carry_out)
+        return ApiAnswer(content=found.body, status=found.status, headers=found.headers)
 
     # -- paths
 

@@ -9,13 +9,13 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta, Struct
 
-from mainspring.errors import NotAllowed, UnknownHandler
+from mainspring.errors import DuplicateJob, NotAllowed, UnknownHandler
 from mainspring.jobs.handle import open_manager
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.policies import Unique, names_of
 from mainspring.jobs.retry import Retry
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.submission import JobCall, SubmitOptions, require_policies
+from mainspring.jobs.submission import JobCall, StoredId, SubmitOptions, require_policies
 from mainspring.runners.task import Priority
 from mainspring.security.permissions import Identity, Scope
 from mainspring.web.api.decoding import checked_values
@@ -33,6 +33,7 @@ PROBLEMS = (
     "unknown-handler",
     "refused-by-store",
     "limit-exceeded",
+    "submit-rate",
 )
 Seconds = Annotated[float, Meta(ge=0)]
 
@@ -188,7 +189,17 @@ class SubmitEndpoints:
         """Submit one job."""
         manager = await open_manager(call.app)
         job = to_call(call.app, call.identity, call.body, manager.engine.now())
-        stored = await manager.submission.store_async(*job)
+        call.meter.count()
+        try:
+            stored = await manager.submission.store_async(*job, call.ids)
+        except DuplicateJob as error:
+            # An earlier attempt of this request may have stored the job with the id that the caller has chosen.
+            if call.ids is None or not call.ids.is_resumed or error.existing_id != job.options.id:
+                raise
+            record = await call.app.off_loop.read(manager.record, error.existing_id)
+            if not manager.submission.is_same(record, job):
+                raise
+            stored = StoredId(record.id, is_new=True)
         path = call.request.scope["path"].rstrip("/")
         return ApiAnswer(
             status=CREATED if stored.is_new else OK,

@@ -1,0 +1,179 @@
+"""Stores requests with an `Idempotency-Key` on NATS: a stream of its own, with a message for each caller and key.
+
+The server deletes a message when its time to live is over. The stream is apart from that of the jobs because that
+one keeps a marker for each deleted subject for a week, and because a flood of keys must not delay jobs.
+
+A record is written only if the message that was read is still the last one of its subject, so of two processes one
+finds the record of the other. It is always read from the leader of the stream.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from msgspec import Struct
+
+from mainspring.engines.nats.jetstream import JetStream
+from mainspring.engines.nats.job_records import decode, encode
+from mainspring.engines.nats.streams import Streams
+from mainspring.engines.nats.subject_names import SubjectNames
+from mainspring.engines.nats.write_batch import StoredMessage, Write
+from mainspring.errors import EngineUnavailable, RefusedByStore
+from mainspring.jobs.request_records import MAX_REQUESTS, NewRequest, RequestEnd, RequestRecord, begun, ended
+from mainspring.jobs.timestamps import MICROSECONDS
+
+MAX_TRIES = 50
+PAUSE_SECONDS = 0.002
+RECOUNT = 60 * MICROSECONDS
+RECOUNT_FULL = MICROSECONDS
+MAX_COUNTED = 10_000  # callers whose counts this process remembers
+TTL_MARGIN_SECONDS = 60
+
+Item = TypeVar("Item", NewRequest, RequestEnd)
+
+
+class _CountedRequests(Struct):
+    """How many requests are stored: as counted at an instant, and those that this process has added since."""
+
+    number: int
+    at: int
+
+
+class NatsRequests:
+    """Begins and ends requests. One thread at a time may use it."""
+
+    def __init__(self, jetstream: JetStream, names: SubjectNames, streams: Streams) -> None:
+        self._jetstream = jetstream
+        self._names = names
+        self._streams = streams
+        self._counts: dict[str, _CountedRequests] = {}  # by subject
+        self._has_stream = False
+
+    def forget(self) -> None:
+        """Forget what is known about the stream, because it may have been created again."""
+        self._has_stream = False
+        self._counts.clear()
+
+    def begin(self, requests: Sequence[NewRequest]) -> list[RequestRecord | None]:
+        """Store that requests begin; return the record of each, or None if there are too many."""
+        return self._change_each(requests, self._begin)
+
+    def end(self, ends: Sequence[RequestEnd]) -> list[bool]:
+        """Store the answers of requests; return for each whether it was stored."""
+        return [record is not None for record in self._change_each(ends, self._end)]
+
+    def _begin(
+        self, request: NewRequest, before: RequestRecord | None, now: int
+    ) -> tuple[RequestRecord | None, bool]:
+        after = begun(before, request, now)
+        is_new = before is None or after.created != before.created
+        if is_new and after.owner == request.owner and not self._has_room(request):
+            return None, False
+        return after, after != before
+
+    @staticmethod
+    def _end(end: RequestEnd, before: RequestRecord | None, now: int) -> tuple[RequestRecord | None, bool]:
+        is_stored = before is not None and before.owner == end.owner and before.busy_until == 0
+        if (
+            is_stored and before is not None and before.answer == end.answer
+        ):  # an earlier try, whose reply was lost
+            return before, False
+        after = ended(before, end, now)
+        return after, after is not None
+
+    def _change_each(
+        self,
+        items: Sequence[Item],
+        decide: Callable[[Item, RequestRecord | None, int], tuple[RequestRecord | None, bool]],
+    ) -> list[RequestRecord | None]:
+        """Read the record of each item, decide, and write those that change, until every write has succeeded."""
+        self._require_stream()
+        try:
+            return self._try_each(items, decide)
+        except EngineUnavailable:
+            self.forget()  # the stream may have been deleted
+            raise
+
+    def _try_each(
+        self,
+        items: Sequence[Item],
+        decide: Callable[[Item, RequestRecord | None, int], tuple[RequestRecord | None, bool]],
+    ) -> list[RequestRecord | None]:
+        results: dict[int, RequestRecord | None] = {}
+        left = dict(enumerate(items))
+        for attempt in range(MAX_TRIES):
+            # items of the same key come one after the other
+            turn = {self._subject(item): number for number, item in reversed(left.items())}
+            found = self._jetstream.read_each(list(turn), self._names.requests_stream)
+            now = self._jetstream.now()
+            writes: list[Write] = []
+            decided: list[int] = []
+            for subject, number in turn.items():
+                after, must_write = decide(left[number], _decode(found[subject]), now)
+                results[number] = after
+                if must_write and after is not None:
+                    writes.append(_write(subject, after, found[subject].revision, now))
+                    decided.append(number)
+                else:
+                    left.pop(number)
+            revisions = self._jetstream.store_each(writes) if writes else []
+            for number, revision in zip(decided, revisions, strict=True):
+                if revision is not None:
+                    left.pop(number)
+            if not left:
+                return [results[number] for number in range(len(items))]
+            if None in revisions:
+                time.sleep(PAUSE_SECONDS * random.random() * min(attempt, 20))  # noqa: TID251 - back-off
+        raise self._jetstream.unavailable(
+            f"the record of an idempotency key was not stored after {MAX_TRIES} tries, because other processes "
+            "changed it, or the server did not confirm it"
+        )
+
+    def _subject(self, item: NewRequest | RequestEnd) -> str:
+        return self._names.request(item.caller, item.key)
+
+    # -- the number of requests
+
+    def _has_room(self, request: NewRequest) -> bool:
+        everything = self._names.requests + ">"
+        own = self._names.requests_of(request.caller)
+        if not self._is_below(everything, MAX_REQUESTS) or not self._is_below(own, request.most):
+            return False
+        self._counts[everything].number += 1
+        self._counts[own].number += 1
+        return True
+
+    def _is_below(self, subject: str, limit: int) -> bool:
+        now = self._jetstream.monotonic()
+        known = self._counts.get(subject)
+        age = RECOUNT if known is None else now - known.at
+        if known is None or age >= (RECOUNT_FULL if known.number >= limit else RECOUNT):
+            if len(self._counts) > MAX_COUNTED:
+                self._counts.clear()
+            number = self._jetstream.count(subject, self._names.requests_stream)
+            known = self._counts[subject] = _CountedRequests(number, now)
+        return known.number < limit
+
+    # -- the stream
+
+    def _require_stream(self) -> None:
+        if not self._has_stream and not self._streams.ensure_requests():
+            raise RefusedByStore(
+                engine=f"NATS at {self._jetstream.address}",
+                reason=f"it has no stream {self._names.requests_stream!r}, which keeps idempotency keys",
+                remedy="an operator creates it: `mainspring queues list`, with role=operator in the URL; until "
+                "then, send no Idempotency-Key",
+            )
+        self._has_stream = True
+
+
+def _decode(message: StoredMessage) -> RequestRecord | None:
+    return decode(message.data, RequestRecord) if message.data else None
+
+
+def _write(subject: str, record: RequestRecord, expected: int, now: int) -> Write:
+    seconds = max(1, (record.expires - now) // MICROSECONDS) + TTL_MARGIN_SECONDS
+    return Write(subject, encode(record), expected, {"Nats-TTL": f"{seconds}s"})
