@@ -242,7 +242,7 @@ class NatsEngine:
             case PauseSchedule():
                 return self.components.schedules.pause(arrangement)
             case RemoveSchedule():
-                return self.components.schedules.remove(arrangement.name)
+                return self.components.schedules.remove(arrangement)
             case PauseQueue():
                 is_changed = self.components.settings_cache.change(arrangement)
                 if is_changed:

@@ -39,7 +39,7 @@ from mainspring.engines.nats.subject_names import from_token
 from mainspring.engines.nats.submitting import JobSubmitter
 from mainspring.engines.nats.transaction import Transaction, TransactionManager
 from mainspring.engines.nats.write_batch import StoredMessage
-from mainspring.jobs.commands import PauseSchedule, PutSchedule
+from mainspring.jobs.commands import PauseSchedule, PutSchedule, RemoveSchedule
 from mainspring.jobs.events import Event, EventKind
 from mainspring.jobs.records import NewJob
 from mainspring.jobs.recurrence.schedule_records import (
@@ -439,15 +439,15 @@ class NatsSchedules:
 
         return self._transactions.run(work)
 
-    def remove(self, name: str) -> bool:
-        """Delete a schedule and its record of skipped occurrences; return whether it existed. Its jobs stay."""
-        nonce = token_hex(8)
+    def remove(self, command: RemoveSchedule) -> bool:
+        """Delete a schedule and its skipped occurrences; return whether it was deleted. Its jobs stay."""
+        name, nonce = command.name, token_hex(8)
 
         def work(transaction: Transaction) -> bool:
             stored = read_schedule(transaction, name)
             if stored.nonce == nonce:
                 return self._confirm(transaction, name, stored)
-            if stored.record is None:
+            if stored.record is None or command.expected not in (None, stored.record.revision):
                 return False
             self.schedule_cache.write(transaction, name, StoredSchedule(None, stored.jobs, nonce))
             skipped = transaction.names.skipped(name)
