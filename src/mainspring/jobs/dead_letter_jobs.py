@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from mainspring.jobs.job_policies import inheritable
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import FollowUp, JobRecord, NewJob
 from mainspring.jobs.serializers import JsonSerializer
@@ -128,6 +129,6 @@ def _job(letter: DeadLetter, handler: DeadLetterHandler, now: int, job_id: str) 
         steps_aside=plan.steps_aside,
         limits=tuple(bucket_of(family) for family, _ in plan.limits),
         expires=None if plan.expires is None else min(LAST_INSTANT, due + plan.expires),
-        headers={**letter.headers, MARK: letter.id},
+        headers={**inheritable(letter.headers), MARK: letter.id},
         follow_up=plan.follow_up,
     )

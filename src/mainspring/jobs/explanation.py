@@ -10,6 +10,7 @@ from shlex import quote
 
 from mainspring.jobs.commands import PutLimit
 from mainspring.jobs.engine import Situation
+from mainspring.jobs.job_policies import timeout_of
 from mainspring.jobs.limits import Bucket, describe_bucket, family_of
 from mainspring.jobs.records import JobRecord, WorkerRecord
 from mainspring.jobs.status import JobStatus
@@ -284,7 +285,7 @@ def _running(facts: _JobFacts) -> Explanation:
         return _abandoned(facts, "was run")
     since = f"has been running since {facts.at(record.started)} on worker {facts.owner.info.name}"
     asked = ", and was asked to stop" if record.stop_requested else ""
-    timeout = facts.owner.info.timeouts.get(record.type)
+    timeout = timeout_of(record.headers, facts.owner.info.timeouts.get(record.type))
     if timeout is None or record.started is None or facts.now - record.started <= timeout:
         return facts.explain(Reason.RUNNING, f"{since}{asked}.")
     text = f"{since}, which is past its timeout of {describe_duration(timeout)}{asked}. {OVERTIME}"

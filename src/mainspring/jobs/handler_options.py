@@ -8,6 +8,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from mainspring.clock import Duration, to_nanoseconds
 from mainspring.jobs.ids import require_id
+from mainspring.jobs.job_policies import RESERVED
 from mainspring.jobs.policies import Concurrency, Rate, Unique, names_of
 from mainspring.jobs.records import FollowUp
 from mainspring.jobs.retry import Retry
@@ -121,4 +122,7 @@ def require_headers(headers: object) -> dict[str, str]:
         isinstance(name, str) and isinstance(value, str) for name, value in headers.items()
     ):
         raise TypeError(f"headers must be a dict of strings such as {{'user': '42'}}, got {headers!r}")
+    reserved = RESERVED & headers.keys()
+    if reserved:
+        raise ValueError(f"the header {min(reserved)!r} is reserved; use options(retry=..., timeout=...) instead")
     return dict(headers)

@@ -14,6 +14,7 @@ from mainspring.jobs.handlers import Handler
 from mainspring.jobs.off_loop import OffLoop, async_twin
 from mainspring.jobs.policies import Unique, names_of
 from mainspring.jobs.records import FollowUp
+from mainspring.jobs.retry import Retry
 from mainspring.jobs.submission import SubmitOptions, describe_follow_up
 from mainspring.runners.task import Priority
 
@@ -130,6 +131,8 @@ class JobFunction(Generic[P, R]):
         expires: Duration | None = None,
         headers: Mapping[str, str] | None = None,
         then: FollowingJob | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
     ) -> Self:
         """Return a variant of this job function with other submit options. Omitted options stay as they are.
 
@@ -144,6 +147,9 @@ class JobFunction(Generic[P, R]):
         - `expires`: how long after its due time the job may still start
         - `headers`: texts that are stored with the job; `current_job().headers` returns them
         - `then`: the follow-up job, which is stored in the transaction that completes this job
+        - `retry`: the attempts and delays of the job, instead of those of the handler; `on` and `give_up_on` stay
+          those of the handler
+        - `timeout`: the timeout of the job, instead of that of the handler
         """
         changed = self._options.changed(
             delay=delay,
@@ -157,6 +163,8 @@ class JobFunction(Generic[P, R]):
             expires=expires,
             headers=headers,
             then=then,
+            retry=retry,
+            timeout=timeout,
         )
         if changed.unique is not None:
             self._handler.arguments.require_parameters(names_of(changed.unique.by))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -235,10 +235,13 @@ class JobManager:
         newest_first: bool = False,
         is_replayed: bool | None = None,
         by_failure: bool = False,
+        types: Iterable[str] | None = None,
+        queues: Iterable[str] | None = None,
     ) -> JobPage:
         """Return a page of jobs in the order of their submission, or the newest first.
 
-        With `by_failure`, dead letters are in the order of their failure.
+        With `by_failure`, dead letters are in the order of their failure. `types` and `queues` are those that the
+        caller may read; None for all. They are part of the query, so that pages are full.
         """
         engine = self._open_engine()
         query = Query(
@@ -252,6 +255,8 @@ class JobManager:
             newest_first=newest_first,
             is_replayed=is_replayed,
             by_failure=by_failure,
+            types=None if types is None else tuple(sorted(types)),
+            queues=None if queues is None else tuple(sorted(queues)),
         )
         wanted = JobFilter(arguments, text, self.serializers)
         if not wanted.is_empty:

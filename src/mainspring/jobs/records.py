@@ -393,6 +393,10 @@ class Query(Struct, frozen=True):
     after: str | None = None
     """The position at which the previous page ended, in either direction."""
     newest_first: bool = False
+    types: tuple[str, ...] | None = None
+    """Only jobs of these types, beside `type`: those that the caller may read; None for all."""
+    queues: tuple[str, ...] | None = None
+    """Only jobs of these queues, beside `queue`: those that the caller may read; None for all."""
     by_failure: bool = False
     """List dead letters by the instant at which they failed; only with the status FAILED, and without `search`."""
 
@@ -407,8 +411,27 @@ class Page(Struct, frozen=True):
     """For each record, the value of `Query.after` for a list that continues behind it. Lists by ids have none."""
 
 
+MAX_PLACE = 2**63 - 1
+
+
+def to_place(cursor: str) -> int:
+    """Return the position in the order of submission that a cursor names; raise `ValueError` for other text.
+
+    It is for engines whose cursors are numbers of at most 63 bits.
+    """
+    is_number = cursor.isascii() and cursor.isdecimal() and len(cursor) <= len(str(MAX_PLACE))
+    if not is_number or int(cursor) > MAX_PLACE:
+        raise invalid_cursor(cursor)
+    return int(cursor)
+
+
+def invalid_cursor(cursor: object) -> ValueError:
+    """Return the error for a value that is no end of an earlier page."""
+    return ValueError(f"after must be the `next` of an earlier page, got {cursor!r:.100}")
+
+
 def require_cursor(cursor: str | None) -> str | None:
     """Return the position at which an earlier page ended; raise `ValueError` if it is not a string."""
     if cursor is not None and not isinstance(cursor, str):
-        raise ValueError(f"after must be the `next` of an earlier page, got {cursor!r}")
+        raise invalid_cursor(cursor)
     return cursor

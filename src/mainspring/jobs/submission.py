@@ -6,7 +6,7 @@ The options of the submit and the options of the handler determine keys, limits,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from dataclasses import replace as replace_options
 from datetime import datetime
@@ -29,10 +29,12 @@ from mainspring.jobs.handler_options import FollowingJob, require_following_job,
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.ids import JobIds, require_id, short_key
 from mainspring.jobs.io_layer import ARRANGE, MAX_BYTES, SUBMIT, BlockingReply, IoLayer, Operation
+from mainspring.jobs.job_policies import inheritable, policy_headers
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.middleware import Middlewares, Submit
 from mainspring.jobs.policies import Unique, names_of
 from mainspring.jobs.records import Conflict, ConflictKind, FollowUp, NewJob, UniqueKey
+from mainspring.jobs.retry import Retry
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.timestamps import LAST, LAST_INSTANT, MICROSECONDS, to_instant, to_microseconds
 from mainspring.runners.task import Priority
@@ -54,6 +56,8 @@ class SubmitOptions:
     expires: int | None = None
     headers: Mapping[str, str] | None = None
     then: FollowingJob | None = None
+    retry: Retry | None = None
+    timeout: int | None = None
 
     def changed(
         self,
@@ -69,6 +73,8 @@ class SubmitOptions:
         expires: Duration | None = None,
         headers: Mapping[str, str] | None = None,
         then: FollowingJob | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
     ) -> SubmitOptions:
         """Check the given options, and return a copy with them. `delay` clears `at`, and `at` clears `delay`."""
         changes: dict[str, Any] = {}
@@ -88,6 +94,8 @@ class SubmitOptions:
             "expires": expires,
             "headers": headers,
             "then": then,
+            "retry": retry,
+            "timeout": timeout,
         }
         changes |= {name: _CHECKS[name](value) for name, value in given.items() if value is not None}
         return replace_options(self, **changes)
@@ -115,6 +123,13 @@ def _to_expires(expires: Duration) -> int:
     return microseconds
 
 
+def _to_timeout(timeout: Duration) -> int:
+    microseconds = to_microseconds(timeout, "timeout")
+    if microseconds == 0:
+        raise ValueError("timeout must be greater than zero, got 0; leave it out for that of the handler")
+    return microseconds
+
+
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "id": require_id,
     "queue": lambda value: require_id(value, "queue"),
@@ -125,6 +140,8 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "expires": _to_expires,
     "headers": require_headers,
     "then": require_following_job,
+    "retry": lambda value: require_instance(value, Retry, "retry", "Retry(max_attempts=3)"),
+    "timeout": _to_timeout,
 }
 
 
@@ -142,7 +159,12 @@ class JobTemplate:
         self._families = limits.families(handler, self.queue)
         self.unique: Unique | None = options.unique or own.unique  # type: ignore[assignment]
         ambient = current_headers()
-        self.headers: dict[str, str] = {**ambient, **(options.headers or {})} if ambient or options.headers else {}
+        self.headers: dict[str, str] = {}
+        if ambient or options.headers:
+            self.headers = {**inheritable(ambient), **(options.headers or {})}
+        if options.retry is not None or options.timeout is not None:
+            require_policies(handler, options)
+            self.headers |= policy_headers(options.retry, options.timeout)
         then = options.then or own.then
         self._follow_up = None if then is None else then.follow_up()
         expires = handler.expires if options.expires is None else options.expires
@@ -216,6 +238,24 @@ class JobTemplate:
         return UniqueKey(key, policy.conflicting_states, window, policy.on_conflict == "replace")
 
 
+def require_policies(handler: Handler, options: SubmitOptions) -> None:
+    """Raise `ValueError` if a job of this handler cannot have a retry policy or a timeout of its own."""
+    if options.timeout is not None and handler.options.batch is not None:
+        raise ValueError(
+            f"{handler.name} is called with many jobs at once, so that one of them cannot have timeout=; leave it "
+            "out, or set it with @app.job(timeout=...)"
+        )
+    if options.timeout is not None and (handler.soft_timeout or 0) >= options.timeout:
+        raise ValueError(
+            f"timeout must be longer than the soft_timeout of {handler.name}, {handler.options.soft_timeout!r}, "
+            f"got {options.timeout / MICROSECONDS:g} s"
+        )
+    if options.retry is not None and handler.options.at_most_once and options.retry.max_attempts > 1:
+        raise ValueError(
+            f"a job of {handler.name} starts at most once, and so cannot have {options.retry!r}; leave retry= out"
+        )
+
+
 def describe_follow_up(
     handler: Handler, options: SubmitOptions, limits: LimitRegistry, bound: Mapping[str, Any] | None = None
 ) -> FollowUp:
@@ -249,6 +289,7 @@ def describe_follow_up(
 def _require_possible(handler: Handler, options: SubmitOptions) -> None:
     """Raise an error if the options include one that a follow-up job cannot have."""
     given: dict[str, Any] = {"id": options.id, "at": options.at, "headers": options.headers}
+    given |= {"retry": options.retry, "timeout": options.timeout}
     given["unique"] = options.unique or handler.options.unique
     given["sequence_by"] = handler.options.sequence_by
     for name, value in given.items():
@@ -283,6 +324,34 @@ class StoredId(NamedTuple):
     id: str
     is_new: bool
     """False if `id` is that of an existing job with the same unique key."""
+
+
+class JobCall(NamedTuple):
+    """One job of a submit of jobs of any types."""
+
+    handler: Handler
+    options: SubmitOptions
+    positional: tuple[Any, ...]
+    named: Mapping[str, Any]
+
+
+class PreparedJob(NamedTuple):
+    """A job that is checked and encoded, before it is stored."""
+
+    job: NewJob
+    must_be_new: bool
+    """Whether an existing job with its unique key is an error."""
+
+
+class MixedSubmit(NamedTuple):
+    """The answer to a submit of jobs of any types."""
+
+    ids: list[str | None]
+    """The ids in order; None for jobs that were not stored."""
+    existing: set[int]
+    """The places of jobs whose unique key another job has: their ids are those of the existing jobs."""
+    failed: dict[int, MainspringError]
+    """Why jobs were not stored, by their places."""
 
 
 class Submission:
@@ -349,12 +418,8 @@ class Submission:
         if self._limits.quota_version != self._quota_version:
             self._store_quotas()
         template = self._template(handler, options)
-        if atomic and Capability.ATOMIC_BATCH not in self._engine.capabilities:
-            raise RefusedByStore(
-                engine=self._engine.description,
-                reason="this store cannot store many jobs all or none (atomic=True)",
-                remedy="submit without atomic=True, or use a SQLite store",
-            )
+        if atomic:
+            self._require_atomic()
         if atomic and template.unique is not None and template.unique.on_conflict == "raise":
             raise ValueError("atomic=True and on_conflict='raise' contradict each other; use on_conflict='return'")
         calls: Iterable[Any] = arguments
@@ -373,6 +438,73 @@ class Submission:
                 submit.ids = _stored_ids(jobs, conflicts)
         self.after_submit()
         return _ids_of(jobs, conflicts, template.unique)
+
+    def prepare(self, call: JobCall) -> PreparedJob:
+        """Check and encode one job of a submit of jobs of any types, for `submit_mixed`."""
+        template = self._template(call.handler, call.options)
+        job = self._make(call.handler, call.options, template, call.positional, call.named)
+        unique = template.unique
+        return PreparedJob(job, must_be_new=unique is not None and unique.on_conflict == "raise")
+
+    def submit_mixed(self, prepared: Iterable[PreparedJob], *, atomic: bool) -> MixedSubmit:
+        """Store jobs of any types in order. All of them are read before the first one is stored.
+
+        If the store refuses a chunk of jobs, later chunks are not tried.
+        """
+        if self._limits.quota_version != self._quota_version:
+            self._store_quotas()
+        if atomic:
+            self._require_atomic()
+        ready = list(prepared)
+        groups: dict[tuple[str, str], Submit] = {}
+        if not self._middlewares.is_empty:
+            for job, _ in ready:
+                new = Submit(job.type, job.queue, 0, {}, is_bulk=True)
+                groups.setdefault((job.type, job.queue), new).count += 1
+        with ExitStack() as stack:
+            for group in groups.values():
+                stack.enter_context(self._middlewares.submitting(group))
+            jobs = [_with_headers(job, groups.get((job.type, job.queue))) for job, _ in ready]
+            must_be_new = {place for place, each in enumerate(ready) if each.must_be_new}
+            result = self._store_in_order(jobs, must_be_new, [jobs] if atomic else list(_chunks(jobs)))
+            for pair, group in groups.items():
+                stored = zip(jobs, result.ids, strict=True)
+                group.ids = [job_id for job, job_id in stored if job_id and (job.type, job.queue) == pair]
+        self.after_submit()
+        return result
+
+    def _require_atomic(self) -> None:
+        if Capability.ATOMIC_BATCH not in self._engine.capabilities:
+            raise RefusedByStore(
+                engine=self._engine.description,
+                reason="this store cannot store many jobs all or none (atomic=True)",
+                remedy="submit without atomic=True, or use a SQLite store",
+            )
+
+    def _store_in_order(
+        self, jobs: list[NewJob], must_be_new: set[int], chunks: list[list[NewJob]]
+    ) -> MixedSubmit:
+        result = MixedSubmit([None] * len(jobs), set(), {})
+        place = 0
+        for number, chunk in enumerate(chunks):
+            try:
+                conflicts: list[Conflict | None] = self._io.call(SUBMIT, chunk, size=_size(chunk))
+            except MainspringError as error:
+                if number == 0:
+                    raise
+                result.failed.update(dict.fromkeys(range(place, len(jobs)), error))
+                return result
+            for job, conflict in zip(chunk, conflicts, strict=True):
+                if conflict is None:
+                    result.ids[place] = job.id
+                elif conflict.kind is ConflictKind.ID or place in must_be_new:
+                    key = None if conflict.kind is ConflictKind.ID or job.unique is None else job.unique.key
+                    result.failed[place] = DuplicateJob(existing_id=conflict.existing_id, key=key)
+                else:
+                    result.ids[place] = conflict.existing_id
+                    result.existing.add(place)
+                place += 1
+        return result
 
     def _store_quotas(self) -> None:
         """Store the declared quotas, so that they hold before a worker has started. It changes nothing else."""
@@ -465,6 +597,15 @@ class Submission:
     def new_id(self) -> str:
         """Make the id of a new job."""
         return self._ids.make(self._engine.now())[0]
+
+
+def _with_headers(job: NewJob, group: Submit | None) -> NewJob:
+    """Return a job with the headers that the middleware has added."""
+    return (
+        job
+        if group is None or not group.headers
+        else replace(job, headers={**group.headers, **(job.headers or {})})
+    )
 
 
 def _check_atomic(payloads: list[bytes]) -> None:

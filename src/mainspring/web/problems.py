@@ -73,6 +73,7 @@ STATUS_OF: dict[str, int] = {
     "body-too-slow": 408,
     "precondition-failed": 412,
     "body-too-large": 413,
+    "batch-too-large": 413,
     "content-type": 415,
     "invalid-body": 422,
     "invalid-query": 422,

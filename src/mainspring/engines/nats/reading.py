@@ -294,6 +294,8 @@ def _is_wanted(job: JobRecord, query: Query) -> bool:
         query.status in (None, job.status)
         and query.queue in (None, job.queue)
         and query.type in (None, job.type)
+        and (query.types is None or job.type in query.types)
+        and (query.queues is None or job.queue in query.queues)
         and query.is_replayed in (None, job.replayed_as is not None)
         and query.is_limited in (None, bool(job.limits))
         and query.is_bound in (None, bool(job.limits) or job.sequence is not None)

@@ -11,7 +11,15 @@ from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.codec import CODES, STATUSES, decode_timeouts, strings, to_json, to_record
 from mainspring.engines.sqlite.schema import DECLARED_DEAD
 from mainspring.jobs.backlog import Backlog
-from mainspring.jobs.records import Page, Query, SearchTerm, WorkerInfo, WorkerRecord
+from mainspring.jobs.records import (
+    Page,
+    Query,
+    SearchTerm,
+    WorkerInfo,
+    WorkerRecord,
+    invalid_cursor,
+    to_place,
+)
 from mainspring.jobs.status import JobStatus
 
 
@@ -75,6 +83,10 @@ def statement_of(query: Query, *, first: int | None = None, last: int | None = N
     conditions = _conditions(query, bindings)
     places = _places(query, first, last, bindings)
     lanes = _lane_conditions(query.queue, query.type, bindings)
+    for name, allowed in (("type", query.types), ("queue", query.queues)):
+        if allowed is not None:
+            lanes.append(f"w.{name} IN (SELECT value FROM json_each(:{name}s))")
+            bindings[f"{name}s"] = to_json(allowed)
     if query.is_bound is not None:
         lanes.append(f"w.exact = {int(query.is_bound)}")  # jobs with a sequence or limits have lanes of their own
     direction = _direction(query)
@@ -243,7 +255,7 @@ def _conditions(query: Query, bindings: dict[str, Any]) -> list[str]:
 def _places(query: Query, first: int | None, last: int | None, bindings: dict[str, Any]) -> list[str]:
     """Return the SQL conditions on the order of submission, with `{}` for the column."""
     is_unused = query.after is None or query.ids is not None or query.by_failure
-    after = None if is_unused or query.after is None else _to_place(query.after)
+    after = None if is_unused or query.after is None else to_place(query.after)
     given = {"first": first, "last": last, "after": after}
     signs = {"first": ">=", "last": "<=", "after": "<" if query.newest_first else ">"}
     bounds = {name: seq for name, seq in given.items() if seq is not None}
@@ -280,13 +292,6 @@ def _all(conditions: list[str]) -> str:
 def _to_failure(cursor: str) -> tuple[int, int]:
     finished, _, seq = cursor.partition(".")
     try:
-        return int(finished), int(seq)
+        return to_place(finished), to_place(seq)
     except ValueError:
-        raise ValueError(f"after must be the `next` of an earlier page, got {cursor!r}") from None
-
-
-def _to_place(cursor: str) -> int:
-    try:
-        return int(cursor)
-    except ValueError:
-        raise ValueError(f"after must be the `next` of an earlier page, got {cursor!r}") from None
+        raise invalid_cursor(cursor) from None

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec.structs import replace
 
 from mainspring.jobs.context import fields_of_jobs
+from mainspring.jobs.job_policies import TIMEOUT, timeout_of
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import ProcessSettings
 from mainspring.jobs.processes.application import ChildSetup
@@ -82,9 +83,11 @@ class HandlerCall:
                     due, lambda: self._time_out(handler.soft_timeout or 0, self.request_stop, is_soft=True)
                 )
             )
-        if handler.timeout is not None:
-            due = now_ns + handler.timeout * 1_000
-            self._timers.append(timer.call_at(due, lambda: self._time_out(handler.timeout or 0, self.kill)))
+        own = self.jobs[0].lease.headers if len(self.jobs) == 1 else None
+        timeout = timeout_of(own, handler.timeout)
+        if timeout is not None:
+            due = now_ns + timeout * 1_000
+            self._timers.append(timer.call_at(due, lambda: self._time_out(timeout, self.kill)))
 
     def cancel_timeouts(self, timer: Timer) -> None:
         """Cancel the timers for the handler's timeouts."""
@@ -156,8 +159,9 @@ class CallTracker:
         now = job.began_ns = self._clock.monotonic_ns()
         self._report_begin(job)
         job.slots.record_wait(job.waited(now))
-        handler = job.handler
-        if handler.timeout is not None or handler.soft_timeout is not None:
+        handler, headers = job.handler, job.lease.headers
+        has_own = headers is not None and TIMEOUT in headers
+        if has_own or handler.timeout is not None or handler.soft_timeout is not None:
             job.call = HandlerCall((job,))
             job.call.arm_timeouts(self._timer, now)
         began = job.to_engine_time(now)

@@ -15,6 +15,7 @@ import msgspec
 from mainspring.jobs.arguments import Arguments
 from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.handlers import Handler, HandlerRegistry
+from mainspring.jobs.job_policies import inheritable, retry_of
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
 from mainspring.jobs.records import Cause, FollowUp, Lease, NewJob, Outcome, OutcomeKind
@@ -161,7 +162,7 @@ class OutcomeFactory:
         )
 
     def _gives_up(self, job: LeasedJob, is_one_of: Callable[[tuple[type[BaseException], ...]], bool]) -> bool:
-        retry = job.handler.options.retry
+        retry = retry_of(job.lease.headers, job.handler.options.retry)
         return retry.gives_up(is_one_of, has_timed_out=job.timed_out_after is not None)
 
     def _fail(
@@ -180,7 +181,8 @@ class OutcomeFactory:
         if limit is not None:
             cause = Cause.TIMEOUT
             error = f"timeout after {limit / 1_000_000:g} s: {error}"
-        wait = job.handler.options.retry.delay_after(lease.failures + lease.timeouts + 1, self._random)
+        retry = retry_of(lease.headers, job.handler.options.retry)
+        wait = retry.delay_after(lease.failures + lease.timeouts + 1, self._random)
         if wait is None or is_final:
             return Outcome(lease, OutcomeKind.FAILED, error=error, cause=cause)
         due = self._after(wait if delay is None else delay)
@@ -274,7 +276,7 @@ class FollowUpFactory:
             steps_aside=plan.steps_aside,
             limits=self._buckets(plan, result, serializer, serializers),
             expires=None if plan.expires is None else min(LAST_INSTANT, due + plan.expires),
-            headers=lease.headers,
+            headers=inheritable(lease.headers) or None,
             follow_up=plan.follow_up,
         )
         return self._registry.with_search_keys(job)

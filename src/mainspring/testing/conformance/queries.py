@@ -115,6 +115,21 @@ class QueryTests(EngineSuite):
         assert bench.find_ids(type="z") == []
         assert bench.find_ids(queue="two", status=JobStatus.PENDING) == []
 
+    def test_a_list_can_be_restricted_to_types_and_queues(self, bench: Bench) -> None:
+        for number, (type_, queue) in enumerate([("x", "one"), ("y", "one"), ("x", "two"), ("z", "two")] * 3):
+            bench.submit(f"{number:02}", type=type_, queue=queue, after=60)
+        assert bench.find_ids(types=("x", "z")) == ["00", "02", "03", "04", "06", "07", "08", "10", "11"]
+        assert bench.find_ids(types=("x",), queues=("two", "none")) == ["02", "06", "10"]
+        assert bench.find_ids(types=("x", "y"), type="y") == ["01", "05", "09"]
+        assert bench.find_ids(types=("x",), type="y") == []
+        assert bench.find_ids(queues=("two",), queue="one") == []
+        assert bench.find_ids(types=()) == bench.find_ids(queues=()) == []
+        assert bench.find_ids(types=("x",), ids=("00", "01", "02"), queues=("one",)) == ["00"]
+        page = bench.engine.find(Query(types=("y", "z"), limit=3))
+        assert [record.id for record in page.records] == ["01", "03", "05"]  # jobs of other types take no room
+        assert bench.find_ids(types=("y", "z"), limit=3, after=page.end) == ["07", "09", "11"]
+        assert bench.find_ids(types=("y", "z"), limit=2, newest_first=True) == ["11", "09"]
+
     def test_filters_and_pages_go_together(self, bench: Bench) -> None:
         for number in range(9):
             bench.submit(f"{number}", type="odd" if number % 2 else "even")

@@ -35,14 +35,18 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL)
 
 
-def decode_json(raw: bytes, kind: type[T], *, what: str = "the body") -> T:
+def decode_json(
+    raw: bytes | msgspec.Raw, kind: type[T], *, what: str = "the body", checks_depth: bool = True
+) -> T:
     """Decode JSON to a type; raise `Refused` if it is malformed, too deep, or not of the type.
 
     - `raw`: the bytes
     - `kind`: the type, such as a struct
     - `what`: what is decoded, for errors: `line 3`
+    - `checks_depth`: False if the parts of the data, such as lines, are checked later
     """
-    _check_depth(raw, what)
+    if checks_depth:
+        _check_depth(bytes(raw), what)
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:

@@ -1,8 +1,8 @@
 """Jobs as the API shows them, and reading of jobs within the rights of a caller.
 
 Invariants
-- A job that the caller may not read is answered exactly as a job that does not exist: nobody learns ids from the
-  difference.
+- A job that the caller may not read is answered exactly as a job that does not exist, so that no caller learns
+  ids from the difference.
 - Arguments and results are JSON, whatever the encoding in the store. Bytes are base64. Data whose serializer this
   process does not have are base64, too.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from mainspring.errors import JobNotFound, LimitExceeded, NotAllowed
@@ -22,9 +23,11 @@ from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.security.permissions import Scope
 from mainspring.web.api.endpoint import ApiCall
+from mainspring.web.api.router import encode_json
 
 PriorityName = Literal["BEST_EFFORT", "USER_VISIBLE", "USER_BLOCKING"]
 
+MAX_TEXT = 10_000
 EXAMPLE_ID = "0199c1a27c4e7b1f9a3d5e6f70819203"
 JOB_ID = {"id": "The id of the job. A slash in it is written as %2F."}
 
@@ -98,8 +101,8 @@ def to_view(job: JobInfo) -> JobView:
         created=job.created,
         started=job.started,
         finished=job.finished,
-        arguments=job.arguments,
-        result=job.result,
+        arguments=_to_json(job.arguments),
+        result=_to_json(job.result),
         error=job.error,
         warning=job.warning,
         attempts=job.attempts,
@@ -123,6 +126,14 @@ def to_view(job: JobInfo) -> JobView:
         headers=dict(job.headers),
         progress=None if job.progress is None else _progress(job.progress),
     )
+
+
+def _to_json(value: Any) -> Any:
+    """Return arguments or a result, encoded; or their text, if JSON has no form for them."""
+    try:
+        return msgspec.Raw(encode_json(value))
+    except (TypeError, ValueError, RecursionError):  # such as a key that is a tuple, or a lone surrogate
+        return ascii(value)[:MAX_TEXT]
 
 
 def _attempt(attempt: AttemptInfo) -> AttemptView:

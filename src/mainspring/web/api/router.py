@@ -40,7 +40,8 @@ def _to_text(value: Any) -> str:
     return repr(value)
 
 
-_encode = msgspec.json.Encoder(enc_hook=_to_text, decimal_format="string").encode
+encode_json = msgspec.json.Encoder(enc_hook=_to_text, decimal_format="string").encode
+"""Encodes the content of an answer."""
 
 
 class JsonResponse(Response):
@@ -49,7 +50,7 @@ class JsonResponse(Response):
     media_type = JSON
 
     def render(self, content: Any) -> bytes:
-        return content if isinstance(content, bytes) else _encode(content)
+        return content if isinstance(content, bytes) else encode_json(content)
 
 
 class ApiRouter:

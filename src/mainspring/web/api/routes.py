@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mainspring.web.api import jobs, server_info, submitting
+from mainspring.web.api import batch, job_actions, jobs, server_info, submitting
 from mainspring.web.api.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 MODULES: tuple[Callable[[Mainspring], list[Endpoint]], ...] = (
     submitting.endpoints,
+    batch.endpoints,
     jobs.endpoints,
+    job_actions.endpoints,
 )
 
 

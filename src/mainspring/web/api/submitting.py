@@ -13,8 +13,9 @@ from mainspring.errors import NotAllowed, UnknownHandler
 from mainspring.jobs.handle import open_manager
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.policies import Unique, names_of
+from mainspring.jobs.retry import Retry
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.submission import SubmitOptions
+from mainspring.jobs.submission import JobCall, SubmitOptions, require_policies
 from mainspring.runners.task import Priority
 from mainspring.security.permissions import Identity, Scope
 from mainspring.web.api.decoding import checked_values
@@ -24,6 +25,15 @@ from mainspring.web.api.job_views import EXAMPLE_ID, PriorityName
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
+PROBLEMS = (
+    "duplicate-job",
+    "arguments-too-large",
+    "invalid-arguments",
+    "invalid-value",
+    "unknown-handler",
+    "refused-by-store",
+    "limit-exceeded",
+)
 Seconds = Annotated[float, Meta(ge=0)]
 
 
@@ -47,6 +57,26 @@ class UniqueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             window=self.window,
             states=None if self.states is None else tuple(self.states),
             on_conflict=self.on_conflict,
+        )
+
+
+class RetryBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often a job is retried, and with which delays. What is left out has the default of Mainspring."""
+
+    max_attempts: Annotated[int, Meta(ge=1, le=1_000_000, description="Including the first.")] = 6
+    base: Annotated[Seconds, Meta(description="The delay before the second attempt, in seconds.")] = 2
+    factor: Annotated[float, Meta(ge=1, description="By which the delay grows each time.")] = 2
+    max_delay: Annotated[Seconds, Meta(description="The longest delay, in seconds.")] = 32
+    jitter: Annotated[float, Meta(ge=0, le=1, description="The share by which a delay varies.")] = 0
+
+    def to_policy(self) -> Retry:
+        """Return the policy."""
+        return Retry(
+            max_attempts=self.max_attempts,
+            base=self.base,
+            factor=self.factor,
+            max_delay=self.max_delay,
+            jitter=self.jitter,
         )
 
 
@@ -74,6 +104,8 @@ class NewJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sequence: Annotated[str | None, Meta(description="A key: jobs with the same key run one after another.")] = (
         None
     )
+    retry: Annotated[RetryBody | None, Meta(description="Attempts and delays of this job.")] = None
+    timeout: Annotated[Seconds | None, Meta(description="After how many seconds an attempt is stopped.")] = None
     expires: Annotated[
         Seconds | None, Meta(description="How many seconds after its due time it may still start.")
     ] = None
@@ -91,6 +123,8 @@ class NewJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 unique=unique,
                 sequence=self.sequence,
                 expires=self.expires,
+                retry=None if self.retry is None else self.retry.to_policy(),
+                timeout=self.timeout,
             )
             if options.unique is not None:
                 handler.arguments.require_parameters(names_of(options.unique.by))
@@ -131,18 +165,29 @@ def _may_submit(handler: Handler, identity: Identity) -> bool:
     return identity.allows(Scope.SUBMIT, type=handler.name, queue=handler.options.queue)
 
 
+def to_call(app: Mainspring, identity: Identity, body: NewJobBody, now: int) -> JobCall:
+    """Return the submit of a new job, if the caller may submit it; raise an error that names what is wrong.
+
+    The arguments are decoded by the types of the handler's signature, so that keys of unique jobs, sequences and
+    limits are the same as those of a submit in Python.
+    """
+    handler = find_handler(app, identity, body)
+    options = body.to_options(handler)
+    with checked_values():
+        options.due(now)
+        require_policies(handler, options)
+    positional, named = handler.arguments.decode(bytes(body.arguments), "json")
+    return JobCall(handler, options, tuple(positional), named)
+
+
 class SubmitEndpoints:
     """Submits jobs."""
 
     async def submit(self, call: ApiCall[NewJobBody, NoQuery]) -> ApiAnswer:
         """Submit one job."""
         manager = await open_manager(call.app)
-        handler = find_handler(call.app, call.identity, call.body)
-        options = call.body.to_options(handler)
-        positional, named = handler.arguments.decode(bytes(call.body.arguments), "json")
-        with checked_values():
-            options.due(manager.engine.now())
-        stored = await manager.submission.store_async(handler, options, tuple(positional), named)
+        job = to_call(call.app, call.identity, call.body, manager.engine.now())
+        stored = await manager.submission.store_async(*job)
         path = call.request.scope["path"].rstrip("/")
         return ApiAnswer(
             status=CREATED if stored.is_new else OK,
@@ -189,14 +234,6 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                     headers=location,
                 ),
             },
-            problems=(
-                "duplicate-job",
-                "arguments-too-large",
-                "invalid-arguments",
-                "invalid-value",
-                "unknown-handler",
-                "refused-by-store",
-                "limit-exceeded",
-            ),
+            problems=PROBLEMS,
         ),
     ]

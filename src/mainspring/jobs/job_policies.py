@@ -1,0 +1,79 @@
+"""The retry policy and the timeout of a single job, where they differ from those of its handler.
+
+They are stored as headers of the job, which every engine stores already and gives to workers with the lease. Jobs
+that follow, and those that a handler submits, inherit headers, and do not inherit these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+
+from mainspring.jobs.retry import Retry
+from mainspring.jobs.timestamps import to_microseconds
+
+RETRY = "mainspring-retry"
+TIMEOUT = "mainspring-timeout"
+RESERVED = frozenset({RETRY, TIMEOUT})
+
+
+class StoredRetry(msgspec.Struct, frozen=True):
+    """The numbers of a retry policy; delays are microseconds. Exceptions are those of the handler."""
+
+    max_attempts: int
+    base: int
+    factor: float
+    max_delay: int
+    jitter: float = 0.0
+
+
+_decode_retry = msgspec.json.Decoder(StoredRetry).decode
+
+
+def policy_headers(retry: Retry | None, timeout: int | None) -> dict[str, str]:
+    """Return the headers of a job that has a retry policy or a timeout, in microseconds, of its own."""
+    headers = {}
+    if retry is not None:
+        stored = StoredRetry(
+            retry.max_attempts,
+            to_microseconds(retry.base, "base"),
+            float(retry.factor),
+            to_microseconds(retry.max_delay, "max_delay"),
+            float(retry.jitter),
+        )
+        headers[RETRY] = msgspec.json.encode(stored).decode()
+    if timeout is not None:
+        headers[TIMEOUT] = str(timeout)
+    return headers
+
+
+def inheritable(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the headers that another job inherits."""
+    return {name: value for name, value in (headers or {}).items() if name not in RESERVED}
+
+
+def retry_of(headers: Mapping[str, str] | None, default: Retry) -> Retry:
+    """Return the retry policy of a job; `default` is that of its handler, whose exceptions always apply."""
+    if headers is None or RETRY not in headers:
+        return default
+    try:
+        stored = _decode_retry(headers[RETRY])
+        return replace(
+            default,
+            max_attempts=stored.max_attempts,
+            base=stored.base / 1e6,
+            factor=stored.factor,
+            max_delay=stored.max_delay / 1e6,
+            jitter=stored.jitter,
+        )
+    except (msgspec.MsgspecError, ValueError, TypeError):  # written by another program
+        return default
+
+
+def timeout_of(headers: Mapping[str, str] | None, default: int | None) -> int | None:
+    """Return the timeout of a job in microseconds; `default` is that of its handler."""
+    text = None if headers is None else headers.get(TIMEOUT)
+    is_number = text is not None and text.isascii() and text.isdecimal() and 0 < len(text) <= len(str(2**53))
+    return int(text) if text is not None and is_number else default

@@ -1,0 +1,197 @@
+"""The endpoint that submits up to 10,000 jobs at once, as a JSON array or as NDJSON: one job in each line.
+
+Invariants
+- All lines are checked, with the rights for each, before the first job is stored. A wrong line is a problem that
+  names it, and nothing is stored.
+- A line is decoded when it is its turn, and encoded for the store at once: decoded jobs never pile up.
+- If some jobs were stored and others were not, the answer is a problem with the ids of those that were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct
+
+from mainspring.errors import MainspringError
+from mainspring.jobs.handle import open_manager
+from mainspring.jobs.manager import JobManager
+from mainspring.jobs.policies import Unique
+from mainspring.jobs.submission import MixedSubmit, PreparedJob, SubmitOptions
+from mainspring.plurals import format_count
+from mainspring.security.permissions import Identity, Scope
+from mainspring.web.api.decoding import decode_json, invalid_value
+from mainspring.web.api.endpoint import CREATED, JSON, NDJSON, AnswerType, ApiAnswer, ApiCall, Endpoint
+from mainspring.web.api.job_views import EXAMPLE_ID
+from mainspring.web.api.submitting import PROBLEMS, NewJobBody, to_call
+from mainspring.web.problems import TYPE_PREFIX, Problem, Refused, problem_of, refuse
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+MAX_JOBS = 10_000
+Line: TypeAlias = tuple[int, bytes | msgspec.Raw]
+"""The number of a line, from 1, and its JSON."""
+
+
+class BatchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of a batch."""
+
+    atomic: Annotated[
+        bool, Meta(description="Store all jobs or none. SQLite can; jobs must not have ids of their own then.")
+    ] = False
+
+
+class BatchView(Struct, frozen=True, kw_only=True):
+    """The answer to a batch that was stored."""
+
+    ids: Annotated[list[str], Meta(description="The ids of the jobs, in the order of the lines.")]
+    stored: Annotated[int, Meta(description="How many jobs are new.")]
+    existing: Annotated[
+        list[int], Meta(description="The lines, from 1, whose unique key another job has: `ids` has its id.")
+    ]
+
+
+class BatchEndpoints:
+    """Submits many jobs."""
+
+    async def submit(self, call: ApiCall[None, BatchQuery]) -> ApiAnswer:
+        """Submit the jobs of a body, on a thread: it may take a while."""
+        manager = await open_manager(call.app)
+        kind = call.request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+        lines = _lines(call.raw) if kind != JSON else await call.app.off_loop.read(_items, call.raw)
+        _check_number(len(lines))
+        result = await call.app.off_loop.write(
+            _submit, call.app, manager, call.identity, lines, atomic=call.query.atomic
+        )
+        numbers = [number for number, _ in lines]
+        if result.failed:
+            raise Refused(_failure(result, numbers))
+        existing = sorted(numbers[place] for place in result.existing)
+        ids = [job_id for job_id in result.ids if job_id is not None]
+        content = BatchView(ids=ids, stored=len(ids) - len(existing), existing=existing)
+        return ApiAnswer(status=CREATED, content=content)
+
+
+def _check_number(number: int) -> None:
+    if number > MAX_JOBS:
+        raise refuse(
+            413,
+            "batch-too-large",
+            f"the batch has {number:,} jobs, the limit is {MAX_JOBS:,}; send several batches",
+        )
+    if not number:
+        raise refuse(422, "invalid-body", "the batch has no jobs; send a JSON array of jobs, or one in each line")
+
+
+def _submit(
+    app: Mainspring, manager: JobManager, identity: Identity, lines: Sequence[Line], *, atomic: bool
+) -> MixedSubmit:
+    prepared = _prepare(app, manager, identity, lines, atomic=atomic)
+    return manager.submission.submit_mixed(prepared, atomic=atomic)
+
+
+def _prepare(
+    app: Mainspring, manager: JobManager, identity: Identity, lines: Sequence[Line], *, atomic: bool
+) -> Iterator[PreparedJob]:
+    now = manager.engine.now()
+    for number, line in lines:
+        try:
+            body = decode_json(line, NewJobBody, what=f"line {number}")
+            call = to_call(app, identity, body, now)
+            if atomic:
+                _require_independent(call.options, call.handler.options.unique)
+            job = manager.submission.prepare(call)
+        except Refused as refused:
+            raise Refused(_at_line(refused.problem, number)) from None
+        except MainspringError as error:
+            raise Refused(_at_line(problem_of(error), number)) from error
+        yield job
+
+
+def _lines(raw: bytes) -> list[Line]:
+    """Return the lines that are not blank, with their numbers from 1."""
+    return [(number, line) for number, line in enumerate(raw.split(b"\n"), 1) if line.strip()]
+
+
+def _items(raw: bytes) -> list[Line]:
+    """Return the elements of a JSON array, with their numbers from 1. They are not decoded yet."""
+    return list(enumerate(decode_json(raw, list[msgspec.Raw], checks_depth=False), 1))
+
+
+def _require_independent(options: SubmitOptions, own: Unique | str | None) -> None:
+    """Refuse a job of an atomic batch that may fail because of another job."""
+    unique = options.unique or own
+    if options.id is not None:
+        raise invalid_value("a job of an atomic batch cannot have an id; leave id out, or atomic")
+    if isinstance(unique, Unique) and unique.on_conflict == "raise":
+        raise invalid_value("on_conflict 'raise' and atomic contradict each other; use on_conflict 'return'")
+
+
+def _at_line(problem: Problem, number: int) -> Problem:
+    prefix = "" if problem.detail.startswith(f"line {number} ") else f"line {number}: "
+    detail = f"{prefix}{problem.detail}; no job of this batch was stored"
+    return replace(problem, detail=detail, members={**problem.members, "line": number})
+
+
+def _failure(result: MixedSubmit, numbers: Sequence[int]) -> Problem:
+    """Return the problem of a batch that was stored in part, or not at all."""
+    problems = {numbers[place]: problem_of(error) for place, error in result.failed.items()}
+    first, problem = next(iter(problems.items()))
+    stored = len(result.ids) - len(problems)
+    failed = [
+        {"line": line, "type": f"{TYPE_PREFIX}{each.type}", "detail": each.detail}
+        for line, each in problems.items()
+    ]
+    detail = (
+        f"{format_count(stored, 'job')} of this batch {_were(stored)} stored, and {len(failed):,} "
+        f"{_were(len(failed))} not, the first in line {first}: {problem.detail}; `failed` lists all of them"
+    )
+    members: dict[str, Any] = {"line": first, "stored": stored, "ids": result.ids, "failed": failed}
+    return replace(problem, detail=detail, members={**problem.members, **members})
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def endpoints(_app: Mainspring) -> list[Endpoint]:
+    """Return the declarations of this module."""
+    return [
+        Endpoint(
+            name="submit_jobs",
+            method="POST",
+            path="/jobs/batch",
+            subject="jobs",
+            summary="Submit up to 10,000 jobs.",
+            description=(
+                "The body is a JSON array of jobs, or NDJSON with one job in each line. All jobs are checked "
+                "before the first one is stored; a problem has the number of the wrong line, from 1, in `line`. "
+                "If only some jobs were stored, the problem has all `ids`, with null for those that were not, "
+                "and the reasons in `failed`."
+            ),
+            scopes=(Scope.SUBMIT,),
+            serve=BatchEndpoints().submit,
+            query=BatchQuery,
+            body=list[NewJobBody],
+            decodes_body=False,
+            media_types=(JSON, NDJSON),
+            body_examples={
+                "two jobs": [
+                    {"type": "shop.cancel_order", "arguments": {"order_id": 42}, "delay": 1800},
+                    {"type": "shop.cancel_order", "arguments": {"order_id": 43}, "delay": 1800},
+                ]
+            },
+            answers={
+                CREATED: AnswerType(
+                    type=BatchView,
+                    description="All jobs are stored.",
+                    example={"ids": [EXAMPLE_ID, EXAMPLE_ID[:-1] + "4"], "stored": 2, "existing": []},
+                )
+            },
+            problems=(*PROBLEMS, "batch-too-large"),
+        )
+    ]

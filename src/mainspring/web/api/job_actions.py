@@ -1,0 +1,154 @@
+"""The endpoints that change a job: cancel, retry, reschedule, run now.
+
+The answers have the id and the status of the job only, because the scope `operate` does not include `read`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta, Struct
+
+from mainspring.errors import InvalidTransition
+from mainspring.jobs.status import JobStatus
+from mainspring.jobs.submission import SubmitOptions
+from mainspring.security.permissions import Scope
+from mainspring.web.api.decoding import checked_values, invalid_value
+from mainspring.web.api.endpoint import AnswerType, ApiAnswer, ApiCall, Endpoint, NoQuery
+from mainspring.web.api.job_views import EXAMPLE_ID, JOB_ID, find_job
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+PENDING_ONLY = "PENDING"
+
+
+class NoBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """An empty body: send `{}`, or nothing."""
+
+
+class RescheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The new due time of a job: one of the two."""
+
+    delay: Annotated[
+        Annotated[float, Meta(ge=0)] | None, Meta(description="How many seconds from now it is due.")
+    ] = None
+    at: Annotated[
+        Annotated[datetime, Meta(tz=True)] | None, Meta(description="When it is due, with a time zone.")
+    ] = None
+
+
+class ChangedJobView(Struct, frozen=True, kw_only=True):
+    """The answer to a change of a job."""
+
+    id: str
+    status: Annotated[JobStatus, Meta(description="The status of the job after the change.")]
+    is_done: Annotated[
+        bool,
+        Meta(description="False if the job was RUNNING, and is asked to stop, or was CANCELED before."),
+    ]
+
+
+class JobActions:
+    """Changes jobs."""
+
+    async def cancel(self, call: ApiCall[NoBody, NoQuery]) -> ApiAnswer:
+        """Cancel a job. A RUNNING job is asked to stop."""
+        record = await find_job(call, Scope.OPERATE)
+        is_done = await call.app.cancel_async(record.id)
+        status = JobStatus.CANCELED if is_done else (await find_job(call, Scope.OPERATE)).status
+        if status in (JobStatus.COMPLETED, JobStatus.FAILED):
+            raise InvalidTransition(
+                job_id=record.id, status=str(status), action="cancel", needs="PENDING or RUNNING"
+            )
+        return _answer(record.id, status, is_done=is_done)
+
+    async def retry(self, call: ApiCall[NoBody, NoQuery]) -> ApiAnswer:
+        """Run a dead letter again, as the same job."""
+        record = await find_job(call, Scope.OPERATE)
+        await call.app.retry_async(record.id)
+        return _answer(record.id, JobStatus.PENDING)
+
+    async def reschedule(self, call: ApiCall[RescheduleBody, NoQuery]) -> ApiAnswer:
+        """Change the due time of a PENDING job."""
+        record = await find_job(call, Scope.OPERATE)
+        delay, at = call.body.delay, call.body.at
+        if (delay is None) == (at is None):
+            raise invalid_value("give the new due time: delay or at, and not both")
+        with checked_values():
+            wait = None if delay is None else timedelta(seconds=delay)
+            SubmitOptions().changed(delay=wait, at=at).due(call.app.manager().engine.now())
+        if not await call.app.reschedule_async(record.id, delay=wait, at=at):
+            raise await self._refusal(call, "reschedule")
+        return _answer(record.id, JobStatus.PENDING)
+
+    async def run_now(self, call: ApiCall[NoBody, NoQuery]) -> ApiAnswer:
+        """Make a PENDING job due now."""
+        record = await find_job(call, Scope.OPERATE)
+        if not await call.app.run_now_async(record.id):
+            raise await self._refusal(call, "run")
+        return _answer(record.id, JobStatus.PENDING)
+
+    async def _refusal(self, call: ApiCall[Any, Any], action: str) -> InvalidTransition:
+        record = await find_job(call, Scope.OPERATE)
+        return InvalidTransition(job_id=record.id, status=str(record.status), action=action, needs=PENDING_ONLY)
+
+
+def _answer(job_id: str, status: JobStatus, *, is_done: bool = True) -> ApiAnswer:
+    return ApiAnswer(content=ChangedJobView(id=job_id, status=status, is_done=is_done))
+
+
+def endpoints(_app: Mainspring) -> list[Endpoint]:
+    """Return the declarations of this module."""
+    actions = JobActions()
+
+    def declare(verb: str, summary: str, description: str, status: str, **more: Any) -> Endpoint:
+        example = {"id": EXAMPLE_ID, "status": status, "is_done": True}
+        options: dict[str, Any] = {"body": NoBody, "problems": ("job-not-found", "invalid-transition"), **more}
+        return Endpoint(
+            name=f"{verb.replace('-', '_')}_job" if verb != "run-now" else "run_job_now",
+            method="POST",
+            path=f"/jobs/{{id}}/{verb}",
+            subject="jobs",
+            summary=summary,
+            description=description,
+            scopes=(Scope.OPERATE,),
+            path_parameters=JOB_ID,
+            answers={200: AnswerType(type=ChangedJobView, description="The job was changed.", example=example)},
+            **options,
+        )
+
+    return [
+        declare(
+            "cancel",
+            "Cancel a job.",
+            "A RUNNING job is asked to stop, and is not retried.",
+            "CANCELED",
+            serve=actions.cancel,
+        ),
+        declare(
+            "retry",
+            "Run a dead letter again, as the same job.",
+            "Its counters of failed attempts begin again.",
+            "PENDING",
+            serve=actions.retry,
+        ),
+        declare(
+            "reschedule",
+            "Change the due time of a PENDING job.",
+            "Give `delay` or `at`.",
+            "PENDING",
+            serve=actions.reschedule,
+            body=RescheduleBody,
+            body_examples={"in an hour": {"delay": 3600}, "at an instant": {"at": "2026-11-17T12:30:00Z"}},
+            problems=("job-not-found", "invalid-transition", "invalid-value"),
+        ),
+        declare(
+            "run-now",
+            "Make a PENDING job due now.",
+            "It starts when a worker has a free slot.",
+            "PENDING",
+            serve=actions.run_now,
+        ),
+    ]
