@@ -46,8 +46,9 @@ def store_schedules(
     """
     while definitions:
         found = {record.name: record for record in stored}
-        for definition in definitions if check is not None else ():
-            check(found.get(definition.name))
+        if check is not None:
+            for definition in definitions:
+                check(found.get(definition.name))
         refused: list[ScheduleDefinition] = []
         changed = _changed(manager, definitions, found, limits)
         for first in range(0, len(changed), CHUNK):

@@ -109,19 +109,18 @@ class Schedules:
         manager, name = self._source.manager(), definition.name
         stored = manager.engine.schedules(names=[name])
         store_schedules(manager, [definition], stored, self._source.limits, check=self._check)
-        return to_schedule_info(self._read(name), manager.serializers)
+        return self._info(self._read(name))
 
     def get(self, name: str) -> ScheduleInfo:
         """Return a snapshot of a schedule. Raises `ScheduleNotFound` if there is no such schedule."""
-        return to_schedule_info(self._record(name), self._source.manager().serializers)
+        return self._info(self._record(name))
 
     get_async = async_twin(get)
 
     def list(self) -> list[ScheduleInfo]:
         """List all schedules, sorted by name."""
-        manager = self._source.manager()
-        records = filter(self._is_known, manager.engine.schedules())
-        return [to_schedule_info(record, manager.serializers) for record in records]
+        records = self._source.manager().engine.schedules()
+        return [self._info(record) for record in records if self._is_known(record)]
 
     list_async = async_twin(list)  # noqa: A003 - the method above
 
@@ -213,6 +212,9 @@ class Schedules:
     def _pause(self, arrangement: PauseSchedule) -> bool:
         (is_done,) = self._source.manager().arrange([arrangement])
         return is_done
+
+    def _info(self, record: ScheduleRecord) -> ScheduleInfo:
+        return to_schedule_info(record, self._source.manager().serializers)
 
     def _record(self, name: str) -> ScheduleRecord:
         record = self._read(name)

@@ -113,13 +113,14 @@ class ApiRouter:
     def _match(self, request: Request) -> tuple[Endpoint, dict[str, str]]:
         segments = _segments(request.scope)
         method = "GET" if request.method == "HEAD" else request.method
-        for pattern, methods in self._routes.items():
+        possible: set[str] = set()
+        for pattern, methods in self._routes.items():  # the first pattern wins that has the method
             values = _values(pattern, segments)
-            if values is None:
-                continue
-            if method in methods:
+            if values is not None and method in methods:
                 return methods[method], values
-            allowed = ", ".join(sorted([*methods, *(["HEAD"] if "GET" in methods else [])]))
+            possible.update(() if values is None else methods)
+        if possible:
+            allowed = ", ".join(sorted(possible | ({"HEAD"} if "GET" in possible else set())))
             raise refuse(405, "method", f"{request.method} is not possible here; use {allowed}", allow=allowed)
         shown = hide_tokens(request.url.path)[:200]
         raise refuse(404, "not-found", f"there is nothing at {shown!r}; {API}/openapi.json has all paths")

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mainspring.web.api import batch, job_actions, jobs, server_info, submitting
+from mainspring.web.api import (
+    batch,
+    dead_letters,
+    job_actions,
+    jobs,
+    queues,
+    schedules,
+    server_info,
+    store_state,
+    submitting,
+)
 from mainspring.web.api.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -16,6 +26,10 @@ MODULES: tuple[Callable[[Mainspring], list[Endpoint]], ...] = (
     batch.endpoints,
     jobs.endpoints,
     job_actions.endpoints,
+    dead_letters.endpoints,
+    schedules.endpoints,
+    queues.endpoints,
+    store_state.endpoints,
 )
 
 

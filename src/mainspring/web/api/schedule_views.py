@@ -17,7 +17,7 @@ from mainspring.jobs.recurrence.schedule_history import HistoryEntry
 from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.timestamps import to_datetime, to_instant
-from mainspring.web.api.job_views import PriorityName
+from mainspring.web.api.job_views import PriorityName, to_json
 from mainspring.web.problems import Refused, refuse
 
 MAX_EXPRESSION = 1_000
@@ -77,9 +77,7 @@ def to_form(rule: Rule | None) -> RuleForm | None:
     """Return a rule as the API shows it; None if this version cannot read it."""
     match rule:
         case Cron():
-            return CronRule(
-                expression=rule.expression, tz=rule.tz, dst_gap=rule.dst_gap, dst_fold=rule.dst_fold
-            )
+            return CronRule(expression=rule.expression, tz=rule.tz, dst_gap=rule.dst_gap, dst_fold=rule.dst_fold)
         case Every():
             anchor = None if rule.anchor is None else to_datetime(rule.anchor)
             return EveryRule(interval=rule.interval.total_seconds(), anchor=anchor)
@@ -169,7 +167,7 @@ def to_schedule_view(schedule: ScheduleInfo) -> ScheduleView:
         queue=schedule.queue,
         priority=schedule.priority.name,  # type: ignore[arg-type] # the names are those of `PriorityName`
         rule=to_form(schedule.rule),
-        arguments=schedule.arguments,
+        arguments=to_json(schedule.arguments),
         misfire="catch-up" if isinstance(misfire, CatchUp) else misfire,
         catch_up=misfire.limit if isinstance(misfire, CatchUp) else None,
         overlap=str(schedule.overlap),  # type: ignore[arg-type] # the values are those of the view
@@ -230,9 +228,7 @@ class DateView(Struct, frozen=True, kw_only=True):
 
 def to_date_view(date: PreviewDate) -> DateView:
     """Return a date of a preview as the API shows it."""
-    return DateView(
-        local=date.local, utc=date.local.astimezone(UTC), note=date.note, is_skipped=date.is_skipped
-    )
+    return DateView(local=date.local, utc=date.local.astimezone(UTC), note=date.note, is_skipped=date.is_skipped)
 
 
 class PreviewView(Struct, frozen=True, kw_only=True):

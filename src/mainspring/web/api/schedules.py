@@ -285,9 +285,7 @@ class ScheduleEndpoints:
                 require_id(query.name, "name")
             schedule = await _schedules(call, check_for(call.identity, Scope.READ)).get_async(query.name)
         manager = await open_manager(call.app)
-        return ApiAnswer(
-            content=await call.app.off_loop.read(_preview, query, schedule, manager.engine.now())
-        )
+        return ApiAnswer(content=await call.app.off_loop.read(_preview, query, schedule, manager.engine.now()))
 
     async def history(self, call: ApiCall[None, HistoryQuery]) -> ApiAnswer:
         """Answer the latest jobs of a schedule, and its occurrences without a job."""
@@ -382,7 +380,7 @@ def _reads(schedules: ScheduleEndpoints) -> list[Endpoint]:
             subject="schedules",
             summary="Show the next dates of a cron expression or of a schedule.",
             description=(
-                "Dates that are affected by a change of clocks have a note. A schedule with the name `preview` can "
+                "Dates that are affected by a change of clocks have a note. A schedule named `preview` can "
                 "be stored and listed, but not read by its path."
             ),
             scopes=(Scope.READ,),
