@@ -36,7 +36,15 @@ from mainspring.jobs.policies import Unique, names_of
 from mainspring.jobs.records import Conflict, ConflictKind, FollowUp, NewJob, UniqueKey
 from mainspring.jobs.retry import Retry
 from mainspring.jobs.serializers import JsonSerializer
-from mainspring.jobs.timestamps import LAST, LAST_INSTANT, MICROSECONDS, to_instant, to_microseconds
+from mainspring.jobs.timestamps import (
+    FIRST,
+    FIRST_INSTANT,
+    LAST,
+    LAST_INSTANT,
+    MICROSECONDS,
+    to_instant,
+    to_microseconds,
+)
 from mainspring.runners.task import Priority
 from mainspring.runners.validation import require_instance
 
@@ -108,6 +116,8 @@ class SubmitOptions:
                 f"the job would be due {(due - now) // MICROSECONDS:,} s from now, after {LAST:%Y-%m-%d} UTC, the "
                 "last due time that can be stored; give an earlier at= or a shorter delay="
             )
+        if due < FIRST_INSTANT:
+            raise ValueError(f"at is before {FIRST.year:04}-01-02 UTC, the first due time that can be stored")
         return due
 
 

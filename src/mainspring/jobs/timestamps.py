@@ -14,6 +14,9 @@ MICROSECONDS = 1_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST = datetime(9999, 12, 31, tzinfo=UTC)
 _ONE = timedelta(microseconds=1)
+FIRST = datetime(1, 1, 2, tzinfo=UTC)
+FIRST_INSTANT = (FIRST - EPOCH) // _ONE
+"""The earliest instant that is stored: the second day of a `datetime`, which exists in every time zone."""
 LAST_INSTANT = (LAST - EPOCH) // _ONE
 """The latest instant that is stored: the beginning of 31 December 9999, the last day of a `datetime`."""
 

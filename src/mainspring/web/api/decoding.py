@@ -158,7 +158,7 @@ def _explain(text: str, kind: Any) -> str:
     problem = text if path is None else text[: path.start()]
     unknown, missing = _UNKNOWN.fullmatch(problem), _MISSING.fullmatch(problem)
     if unknown is not None:
-        known = sorted(_field_names(kind))
+        known = sorted(_field_names(kind, "" if path is None else path["path"]))
         hint = did_you_mean(unknown["name"][:MAX_SHOWN], known) or _known_names(known, "fields")
         return f"{where}: there is no field {_shown(unknown['name'])}; {hint}"
     if missing is not None:
@@ -166,18 +166,21 @@ def _explain(text: str, kind: Any) -> str:
     return f"{where}: {problem[:1].lower()}{problem[1:].replace('`', '')}"
 
 
-def _field_names(kind: Any) -> set[str]:
-    """Return the names of the fields of a struct, and of the structs inside of it."""
-    found: set[str] = set()
-    waiting, seen = [kind], set()
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, type) and issubclass(each, msgspec.Struct) and each not in seen:
-            seen.add(each)
-            found |= {field.encode_name for field in msgspec.structs.fields(each)}
-            waiting += get_type_hints(each, include_extras=False).values()
-        waiting += get_args(each)
-    return found
+def _field_names(kind: Any, path: str) -> set[str]:
+    """Return the names of the fields that the object at a path of a type may have."""
+    found = _structs_in(kind)
+    for name in re.findall(r"[^.\[\]]+", path):
+        hints = [get_type_hints(struct, include_extras=False) for struct in found]
+        inner = [hint[name] for hint in hints if name in hint]
+        found = [struct for each in inner for struct in _structs_in(each)] if inner else found  # else: an index
+    return {field.encode_name for struct in found for field in msgspec.structs.fields(struct)}
+
+
+def _structs_in(kind: Any) -> list[type[msgspec.Struct]]:
+    """Return the structs that values of a type may be, or may have as elements."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return [kind]
+    return [struct for each in get_args(kind) for struct in _structs_in(each)]
 
 
 def _known_names(known: list[str], what: str) -> str:

@@ -153,7 +153,8 @@ def find_handler(app: Mainspring, identity: Identity, body: NewJobBody) -> Handl
     if handler is None and body.queue is None:
         is_queue_allowed = True  # not known
     if not (permissions.has(Scope.SUBMIT) and is_type_allowed and is_queue_allowed):
-        raise NotAllowed(name=identity.name, scope=str(Scope.SUBMIT), type=body.type, queue=queue)
+        # the queue of the handler is not told: the caller may not know that there is such a handler
+        raise NotAllowed(name=identity.name, scope=str(Scope.SUBMIT), type=body.type[:200], queue=body.queue)
     if handler is None:
         known = [name for name in registry.names() if _may_submit(registry.get(name), identity)]
         raise UnknownHandler(name=body.type[:200], known=tuple(sorted(known)))

@@ -1,0 +1,99 @@
+"""What each scope may do with each endpoint: a walk over all endpoints with all scopes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from mainspring import Mainspring
+from mainspring.security import Scope
+from mainspring.web.api.endpoint import Endpoint
+from mainspring.web.api.routes import all_endpoints
+from tests.api_site import ApiSite, add_handlers
+from tests.asgi_client import Answer, request
+
+ALL = frozenset(Scope)
+ADMIN = frozenset({Scope.ADMIN})
+RIGHTS: dict[str, frozenset[Scope]] = {
+    "get_server": ALL,
+    "get_openapi": ALL,
+    "submit_job": ADMIN | {Scope.SUBMIT},
+    "submit_jobs": ADMIN | {Scope.SUBMIT},
+    "list_jobs": ADMIN | {Scope.READ},
+    "get_job": ADMIN | {Scope.READ},
+    "explain_job": ADMIN | {Scope.READ},
+    "cancel_job": ADMIN | {Scope.OPERATE},
+    "retry_job": ADMIN | {Scope.OPERATE},
+    "reschedule_job": ADMIN | {Scope.OPERATE},
+    "run_job_now": ADMIN | {Scope.OPERATE},
+}
+"""The scopes that each endpoint admits. A token with any other scope is refused. Add each new endpoint here."""
+
+
+@pytest.fixture
+def site() -> Iterator[ApiSite]:
+    with Mainspring("memory://") as app:
+        add_handlers(app)
+        yield ApiSite(app)
+
+
+def send(site: ApiSite, endpoint: Endpoint, job_id: str, token: str | None) -> Answer:
+    """Send a request to an endpoint, with an empty body, and the job in its path."""
+    path = re.sub(r"\{[^}]*\}", job_id, endpoint.path)
+    headers = [("content-type", "application/json")] if endpoint.is_write else []
+    body = b"{}" if endpoint.is_write else b""
+    return request(site.asgi, f"/api/v1{path}", method=endpoint.method, token=token, headers=headers, body=body)
+
+
+def test_the_table_has_every_endpoint(site: ApiSite) -> None:
+    assert {endpoint.name for endpoint in all_endpoints(site.app)} == set(RIGHTS)
+
+
+def test_every_endpoint_admits_exactly_the_scopes_of_the_table(site: ApiSite) -> None:
+    tokens = {scope: site.token(str(scope)) for scope in Scope}
+    for endpoint in all_endpoints(site.app):
+        job_id = site.submit()
+        for scope, token in tokens.items():
+            answer = send(site, endpoint, job_id, token)
+            if scope in RIGHTS[endpoint.name]:
+                assert answer.status < 500
+                assert answer.status not in (401, 403), (endpoint.name, scope, answer.body)
+            else:
+                assert (answer.status, answer.problem) == (403, "not-allowed"), (endpoint.name, scope)
+                assert "insufficient_scope" in answer.headers["www-authenticate"]
+
+
+def test_every_endpoint_needs_a_token(site: ApiSite) -> None:
+    for endpoint in all_endpoints(site.app):
+        answer = send(site, endpoint, "x", None)
+        assert (answer.status, answer.problem) == (401, "token-missing")
+    site.asgi = site.app.asgi()
+    for endpoint in all_endpoints(site.app):
+        assert send(site, endpoint, "x", site.admin).problem == "closed"
+
+
+@pytest.mark.parametrize("restriction", [{"types": ["other"]}, {"queues": ["other"]}])
+def test_a_restricted_token_gets_no_job_of_others_from_any_endpoint(
+    site: ApiSite, restriction: dict[str, list[str]]
+) -> None:
+    marks = ("hidden-reason", "hidden-key", "cancel_order")
+    job_id = site.submit(arguments={"order_id": 1, "reason": "hidden-reason"}, sequence="hidden-key")
+    scopes = [str(scope) for scope in Scope if scope is not Scope.ADMIN]
+    token = site.token(*scopes, **restriction)
+    before = site.app.get(job_id)
+    for endpoint in all_endpoints(site.app):
+        if endpoint.name == "get_openapi":  # has examples
+            continue
+        answer = send(site, endpoint, job_id, token)
+        assert not [mark for mark in marks if mark in answer.body.decode()], (endpoint.name, answer.body)
+        if "{" in endpoint.path:
+            assert answer.status == 404
+    assert site.app.get(job_id) == before
+
+
+def test_rights_are_checked_before_the_body_and_the_query_are_read(site: ApiSite) -> None:
+    token = site.token("read")
+    for raw in (b"{", b"[" * 100_000, b"\xff", b'{"none": 1}'):
+        assert site.post("/jobs?none=1", raw=raw, token=token).problem == "not-allowed"
