@@ -306,7 +306,7 @@ class ScheduleApiTests:
         assert send(site, "DELETE", path).status == 200
         assert site.app.schedules.list() == []
 
-    @pytest.mark.parametrize("name", ["%00", "a%00b", "x" * 201, "%0A", "%7F", "%C2%85"])
+    @pytest.mark.parametrize("name", ["%00", "a%00b", "x" * 201, "%7F", "%C2%85"])
     def test_a_name_that_no_schedule_can_have_is_missing_and_cannot_be_stored(
         self, site: ApiSite, name: str
     ) -> None:
@@ -446,7 +446,7 @@ class QueueApiTests:
         assert name in [queue["name"] for queue in site.get("/queues").json["queues"]]
         assert send(site, "POST", f"{path}/resume").json["is_changed"]
 
-    @pytest.mark.parametrize("name", ["%00", "q" * 201, "%0A"])
+    @pytest.mark.parametrize("name", ["%00", "q" * 201, "%7F"])
     def test_a_name_that_no_queue_can_have_is_refused(self, site: ApiSite, name: str) -> None:
         assert send(site, "POST", f"/queues/{name}/pause").problem == "invalid-value"
         assert site.app.manager().engine.paused_queues() == ()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
 
-from mainspring import Mainspring, Retry
+from mainspring import JobFunction, JobHandle, Mainspring, Retry
 from mainspring.doctor import Report
 from mainspring.web.api import store_state
 from tests.api_site import ApiSite
@@ -21,7 +24,6 @@ from tests.operator_api_tests import (
     QueueApiTests,
     ScheduleApiTests,
     add_operator_handlers,
-    fail,
     put,
     send,
 )
@@ -56,6 +58,12 @@ def small_site() -> Iterator[ApiSite]:
         yield ApiSite(app)
 
 
+def fail_without_api(app: Mainspring, handle: JobHandle[Any]) -> str:
+    with app.running():
+        assert handle.wait(PATIENCE) == "FAILED"
+    return handle.id
+
+
 def test_requests_for_doctor_share_one_examination(small_site: ApiSite, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, may_end, examinations = Event(), Event(), list[Mainspring]()
 
@@ -72,8 +80,7 @@ def test_requests_for_doctor_share_one_examination(small_site: ApiSite, monkeypa
             asyncio.create_task(request_async(small_site.asgi, "/api/v1/doctor", token=small_site.admin))
             for _ in range(5)
         ]
-        while not begun.is_set():
-            await asyncio.sleep(0)
+        await asyncio.to_thread(begun.wait, PATIENCE)
         asked[0].cancel()  # a caller that gives up ends nothing for the others
         await asyncio.wait(asked[:1])
         may_end.set()
@@ -94,12 +101,10 @@ def test_an_unknown_handler_of_a_dead_letter_names_only_types_of_the_token(tmp_p
         def gone(number: int) -> None:
             raise ValueError(number)
 
-        (letter,) = fail(ApiSite(before), ("shop.gone", {"number": 1}))
+        letter = fail_without_api(before, gone.submit(1))
     with Mainspring(url, grace=0) as app:
         add_operator_handlers(app)
-        site = ApiSite.__new__(ApiSite)
-        site.app, site.asgi = app, app.asgi(auth="tokens")
-        site.admin = app.tokens.create("root", scopes=["admin"]).secret
+        site = ApiSite(app)
         token = app.tokens.create("own", scopes=["operate"], types=["shop.gone", "shop.charge"]).secret
         for answer in (
             send(site, "PATCH", f"/dead-letters/{letter}", {"changes": {"number": 2}}, token=token),
@@ -119,28 +124,18 @@ def test_an_unknown_handler_of_a_dead_letter_names_only_types_of_the_token(tmp_p
 
 def test_arguments_that_cannot_be_decoded_cannot_be_edited(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
-
-    class Reversed:
-        name = "reversed"
-
-        def encode(self, value: Any) -> bytes:
-            return repr(value).encode()[::-1]
-
-        def decoder(self, _kind: Any) -> Any:
-            class Decoder:
-                def decode(self, data: bytes) -> Any:
-                    raise ValueError(data)
-
-            return Decoder()
-
+    with Mainspring(url, grace=0) as before:
+        add_operator_handlers(before)
+        charge = JobFunction[..., Any](before.registry.get("shop.charge"), print, before)
+        letter = fail_without_api(before, charge.submit(1))
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection, connection:
+        assert connection.execute("UPDATE jobs SET codec = 'unheard'").rowcount == 1
     with Mainspring(url, grace=0) as app:
         add_operator_handlers(app)
         site = ApiSite(app)
-        (letter,) = fail(site, ("shop.charge", {"order_id": 1}))
-        connection = app.manager().engine._database  # type: ignore[attr-defined]
-        connection.write("UPDATE jobs SET codec = 'unheard' WHERE id = ?1", (letter,))
         answer = send(site, "PATCH", f"/dead-letters/{letter}", {"changes": {"order_id": 2}})
-        assert answer.status < 500
+        assert (answer.status, answer.problem) == (422, "invalid-arguments")
+        assert "cannot be decoded" in answer.json["detail"]
 
 
 def test_many_callers_store_one_schedule(small_site: ApiSite) -> None:
@@ -166,8 +161,6 @@ def test_of_many_callers_with_if_match_one_changes_a_schedule(small_site: ApiSit
 
 
 async def _put_async(site: ApiSite, number: int, etag: str | None = None) -> Answer:
-    import json
-
     body = {"type": "shop.cancel_order", "arguments": {"order_id": 1}, "rule": NIGHTLY, "jitter": number}
     headers = [("content-type", "application/json"), *([("if-match", etag)] if etag else [])]
     return await request_async(

@@ -182,9 +182,9 @@ class DeadLetterEndpoints:
     async def edit(self, call: ApiCall[EditBody, NoQuery]) -> ApiAnswer:
         """Change arguments of a dead letter."""
         changes, without = call.body.changes, call.body.without
+        letter = _require_failed(await find_job(call, Scope.OPERATE), "edit")
         if not changes and not without:
             raise invalid_value("nothing is changed; give arguments in changes, or names in without")
-        letter = _require_failed(await find_job(call, Scope.OPERATE), "edit")
         with _only_known_types(call.identity):
             await call.app.dead_letters.edit_async(letter.id, changes, without=without)
         return ApiAnswer(
