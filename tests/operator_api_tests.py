@@ -21,7 +21,7 @@ ORDERS = {"types": ["shop.charge", "shop.cancel_order"], "queues": ["orders"]}
 
 
 def add_operator_handlers(app: Mainspring) -> None:
-    """Register the handlers of a small shop, some of which fail at once."""
+    """Register the handlers of a small shop. Two of them fail at once."""
     add_handlers(app)
     once = Retry(max_attempts=1)
 
