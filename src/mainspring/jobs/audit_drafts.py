@@ -60,6 +60,26 @@ ACTIONS: dict[type, str] = {
 }
 """The actions of commands. Other commands are parts of other actions, and have no entries."""
 
+ALL_ACTIONS = (
+    *ACTIONS.values(),
+    "job.run_now",
+    "schedule.put",
+    "schedule.pause",
+    "schedule.resume",
+    "schedule.remove",
+    "schedule.trigger",
+    "queue.pause",
+    "queue.resume",
+    "limit.put",
+    "limit.remove",
+    "dead_letter_handler.put",
+    "dead_letter_handler.remove",
+    "token.create",
+    "token.revoke",
+    "store.migrate",
+)
+"""All actions that entries have."""
+
 _ids = JobIds()
 _numbers = count(1)
 
@@ -183,6 +203,10 @@ class AuditDraft:
         job = firing.jobs[0]
         place = {"types": (job.type,), "queues": (job.queue,)}
         return self._entry(0, "schedule.trigger", firing.schedule, {}, jobs=fired.submitted, **place)
+
+    def for_migration(self, source: str, target: str) -> AuditEntry:
+        """Return the entry of a migration of jobs from one store to another."""
+        return self._entry(0, "store.migrate", source, {"to": clip(target)})
 
     def _entry(
         self, index: int, action: str, target: str | None, details: Mapping[str, Any], **rest: Any

@@ -107,8 +107,8 @@ class NatsAudit:
         return [subject for subject, message in found if subject < end and message.data]
 
     def store(self, entries: Iterable[AuditEntry]) -> None:
-        """Store entries of another store. Entries with the same ids are replaced."""
-        remaining = iter(entries)
+        """Store entries of another store, if the stream can. Entries with the same ids are replaced."""
+        remaining = iter(entries if self._streams.stores_audit() else ())
         while part := list(islice(remaining, IMPORTED_AT_ONCE)):
             writes = [Write(self._names.audit_entry(entry.id), encode(entry)) for entry in part]
             if None in self._jetstream.store_each(writes):
