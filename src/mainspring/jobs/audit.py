@@ -121,8 +121,8 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
 
 
 def id_at(instant: int) -> str:
-    """Return the beginning of the ids of entries of an instant: ids of earlier milliseconds are smaller."""
-    return f"{max(0, instant) // 1_000:012x}"
+    """Return the beginning of the ids of entries of an instant. Ids of earlier instants are smaller."""
+    return f"{max(0, instant):014x}"
 
 
 _actor: ContextVar[Actor | None] = ContextVar("mainspring_actor", default=None)

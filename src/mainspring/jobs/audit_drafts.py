@@ -12,6 +12,7 @@ Invariants
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, TypeAlias
@@ -19,7 +20,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from mainspring.jobs.audit import MAX_JOBS, MAX_NAMES, Actor, AuditEntry, AuditNote, clip
+from mainspring.jobs.audit import MAX_JOBS, MAX_NAMES, Actor, AuditEntry, AuditNote, clip, id_at
 from mainspring.jobs.commands import (
     Arrangement,
     CancelJob,
@@ -42,7 +43,6 @@ from mainspring.jobs.commands import (
     Reschedule,
     RevokeToken,
 )
-from mainspring.jobs.ids import JobIds
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS, to_datetime
@@ -80,7 +80,6 @@ ALL_ACTIONS = (
 )
 """All actions that entries have."""
 
-_ids = JobIds()
 _numbers = count(1)
 
 
@@ -129,14 +128,14 @@ class AuditDraft:
     One thread at a time uses it.
     """
 
-    __slots__ = ("_actor", "_after", "_before", "_ids", "_is_bulk", "_note", "_now", "number")
+    __slots__ = ("_actor", "_after", "_before", "_is_bulk", "_note", "_now", "_random", "number")
 
     def __init__(self, actor: Actor, now: int, note: AuditNote | None = None, *, is_bulk: bool = False) -> None:
         self._actor = actor
         self._now = now
         self._note = note or AuditNote()
         self._is_bulk = is_bulk
-        self._ids: list[str] = []
+        self._random = os.urandom(4).hex()[:7]
         self._before = Tally()  # what the calls before did
         self._after = Tally()  # what they did, and the call that was made last
         self.number = next(_numbers)
@@ -211,12 +210,10 @@ class AuditDraft:
     def _entry(
         self, index: int, action: str, target: str | None, details: Mapping[str, Any], **rest: Any
     ) -> AuditEntry:
-        while len(self._ids) <= index:
-            self._ids += _ids.make(self._now)
         actor = self._actor
         by_sudo = {} if actor.sudo_user is None else {"sudo_user": actor.sudo_user}
         return AuditEntry(
-            id=self._ids[index],
+            id=self._id(index),
             at=to_datetime(self._now),
             actor=actor.name,
             source=actor.source,
@@ -227,6 +224,13 @@ class AuditDraft:
             details={**self._note.details, **details, **by_sudo},
             **rest,
         )
+
+    def _id(self, index: int) -> str:
+        """Return an id of 32 hexadecimal digits. Ids of this process sort by time, and then by their order.
+
+        The ids of jobs would not do: if the clock is set back, they stay at the latest time.
+        """
+        return f"{id_at(self._now)}{self.number & 0xFFFF_FFFF:08x}{index & 0xFFF:03x}{self._random}"
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...] | None:
