@@ -520,6 +520,68 @@ class QueueApiTests:
             assert (answer.status, answer.problem) == (403, "not-allowed")
 
 
+class AuditApiTests:
+    """The tests of the audit trail. A subclass has the fixture `site`."""
+
+    def test_each_change_over_http_has_an_entry(self, site: ApiSite) -> None:
+        (letter,) = fail(site, *charges([1]))
+        operator = site.app.tokens.create("ann", scopes=["operate"])
+        calls: list[tuple[str, str, Any, str]] = [
+            ("PATCH", f"/dead-letters/{letter}", {"changes": {"order_id": 2}}, "dead_letter.edit"),
+            ("POST", "/dead-letters/replay", {"type": "shop.charge", "rate": 5}, "dead_letter.replay"),
+            ("POST", "/queues/mail/pause", None, "queue.pause"),
+            ("POST", "/queues/mail/resume", None, "queue.resume"),
+            ("PUT", "/schedules/night", {"type": "shop.pay", "arguments": {"order_id": 1}, "rule": NIGHTLY}, ""),
+            ("POST", "/schedules/night/pause", None, "schedule.pause"),
+            ("POST", "/schedules/night/resume", None, "schedule.resume"),
+            ("POST", "/schedules/night/trigger", None, "schedule.trigger"),
+            ("DELETE", "/schedules/night", None, "schedule.remove"),
+        ]
+        for method, path, body, action in calls:
+            answer = send(site, method, path, body, token=operator.secret)
+            assert answer.status in (200, 201), answer.body
+            entry = site.get("/audit?limit=1", token=operator.secret).json["entries"][0]
+            assert entry["action"] == (action or "schedule.put")
+            assert (entry["actor"], entry["source"]) == ("ann", "http")
+            assert entry["token"] == operator.info.id
+            assert entry["request_id"] == answer.headers["x-request-id"]
+        count = len(site.get("/audit").json["entries"])
+        for path, body in (
+            ("/dead-letters/replay", {"type": "shop.charge", "dry_run": True}),
+            ("/dead-letters/replay", {"ids": [letter]}),
+            ("/queues/mail/resume", None),
+            ("/schedules/night/trigger", None),
+        ):
+            send(site, "POST", path, body, token=operator.secret)  # changes nothing
+        assert len(site.get("/audit").json["entries"]) == count
+
+    def test_the_audit_trail_is_filtered_and_restricted(self, site: ApiSite) -> None:
+        orders, money = site.submit(), site.submit("shop.pay", arguments={"order_id": 1})
+        for job_id in (orders, money):
+            assert send(site, "POST", f"/jobs/{job_id}/cancel").status == 200
+        send(site, "POST", "/queues/orders/pause")
+        send(site, "POST", "/queues/money/pause")
+
+        def targets(query: str = "", token: str | None = None) -> list[str]:
+            answer = site.get(f"/audit{query}", token=token)
+            assert answer.status == 200, answer.body
+            return [entry["target"] for entry in answer.json["entries"]]
+
+        assert targets() == ["money", "orders", money, orders]
+        assert targets("?limit=1") == ["money"]
+        assert targets("?action=queue") == targets("?action=queue.pause") == ["money", "orders"]
+        assert targets(f"?job={orders}") == [orders]
+        assert targets("?actor=token+1&since=1h") == ["money", "orders", money, orders]
+        assert targets("?actor=eve") == targets("?until=1h") == []
+        assert targets(token=site.token("operate", queues=["orders"])) == ["orders", orders]
+        assert targets(token=site.token("operate", types=["shop.pay"])) == [money]
+        assert targets("?limit=1", token=site.token("operate", types=["shop.cancel_order"])) == [orders]
+        for query in ("?action=job.cancl", "?since=yesterday", "?limit=0", "?actors=x"):
+            assert site.get(f"/audit{query}").status == 422
+        assert "did you mean 'job.cancel'" in site.get("/audit?action=job.cancl").json["detail"]
+        assert site.get("/audit", token=site.token("read")).problem == "not-allowed"
+
+
 class DeadLetterApiTests:
     """The tests of dead letters. A subclass has the fixture `site`."""
 

@@ -11,6 +11,7 @@ from mainspring import Mainspring
 from tests.api_site import ApiSite
 from tests.nats.servers import Servers
 from tests.operator_api_tests import (
+    AuditApiTests,
     DeadLetterApiTests,
     QueueApiTests,
     ScheduleApiTests,
@@ -58,3 +59,7 @@ class TestQueues(QueueApiTests):
 
 class TestDeadLetters(DeadLetterApiTests):
     """Dead letters on NATS."""
+
+
+class TestAudit(AuditApiTests):
+    """The audit trail on NATS."""

@@ -17,6 +17,8 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from mainspring.errors import InvalidArguments, InvalidTransition
+from mainspring.jobs.audit import AuditNote, clip_names
+from mainspring.jobs.audit_drafts import AuditDraft
 from mainspring.jobs.commands import Changed, Delete, DropDeadLetterHandler, Edit, Replay
 from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.handlers import Handler
@@ -150,12 +152,13 @@ def replay_planned(
     *,
     rate: float | None,
     is_by_id: bool,
+    details: Mapping[str, Any],
     start: int | None = None,
 ) -> Iterator[tuple[tuple[str, str], ...]]:
     """Replay dead letters a few at a time; yield pairs of the id of a dead letter and the id of its new job.
 
-    If another caller has replayed one meanwhile, it is left out, or with `is_by_id` it is an error. `start` is the
-    due time of the first new job; None for now.
+    If another caller has replayed one meanwhile, it is left out, or with `is_by_id` it is an error. `details` go
+    into the audit entry: see `audit_details`. `start` is the due time of the first new job; None for now.
     """
     if rate is not None and not rate > 0:
         raise ValueError(f"rate must be a positive number of jobs per second, got {rate!r}")
@@ -165,12 +168,63 @@ def replay_planned(
         plan.command(manager.submission.new_id(), first + round(step * number))
         for number, plan in enumerate(plans)
     )
+    paced = {} if rate is None else {"rate": rate}
+    draft = manager.begin_audit(len(plans), AuditNote(details={**details, **paced}))
     while chunk := list(islice(commands, 1 if is_by_id else CHUNK)):
-        answers = list(zip(chunk, manager.change_all(chunk), strict=True))
+        answers = list(zip(chunk, manager.change_all(chunk, audit=draft), strict=True))
         if is_by_id:
             manager.require_done(*answers[0], action="replay", needs=REPLAYABLE)
         # If a command is not done, another caller has replayed, retried or deleted this dead letter meanwhile.
         yield tuple((command.id, command.new_id) for command, changed in answers if changed.is_done)
+
+
+def audit_details(
+    *,
+    queue: str | None = None,
+    type: str | None = None,
+    all: bool = False,
+    limit: int | None = None,
+    changed: Collection[str] = (),
+    removed: Collection[str] = (),
+) -> dict[str, Any]:
+    """Return the details of an audit entry about dead letters: the filters, and names of changed arguments."""
+    given = {
+        "queue": queue,
+        "type": type,
+        "all": all or None,
+        "limit": limit,
+        "changed": clip_names(changed) or None,
+        "removed": clip_names(removed) or None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def purge_planned(manager: JobManager, ids: Sequence[str], *, details: Mapping[str, Any]) -> Iterator[int]:
+    """Delete jobs that FAILED, a hundred at a time; yield after each part how many jobs it had.
+
+    `details` go into the audit entry. Before a part, its ids are checked: see `DeadLetters.purge`.
+    """
+    draft = manager.begin_audit(len(ids), AuditNote(details=details))
+    for start in range(0, len(ids), CHUNK):
+        chunk = ids[start : start + CHUNK]
+        _require_failed(manager, chunk)
+        yield _purge(manager, chunk, draft)
+
+
+def _require_failed(manager: JobManager, ids: Sequence[str]) -> None:
+    """Raise `JobNotFound` or `InvalidTransition` if an id is not that of a FAILED job."""
+    statuses = {record.id: record.status for record in manager.engine.find(Query(ids=tuple(ids))).records}
+    for job_id in ids:
+        status = statuses.get(job_id)
+        answer = Changed(is_done=status is JobStatus.FAILED, status=status)
+        manager.require_done(Delete(job_id, JobStatus.FAILED), answer, action="purge", needs="FAILED")
+
+
+def _purge(manager: JobManager, ids: Sequence[str], draft: AuditDraft | None) -> int:
+    commands = [Delete(job_id, JobStatus.FAILED) for job_id in ids]
+    for command, changed in zip(commands, manager.change_all(commands, audit=draft), strict=True):
+        manager.require_done(command, changed, action="purge", needs="FAILED")
+    return len(ids)
 
 
 def _named(
@@ -270,7 +324,9 @@ class DeadLetters:
         """
         manager = self._source.manager()
         edited = _edit(manager, manager.record(job_id), partial(apply_changes, changes=changes, without=without))
-        manager.change(Edit(job_id, edited.payload, edited.codec, edited.search), action="edit", needs="FAILED")
+        note = AuditNote(details=audit_details(changed=changes, removed=without))
+        command = Edit(job_id, edited.payload, edited.codec, edited.search)
+        manager.change(command, action="edit", needs="FAILED", note=note)
 
     edit_async = async_twin(edit, writes=True)
 
@@ -338,7 +394,10 @@ class DeadLetters:
             change = partial(apply_changes, changes=changes or {}, without=without)
         manager = self._source.manager()
         plans = plan_replay(manager, ids, queue=queue, type=type, all=all, limit=limit, change=change)
-        yield from replay_planned(manager, plans, rate=rate, is_by_id=bool(ids))
+        details = audit_details(
+            queue=queue, type=type, all=all, limit=limit, changed=changes or (), removed=without
+        )
+        yield from replay_planned(manager, plans, rate=rate, is_by_id=bool(ids), details=details)
 
     replaying_async = async_iterator_twin(replaying)
 
@@ -352,17 +411,9 @@ class DeadLetters:
         manager = self._source.manager()
         chunks = [ids[start : start + CHUNK] for start in range(0, len(ids), CHUNK)]
         for chunk in chunks:
-            found = manager.engine.find(Query(ids=chunk)).records
-            statuses = {record.id: record.status for record in found}
-            for job_id in chunk:
-                status = statuses.get(job_id)
-                answer = Changed(is_done=status is JobStatus.FAILED, status=status)
-                manager.require_done(Delete(job_id, JobStatus.FAILED), answer, action="purge", needs="FAILED")
-        for chunk in chunks:
-            commands = [Delete(job_id, JobStatus.FAILED) for job_id in chunk]
-            for command, changed in zip(commands, manager.change_all(commands), strict=True):
-                manager.require_done(command, changed, action="purge", needs="FAILED")
-        return len(ids)
+            _require_failed(manager, chunk)
+        draft = manager.begin_audit(len(ids))
+        return sum(_purge(manager, chunk, draft) for chunk in chunks)
 
     purge_async = async_twin(purge, writes=True)
 

@@ -47,6 +47,7 @@ RIGHTS: dict[str, frozenset[Scope]] = {
     "list_workers": ADMIN | {Scope.READ},
     "get_statistics": ADMIN | {Scope.READ},
     "get_doctor": ADMIN | {Scope.OPERATE},
+    "list_audit": ADMIN | {Scope.OPERATE},
 }
 """The scopes that each endpoint admits. A token with any other scope is refused. Add each new endpoint here."""
 

@@ -20,6 +20,7 @@ from tests.api_site import ApiSite
 from tests.asgi_client import Answer, request_async
 from tests.operator_api_tests import (
     NIGHTLY,
+    AuditApiTests,
     DeadLetterApiTests,
     QueueApiTests,
     ScheduleApiTests,
@@ -49,6 +50,10 @@ class TestQueues(QueueApiTests):
 
 class TestDeadLetters(DeadLetterApiTests):
     """Dead letters on SQLite."""
+
+
+class TestAudit(AuditApiTests):
+    """The audit trail on SQLite."""
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
-"""Deletes old jobs, results, events and counts of activity, a few at a time, as the retention settings say."""
+"""Deletes old jobs, results, events, counts of activity and audit entries, a few at a time, as settings say."""
 
 from __future__ import annotations
 
 import msgspec
 
 from mainspring.engines.sqlite.activity import prune_counts
+from mainspring.engines.sqlite.audit import prune_entries
 from mainspring.engines.sqlite.codec import numbers, to_json
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import Pruned, Retention
@@ -84,7 +85,8 @@ class Pruner:
         write(DELETE_EMPTY_BUCKETS)
         self._events.prune()
         is_more_activity = prune_counts(write, now)
-        is_more = not is_done or deleted_results >= MAX_DELETED or is_more_activity
+        is_more_audit = prune_entries(write, self._database.changes, retention, now)
+        is_more = not is_done or deleted_results >= MAX_DELETED or is_more_activity or is_more_audit
         return Pruned(deleted, is_more=is_more)
 
     def _prune_by_age(self, retention: Retention, now: int) -> tuple[int, bool]:

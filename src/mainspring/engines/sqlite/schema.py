@@ -326,6 +326,12 @@ MIGRATIONS = (
         last_used INTEGER
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE audit (                              -- what operators did
+        id    TEXT PRIMARY KEY,                       -- sorts by time
+        entry TEXT NOT NULL                           -- JSON
+    ) STRICT;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -169,7 +169,7 @@ class Schedules:
             record = self._record(name)
             firing = plan_trigger(record, manager.engine.now(), manager.submission.new_id())
             firing = replace(firing, jobs=tuple(map(manager.registry.with_search_keys, firing.jobs)))
-            (fired,) = manager.fire([firing])
+            fired = manager.trigger(firing)
             if fired.skipped_for is not None:
                 raise ScheduleBusy(name=name, job_id=fired.skipped_for)
             if fired.is_done:  # else another process has changed the schedule meanwhile

@@ -59,11 +59,13 @@ PARTS = (
     "pruning",
     "activity",
     "tokens",
+    "audit",
 )
 MODULES = [f"{__name__}.{part}" for part in PARTS]
 pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.modules))
 
 from mainspring.testing.conformance.activity import ActivityTests
+from mainspring.testing.conformance.audit import AuditTests
 from mainspring.testing.conformance.blocked_jobs import BlockedJobTests
 from mainspring.testing.conformance.claims import ClaimTests
 from mainspring.testing.conformance.commands import CommandTests
@@ -124,5 +126,6 @@ class EngineConformance(
     PruningTests,
     ActivityTests,
     TokenTests,
+    AuditTests,
 ):
     """All tests that every engine must pass; override the fixture `make_engine`."""

@@ -20,7 +20,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from mainspring.errors import InvalidTransition, JobNotFound, LimitExceeded, NotAllowed, UnknownHandler
-from mainspring.jobs.dead_letters import PlannedReplay, apply_changes, plan_replay, replay_planned
+from mainspring.jobs.dead_letters import (
+    PlannedReplay,
+    apply_changes,
+    audit_details,
+    plan_replay,
+    replay_planned,
+)
 from mainspring.jobs.handle import open_manager
 from mainspring.jobs.ids import MAX_ID_LENGTH, require_id
 from mainspring.jobs.info import JobPage
@@ -267,7 +273,15 @@ def _replay(manager: JobManager, body: ReplayBody, identity: Identity) -> Replay
             is_exact=is_exact,
             letters=_shown(plans, identity),
         )
-    steps = replay_planned(manager, plans, rate=body.rate, is_by_id=False, start=begin)
+    details = audit_details(
+        queue=body.queue,
+        type=body.type,
+        all=body.all,
+        limit=body.limit,
+        changed=body.changes,
+        removed=body.without,
+    )
+    steps = replay_planned(manager, plans, rate=body.rate, is_by_id=False, details=details, start=begin)
     done = dict(pair for pairs in steps for pair in pairs)
     following_view = NextReplayView(
         until=body.until or to_datetime(now),

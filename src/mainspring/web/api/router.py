@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mainspring.errors import NotAllowed
+from mainspring.jobs.audit import acting_as
 from mainspring.security.asgi_types import AsgiScope, Receive, Send
 from mainspring.security.permissions import Identity, Scope
 from mainspring.security.tokens import hide_tokens
@@ -106,7 +107,9 @@ class ApiRouter:
 
     async def perform_write(self, endpoint: Endpoint, call: ApiCall[Any, Any]) -> ApiAnswer:
         """Serve a request that may change something. Every such request passes here, after it was decoded."""
-        return await endpoint.serve(call)
+        name = "".join(each if each.isprintable() else "?" for each in call.identity.name) or "?"
+        with acting_as(name, source="http", token=call.identity.token, request_id=call.request_id):
+            return await endpoint.serve(call)
 
     # -- paths
 

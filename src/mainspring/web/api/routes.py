@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mainspring.web.api import (
+    audit,
     batch,
     dead_letters,
     job_actions,
@@ -30,6 +31,7 @@ MODULES: tuple[Callable[[Mainspring], list[Endpoint]], ...] = (
     schedules.endpoints,
     queues.endpoints,
     store_state.endpoints,
+    audit.endpoints,
 )
 
 
