@@ -27,6 +27,7 @@ from mainspring.engines.registry import EngineConfig, check_url, provider_for
 from mainspring.errors import MissingExtra
 from mainspring.jobs.activity import MAX_PAIRS
 from mainspring.jobs.activity_rows import ActivityRow
+from mainspring.jobs.audit import AuditEntry
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.decorators import Decorators
 from mainspring.jobs.engine import Engine
@@ -422,6 +423,32 @@ class Mainspring(Decorators):
         return self.manager().activity(since, until)
 
     activity_async = async_twin(activity, writes=True)
+
+    def audit(
+        self,
+        limit: int = 50,
+        *,
+        since: datetime | timedelta | None = None,
+        until: datetime | timedelta | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        job: str | None = None,
+    ) -> list[AuditEntry]:
+        """List the audit trail, the latest entry first: who changed jobs, queues, schedules and tokens.
+
+        The command line, HTTP servers and blocks of `acting_as` make entries. The store keeps as many as `keep`
+        says: by default those of 90 days, and at most 10,000.
+
+        - `limit`: the largest number of entries
+        - `since`: only entries from this time on: an aware datetime, or a timedelta before now
+        - `until`: only entries before this time, in the same form
+        - `actor`: the name of an actor, with or without its host, or the id of a token
+        - `action`: an action, such as `"job.cancel"`, or a kind of them, such as `"queue"`
+        - `job`: the id of a job; an entry about more than a hundred jobs is found by the first hundred only
+        """
+        return self.manager().audit(limit, since=since, until=until, actor=actor, action=action, job=job)
+
+    audit_async = async_twin(audit)
 
     def prune(self) -> int:
         """Delete ended jobs that are older than `keep` allows, and return their number.

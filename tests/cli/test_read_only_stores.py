@@ -47,6 +47,7 @@ READING = [
     ("explain", "later"),
     ("queues", "list"),
     ("schedules", "list"),
+    ("audit",),
 ]
 WRITING = [("jobs", "cancel", "later"), ("queues", "pause", "orders"), ("dlq", "replay", "dead")]
 

@@ -111,11 +111,13 @@ def load_application(app: str | None, url: str | None) -> Mainspring:
 def open_app(app: str | None, url: str | None, *, creates_store: bool = False) -> Iterator[Mainspring]:
     """Open the application that the command names for the `with` block.
 
-    A `ValueError` in it becomes a usage error.
+    A `ValueError` in it becomes a usage error. The audit trail names the user for changes in it.
     """
     application = load_application(app, url)
     require_store(application, creates_store=creates_store)
-    with application:
+    from mainspring.cli.acting_user import acting_user  # noqa: PLC0415 - probes need the URL only
+
+    with application, acting_user():
         try:
             yield application
         except ValueError as error:  # the library has rejected a value; its message says why

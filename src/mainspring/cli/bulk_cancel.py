@@ -21,6 +21,7 @@ from mainspring.cli.job_filters import JobFilters
 from mainspring.cli.job_views import JOB_TABLE, print_page
 from mainspring.cli.output import escape_control, print_json, print_line, print_message
 from mainspring.cli.progress import ProgressBar
+from mainspring.jobs.audit import AuditNote
 from mainspring.jobs.commands import Changed
 from mainspring.jobs.info import JobInfo, JobPage
 from mainspring.jobs.status import JobStatus
@@ -81,7 +82,7 @@ def cancel_by_filters(
         _preview(application, chosen, as_json=as_json)
         return
     _require_consent(chosen, yes=yes)
-    _cancel(application, chosen, as_json=as_json)
+    _cancel(application, chosen, filters, as_json=as_json)
 
 
 def _get_unended(application: Mainspring, ids: tuple[str, ...]) -> Iterator[JobInfo]:
@@ -138,13 +139,15 @@ def _require_consent(chosen: ChosenJobs, *, yes: bool) -> None:
         raise click.exceptions.Exit(ExitCode.FAILURE)
 
 
-def _cancel(application: Mainspring, chosen: ChosenJobs, *, as_json: bool) -> None:
+def _cancel(application: Mainspring, chosen: ChosenJobs, filters: JobFilters, *, as_json: bool) -> None:
     ids = list(chosen.statuses)
+    manager = application.manager()
+    draft = manager.begin_audit(len(ids), AuditNote(details=filters.audit_details(manager.engine.now())))
     outcomes: dict[str, list[str]] = {"canceled": [], "asked_to_stop": [], "too_late": []}
     with ProgressBar("canceling", len(ids)) as bar, DeferredSignals() as signals:
         for start in range(0, len(ids), CHUNK):
             part = ids[start : start + CHUNK]
-            for job_id, changed in zip(part, application.manager().cancel_many(part), strict=True):
+            for job_id, changed in zip(part, manager.cancel_many(part, audit=draft), strict=True):
                 outcomes[_outcome(changed)].append(job_id)
             bar.advance(len(part))
             if signals.is_stop_requested:

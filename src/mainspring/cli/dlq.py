@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import click
@@ -38,14 +37,20 @@ from mainspring.cli.output import (
     print_table,
 )
 from mainspring.cli.progress import ProgressBar
-from mainspring.jobs.dead_letters import PlannedReplay, plan_replay, replay_planned, with_changes
+from mainspring.jobs.dead_letters import (
+    PlannedReplay,
+    audit_details,
+    plan_replay,
+    purge_planned,
+    replay_planned,
+    with_changes,
+)
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.info import JobInfo, JobPage
 from mainspring.jobs.status import JobStatus
 from mainspring.plurals import format_count
 
 PAGE = 500
-CHUNK = 100  # how many dead letters one call purges
 SHOWN = 20  # if more were replayed, only their number is printed
 
 dlq = CommandGroup(
@@ -191,9 +196,12 @@ def replay_letters(
             _preview(plans, as_json=as_json)
             return
         replayed: list[tuple[str, str]] = []
+        details = audit_details(
+            queue=queue, type=type, all=everything, limit=limit, changed=texts, removed=removals
+        )
         with ProgressBar("replaying", len(plans)) as bar, DeferredSignals() as signals:
             try:
-                for pairs in replay_planned(manager, plans, rate=rate, is_by_id=bool(chosen)):
+                for pairs in replay_planned(manager, plans, rate=rate, is_by_id=bool(chosen), details=details):
                     replayed += pairs
                     bar.advance(len(pairs))
                     if signals.is_stop_requested:
@@ -270,9 +278,9 @@ def purge_letters(
             return
         _require_consent(len(found), yes=yes)
         with ProgressBar("purging", len(found)) as bar, DeferredSignals() as signals:
-            remaining = iter(found)
-            while chunk := list(islice(remaining, CHUNK)):
-                bar.advance(application.dead_letters.purge(*chunk))
+            details = audit_details(queue=queue, type=type, all=everything)
+            for count in purge_planned(application.manager(), found, details=details):
+                bar.advance(count)
                 if signals.is_stop_requested:
                     break
         if bar.done < len(found):

@@ -18,7 +18,9 @@ from mainspring.cli.argument_parsing import parse_value, split_pairs
 from mainspring.cli.options import STATUSES, parse_duration, parse_instant, queue_option, type_option
 from mainspring.cli.output import print_message
 from mainspring.cli.queues import report_unknown_queues
+from mainspring.jobs.audit import clip_names
 from mainspring.jobs.search import OneOf
+from mainspring.jobs.timestamps import to_datetime, to_past
 from mainspring.similar_names import did_you_mean
 
 
@@ -54,6 +56,25 @@ class JobFilters:
     def options(self) -> dict[str, Any]:
         """Return the filters as arguments of `app.jobs`."""
         return {name: getattr(self, name) for name in self.__slots__} | {"arguments": self.arguments or None}
+
+    def audit_details(self, now: int) -> dict[str, Any]:
+        """Return the filters for an audit entry, with the names of arguments and without their values.
+
+        A text to search for may be a value as well, so only its presence is recorded.
+        """
+        times = {
+            name: to_datetime(to_past(moment, now, name)).isoformat()
+            for name, moment in (("since", self.since), ("until", self.until))
+            if moment is not None
+        }
+        given = {
+            "status": self.status,
+            "queue": self.queue,
+            "type": self.type,
+            "arguments": clip_names(self.arguments) or None,
+            "text": True if self.text else None,
+        }
+        return {name: value for name, value in given.items() if value is not None} | times
 
     def report_unknown_names(self, application: Mainspring) -> None:
         """Print a message for each unknown queue, job type or argument in the filters, with similar names."""

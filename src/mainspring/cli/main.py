@@ -31,6 +31,7 @@ COMMANDS = {
     "Diagnosis": {
         "explain": "Explain why a job is in its state, and how to change that.",
         "events": "Print the events of jobs as they happen.",
+        "audit": "List who changed jobs, queues, schedules and tokens, the latest change first.",
         "doctor": "Check the machine, the store, workers, jobs and schedules.",
     },
     "Stores and servers": {

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from mainspring.app import Mainspring
+from mainspring.cli.acting_user import acting_user
 from mainspring.cli.app_selection import load_application, require_store
 from mainspring.cli.commands import Argument, Command
 from mainspring.cli.deferred_signals import DeferredSignals
@@ -78,7 +79,8 @@ def migrate(
         elif undo:
             _undo(export, application, source, as_json=as_json)
         else:
-            _move(export, application, source, force=force, as_json=as_json)
+            with acting_user():
+                _move(export, application, source, force=force, as_json=as_json)
 
 
 def _application_at(source: str, target: str | None, app: str | None) -> Mainspring:

@@ -1,18 +1,26 @@
-"""The details and the history of a schedule, for people and as JSON fields."""
+"""The details, the history and the preview of a schedule, for people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from datetime import UTC
+from typing import TYPE_CHECKING
 
 from mainspring.cli.json_fields import rule_text
-from mainspring.cli.output import Cell, compact_json, format_distance, format_time, styled_status, to_text
-from mainspring.jobs.info import JobInfo
+from mainspring.cli.output import (
+    Cell,
+    Styled,
+    compact_json,
+    format_distance,
+    format_time,
+    styled_status,
+    to_text,
+)
 from mainspring.jobs.policies import CatchUp
 from mainspring.jobs.recurrence.cron import Cron
-from mainspring.jobs.recurrence.schedule_info import OccurrenceInfo, ScheduleInfo
+from mainspring.jobs.recurrence.preview import PreviewDate
+from mainspring.jobs.recurrence.schedule_history import HistoryEntry
+from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -74,59 +82,19 @@ def _dates(schedule: ScheduleInfo, now: int) -> Iterator[tuple[str, Cell]]:
             yield "", f"{local:%a %Y-%m-%d %H:%M:%S %z}"
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """A job of a schedule, or successive occurrences without a job."""
-
-    at: datetime
-    """The occurrence; the due time of a job that was triggered by hand; the last of successive occurrences."""
-    kind: str
-    """`occurrence` or `trigger` for a job; `skipped`, `coalesced` or `missed` for occurrences without a job."""
-    job_id: str | None
-    status: str | None
-    first: datetime
-    count: int
-    note: str | None
-
-    def fields(self) -> dict[str, Any]:
-        """Return the entry as fields for JSON."""
-        return {
-            "at": self.at,
-            "kind": self.kind,
-            "job_id": self.job_id,
-            "status": self.status,
-            "first": self.first,
-            "count": self.count,
-            "note": self.note,
-        }
-
-    def row(self) -> list[Cell]:
-        """Return the cells of the entry in the table of the history."""
-        outcome: Cell = styled_status(self.status) if self.status is not None else self.kind
-        note = "triggered by hand" if self.kind == "trigger" else self.note or ""
-        return [format_time(self.at), outcome, self.job_id or "-", note]
+def history_row(entry: HistoryEntry) -> list[Cell]:
+    """Return the cells of an entry in the table of the history."""
+    outcome: Cell = styled_status(entry.status) if entry.status is not None else entry.kind
+    note = "triggered by hand" if entry.kind == "trigger" else entry.note or ""
+    return [format_time(entry.at), outcome, entry.job_id or "-", note]
 
 
-def merge_history(jobs: Iterable[JobInfo], left_out: Iterable[OccurrenceInfo], limit: int) -> list[HistoryEntry]:
-    """Return the jobs of a schedule and its occurrences without a job, the latest first."""
-    entries = [*map(_job_entry, jobs), *map(_occurrence_entry, left_out)]
-    return sorted(entries, key=lambda entry: entry.at, reverse=True)[:limit]
-
-
-def _job_entry(job: JobInfo) -> HistoryEntry:
-    at = job.due if job.occurrence is None else job.occurrence
-    kind = "trigger" if job.occurrence is None else "occurrence"
-    error = None if job.error is None else job.error.strip().rpartition("\n")[2]
-    return HistoryEntry(at, kind, job.id, str(job.status), at, 1, error)
-
-
-def _occurrence_entry(occurrence: OccurrenceInfo) -> HistoryEntry:
-    return HistoryEntry(
-        occurrence.last,
-        str(occurrence.kind),
-        None,
-        None,
-        occurrence.first,
-        occurrence.count,
-        occurrence.note,
-    )
+def preview_rows(dates: list[PreviewDate]) -> Iterator[list[Cell]]:
+    """Yield the cells of the table of dates: the date in the zone of the rule, the date in UTC, the note."""
+    time = "%H:%M:%S" if any(line.local.second for line in dates) else "%H:%M"
+    for line in dates:
+        style = "yellow" if line.note is not None else ""
+        shown, utc = f"{line.local:%a %Y-%m-%d {time} %z}", f"{line.local.astimezone(UTC):%Y-%m-%d {time}}"
+        if line.is_skipped:
+            shown, utc = f"{line.local:%a %Y-%m-%d} -", "-"
+        yield [Styled(shown, style), utc, Styled(line.note or "", style)]

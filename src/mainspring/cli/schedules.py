@@ -35,13 +35,14 @@ from mainspring.cli.output import (
     print_rich,
     print_table,
 )
-from mainspring.cli.schedule_preview import BoundedRule, first_moment, next_dates, preview_rows
-from mainspring.cli.schedule_views import merge_history, schedule_detail
+from mainspring.cli.schedule_views import history_row, preview_rows, schedule_detail
 from mainspring.errors import ScheduleNotFound
 from mainspring.jobs import timestamps
 from mainspring.jobs.policies import CatchUp
 from mainspring.jobs.recurrence.cron import Cron
+from mainspring.jobs.recurrence.preview import BoundedRule, first_moment, next_dates
 from mainspring.jobs.recurrence.rules import Every
+from mainspring.jobs.recurrence.schedule_history import merge_history
 from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
 from mainspring.jobs.recurrence.schedule_records import Overlap
 from mainspring.runners.task import Priority
@@ -351,7 +352,7 @@ def show_history(*, name: str, limit: int, as_json: bool, app: str | None, url: 
     if as_json:
         print_json({"schedule": full, "history": [entry.fields() for entry in entries]})
     elif entries:
-        rows = [entry.row() for entry in entries]
+        rows = [history_row(entry) for entry in entries]
         print_table(("AT (UTC)", "OUTCOME", "JOB", "NOTE"), rows, uncut=("AT (UTC)", "OUTCOME", "JOB"))
     else:
         print_message(

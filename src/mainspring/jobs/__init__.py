@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from warnings import warn
 
 from mainspring.jobs.activity_rows import ActivityRow
+from mainspring.jobs.audit import AuditEntry, acting_as
 from mainspring.jobs.context import JobContext, current_batch, current_job
 from mainspring.jobs.dead_letter_jobs import DeadLetter
 from mainspring.jobs.dead_letters import DeadLetters
@@ -47,6 +48,7 @@ __all__ = [
     "ActivityRow",
     "AttemptEnd",
     "AttemptInfo",
+    "AuditEntry",
     "Cancel",
     "CatchUp",
     "CommitStatistics",
@@ -99,6 +101,7 @@ __all__ = [
     "Unique",
     "UpcomingSlot",
     "WorkerStatus",
+    "acting_as",
     "current_batch",
     "current_job",
 ]

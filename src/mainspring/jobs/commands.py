@@ -107,6 +107,8 @@ class RemoveSchedule(Struct, frozen=True, gc=False):
     """Delete a schedule. The jobs that it has made stay."""
 
     name: str
+    expected: int | None = None
+    """Delete the schedule only if it still has this revision; None for any revision."""
 
 
 class PauseQueue(Struct, frozen=True, gc=False):

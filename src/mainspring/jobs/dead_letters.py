@@ -14,7 +14,11 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
 
-from mainspring.errors import InvalidTransition
+from msgspec.structs import replace
+
+from mainspring.errors import InvalidArguments, InvalidTransition
+from mainspring.jobs.audit import AuditNote, clip_names
+from mainspring.jobs.audit_drafts import AuditDraft
 from mainspring.jobs.commands import Changed, Delete, DropDeadLetterHandler, Edit, Replay
 from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.handlers import Handler
@@ -38,9 +42,17 @@ def with_changes(
     return {name: value for name, value in arguments.items() if name not in without} | dict(changes)
 
 
-def _apply(
-    _: Handler, arguments: Mapping[str, Any], *, changes: Mapping[str, Any], without: Collection[str]
+def apply_changes(
+    handler: Handler, arguments: Any, *, changes: Mapping[str, Any], without: Collection[str]
 ) -> dict[str, Any]:
+    """Return the changed arguments of a dead letter; raise `InvalidArguments` if its own cannot be decoded."""
+    if not isinstance(arguments, Mapping):
+        raise InvalidArguments(
+            handler=handler.name,
+            parameter=None,
+            problem="the stored arguments cannot be decoded here",
+            remedy="use an application with the serializer that has encoded them",
+        )
     return with_changes(arguments, changes, without)
 
 
@@ -89,12 +101,20 @@ def plan_replay(
     all: bool,
     limit: int | None,
     change: ChangeArguments | None,
+    types: Collection[str] | None = None,
+    queues: Collection[str] | None = None,
+    until: int | None = None,
+    check: Callable[[JobRecord], object] | None = None,
 ) -> list[PlannedReplay]:
     """Return the dead letters to replay, with their changed arguments, after every check that the replay makes.
 
     Raises `ValueError` if the caller gives neither ids nor a filter nor `all`, or gives ids together with one of
     the others; `JobNotFound` or `InvalidTransition` for an id that cannot be replayed; `UnknownHandler` or
     `InvalidArguments` if the handler of a changed dead letter is not registered or does not accept its arguments.
+
+    - `types`, `queues`: a filter finds only dead letters of these; None for all
+    - `until`: a filter finds only jobs that were submitted before this instant
+    - `check`: is called with each dead letter that is given by its id, and raises an error to refuse it
     """
     is_filtered = queue is not None or type is not None
     if ids and (is_filtered or all):
@@ -109,7 +129,17 @@ def plan_replay(
         )
     # Read all dead letters first: replays that fail again are dead letters, too, and would be replayed again.
     full_name = None if type is None else manager.registry.full_name(type)
-    found = _named(manager, ids) if ids else _unreplayed(manager, queue, full_name)
+    query = Query(
+        status=JobStatus.FAILED,
+        queue=queue,
+        type=full_name,
+        is_replayed=False,
+        created_until=until,
+        limit=PAGE if limit is None else min(limit, PAGE),
+        types=None if types is None else tuple(sorted(types)),
+        queues=None if queues is None else tuple(sorted(queues)),
+    )
+    found = _named(manager, ids, check) if ids else _matching(manager, query)
     return [
         PlannedReplay(letter, None if change is None else _edit(manager, letter, change), manager.serializers)
         for letter in islice(found, limit)
@@ -117,43 +147,103 @@ def plan_replay(
 
 
 def replay_planned(
-    manager: JobManager, plans: Sequence[PlannedReplay], *, rate: float | None, is_by_id: bool
+    manager: JobManager,
+    plans: Sequence[PlannedReplay],
+    *,
+    rate: float | None,
+    is_by_id: bool,
+    details: Mapping[str, Any],
+    start: int | None = None,
 ) -> Iterator[tuple[tuple[str, str], ...]]:
     """Replay dead letters a few at a time; yield pairs of the id of a dead letter and the id of its new job.
 
-    If another caller has replayed one meanwhile, it is left out, or with `is_by_id` it is an error.
+    If another caller has replayed one meanwhile, it is left out, or with `is_by_id` it is an error. `details` go
+    into the audit entry: see `audit_details`. `start` is the due time of the first new job; None for now.
     """
     if rate is not None and not rate > 0:
         raise ValueError(f"rate must be a positive number of jobs per second, got {rate!r}")
     step = 0.0 if rate is None else 1_000_000 / rate
-    first = manager.engine.now()
+    first = manager.engine.now() if start is None else start
     commands = (
         plan.command(manager.submission.new_id(), first + round(step * number))
         for number, plan in enumerate(plans)
     )
+    paced = {} if rate is None else {"rate": rate}
+    draft = manager.begin_audit(len(plans), AuditNote(details={**details, **paced}))
     while chunk := list(islice(commands, 1 if is_by_id else CHUNK)):
-        answers = list(zip(chunk, manager.change_all(chunk), strict=True))
+        answers = list(zip(chunk, manager.change_all(chunk, audit=draft), strict=True))
         if is_by_id:
             manager.require_done(*answers[0], action="replay", needs=REPLAYABLE)
         # If a command is not done, another caller has replayed, retried or deleted this dead letter meanwhile.
         yield tuple((command.id, command.new_id) for command, changed in answers if changed.is_done)
 
 
-def _named(manager: JobManager, ids: Sequence[str]) -> Iterator[JobRecord]:
+def audit_details(
+    *,
+    queue: str | None = None,
+    type: str | None = None,
+    all: bool = False,
+    limit: int | None = None,
+    changed: Collection[str] = (),
+    removed: Collection[str] = (),
+) -> dict[str, Any]:
+    """Return the details of an audit entry about dead letters: the filters, and names of changed arguments."""
+    given = {
+        "queue": queue,
+        "type": type,
+        "all": all or None,
+        "limit": limit,
+        "changed": clip_names(changed) or None,
+        "removed": clip_names(removed) or None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def purge_planned(manager: JobManager, ids: Sequence[str], *, details: Mapping[str, Any]) -> Iterator[int]:
+    """Delete jobs that FAILED, a hundred at a time; yield after each part how many jobs it had.
+
+    `details` go into the audit entry. Before a part, its ids are checked: see `DeadLetters.purge`.
+    """
+    draft = manager.begin_audit(len(ids), AuditNote(details=details))
+    for start in range(0, len(ids), CHUNK):
+        chunk = ids[start : start + CHUNK]
+        _require_failed(manager, chunk)
+        yield _purge(manager, chunk, draft)
+
+
+def _require_failed(manager: JobManager, ids: Sequence[str]) -> None:
+    """Raise `JobNotFound` or `InvalidTransition` if an id is not that of a FAILED job."""
+    statuses = {record.id: record.status for record in manager.engine.find(Query(ids=tuple(ids))).records}
+    for job_id in ids:
+        status = statuses.get(job_id)
+        answer = Changed(is_done=status is JobStatus.FAILED, status=status)
+        manager.require_done(Delete(job_id, JobStatus.FAILED), answer, action="purge", needs="FAILED")
+
+
+def _purge(manager: JobManager, ids: Sequence[str], draft: AuditDraft | None) -> int:
+    commands = [Delete(job_id, JobStatus.FAILED) for job_id in ids]
+    for command, changed in zip(commands, manager.change_all(commands, audit=draft), strict=True):
+        manager.require_done(command, changed, action="purge", needs="FAILED")
+    return len(ids)
+
+
+def _named(
+    manager: JobManager, ids: Sequence[str], check: Callable[[JobRecord], object] | None
+) -> Iterator[JobRecord]:
     for job_id in dict.fromkeys(ids):
         letter = manager.record(job_id)
+        if check is not None:
+            check(letter)
         is_done = letter.status is JobStatus.FAILED and letter.replayed_as is None
         answer = Changed(is_done, letter.status, letter.replayed_as)
         manager.require_done(Replay(letter.id, "", 0), answer, action="replay", needs=REPLAYABLE)
         yield letter
 
 
-def _unreplayed(manager: JobManager, queue: str | None, type_: str | None) -> Iterator[JobRecord]:
+def _matching(manager: JobManager, query: Query) -> Iterator[JobRecord]:
     after: str | None = None
     while True:
-        page = manager.engine.find(
-            Query(status=JobStatus.FAILED, queue=queue, type=type_, is_replayed=False, limit=PAGE, after=after)
-        )
+        page = manager.engine.find(replace(query, after=after))
         yield from page.records
         if page.end is None:
             return
@@ -233,8 +323,10 @@ class DeadLetters:
         Raises `InvalidArguments` if the handler's signature does not accept the new arguments.
         """
         manager = self._source.manager()
-        edited = _edit(manager, manager.record(job_id), partial(_apply, changes=changes, without=without))
-        manager.change(Edit(job_id, edited.payload, edited.codec, edited.search), action="edit", needs="FAILED")
+        edited = _edit(manager, manager.record(job_id), partial(apply_changes, changes=changes, without=without))
+        note = AuditNote(details=audit_details(changed=changes, removed=without))
+        command = Edit(job_id, edited.payload, edited.codec, edited.search)
+        manager.change(command, action="edit", needs="FAILED", note=note)
 
     edit_async = async_twin(edit, writes=True)
 
@@ -299,10 +391,13 @@ class DeadLetters:
         """
         change = None
         if changes or without:
-            change = partial(_apply, changes=changes or {}, without=without)
+            change = partial(apply_changes, changes=changes or {}, without=without)
         manager = self._source.manager()
         plans = plan_replay(manager, ids, queue=queue, type=type, all=all, limit=limit, change=change)
-        yield from replay_planned(manager, plans, rate=rate, is_by_id=bool(ids))
+        details = audit_details(
+            queue=queue, type=type, all=all, limit=limit, changed=changes or (), removed=without
+        )
+        yield from replay_planned(manager, plans, rate=rate, is_by_id=bool(ids), details=details)
 
     replaying_async = async_iterator_twin(replaying)
 
@@ -316,17 +411,9 @@ class DeadLetters:
         manager = self._source.manager()
         chunks = [ids[start : start + CHUNK] for start in range(0, len(ids), CHUNK)]
         for chunk in chunks:
-            found = manager.engine.find(Query(ids=chunk)).records
-            statuses = {record.id: record.status for record in found}
-            for job_id in chunk:
-                status = statuses.get(job_id)
-                answer = Changed(is_done=status is JobStatus.FAILED, status=status)
-                manager.require_done(Delete(job_id, JobStatus.FAILED), answer, action="purge", needs="FAILED")
-        for chunk in chunks:
-            commands = [Delete(job_id, JobStatus.FAILED) for job_id in chunk]
-            for command, changed in zip(commands, manager.change_all(commands), strict=True):
-                manager.require_done(command, changed, action="purge", needs="FAILED")
-        return len(ids)
+            _require_failed(manager, chunk)
+        draft = manager.begin_audit(len(ids))
+        return sum(_purge(manager, chunk, draft) for chunk in chunks)
 
     purge_async = async_twin(purge, writes=True)
 

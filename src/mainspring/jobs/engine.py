@@ -30,6 +30,8 @@ from msgspec import Struct
 
 from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
+from mainspring.jobs.audit import AuditEntry, AuditQuery
+from mainspring.jobs.audit_drafts import AuditDraft
 from mainspring.jobs.backlog import Backlog, WaitingJobs
 from mainspring.jobs.commands import (
     Arrangement,
@@ -173,6 +175,10 @@ class Retention(Struct, frozen=True):
     failed: int | None
     most: int | None = None
     """The largest number of COMPLETED and CANCELED jobs to keep; the oldest are deleted first."""
+    audit: int | None = None
+    """How long entries of the audit trail are kept."""
+    most_audited: int | None = None
+    """The largest number of entries of the audit trail to keep; the oldest are deleted first."""
 
 
 class Pruned(Struct, frozen=True):
@@ -192,8 +198,11 @@ class JobStore(Protocol):
         Raise `LimitExceeded` and store nothing if the jobs exceed a stored quota of their queue: see `quotas`.
         """
 
-    def change(self, commands: Sequence[Command]) -> list[Changed]:
-        """Carry out commands on jobs, in order; return an answer for each."""
+    def change(self, commands: Sequence[Command], *, audit: AuditDraft | None = None) -> list[Changed]:
+        """Carry out commands on jobs, in order; return an answer for each.
+
+        With `audit`, each transaction that changes jobs also stores the entry of `audit.for_commands`.
+        """
 
     def find(self, query: Query) -> Page:
         """Return a page of the jobs that match a query."""
@@ -252,8 +261,11 @@ class WorkerStore(Protocol):
 class ScheduleStore(Protocol):
     """The part of an engine that keeps schedules and stores the jobs of their occurrences."""
 
-    def fire(self, firings: Sequence[Firing]) -> list[Fired]:
-        """Advance schedules and store the jobs of their occurrences, unless another worker has done so already."""
+    def fire(self, firings: Sequence[Firing], *, audit: AuditDraft | None = None) -> list[Fired]:
+        """Advance schedules and store the jobs of their occurrences, unless another worker has done so already.
+
+        With `audit`, there is one firing, a trigger. Its transaction also stores the entry of `audit.for_firing`.
+        """
 
     def schedules(
         self, *, names: Sequence[str] | None = None, due_until: int | None = None, limit: int | None = None
@@ -290,12 +302,13 @@ class EventLog(Protocol):
 
 
 class Admin(Protocol):
-    """The part of an engine that stores schedules, pauses, limits and tokens, deletes old jobs, writes backups."""
+    """The part of an engine that stores schedules, pauses, limits and tokens, the audit trail, and backups."""
 
-    def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
+    def arrange(self, arrangements: Sequence[Arrangement], *, audit: AuditDraft | None = None) -> list[bool]:
         """Store or delete schedules, pauses, limits, dead-letter handlers and tokens, in order.
 
-        Return for each whether it changed anything.
+        Return for each whether it changed anything. With `audit`, the transaction of an arrangement that changed
+        something also stores the entry of `audit.for_arrangement`.
         """
 
     def paused_queues(self) -> tuple[str, ...]:
@@ -317,10 +330,14 @@ class Admin(Protocol):
         Without a change of this number, another process may have changed tokens nevertheless.
         """
 
+    def audit_entries(self, query: AuditQuery) -> list[AuditEntry]:
+        """List entries of the audit trail, the latest first."""
+
     def prune(self, retention: Retention) -> Pruned:
         """Delete a few jobs that are older than `retention` allows, and results whose own time to live is over.
 
-        Add up the activity of old minutes by the hour, and delete that of old hours. Delete expired requests.
+        Add up the activity of old minutes by the hour, and delete that of old hours. Delete expired requests and
+        old entries of the audit trail.
         """
 
     def backup(self, path: str) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 from mainspring.clock import SystemClock
 from mainspring.errors import EngineUnavailable, RunnerClosed
 from mainspring.jobs.activity import ActivityRecorder, CountCall
+from mainspring.jobs.audit_drafts import AuditDraft
 from mainspring.jobs.commands import Arrangement, Changed, Command
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.engine_turn import EngineTurn, MustQueue, OffCallers
@@ -49,29 +50,50 @@ class BatchCall(Generic[Item, Result]):
     """A kind of engine call that takes a batch and returns a result for each item.
 
     In a transaction, calls with a lower `place` come first. Calls that add or free jobs come before calls that
-    claim. `count` counts what a committed call did, for the activity of this process.
+    claim. `count` counts what a committed call did, for the activity of this process. `run_audited` makes the
+    same call with the draft of an audit entry; calls that operators make have it.
     """
 
-    __slots__ = ("count", "place", "run")
+    __slots__ = ("count", "place", "run", "run_audited")
 
     def __init__(
         self,
         place: int,
         run: Callable[[Engine, int, Sequence[Item]], list[Result]],
         count: CountCall | None = None,
+        *,
+        run_audited: Callable[[Engine, Sequence[Item], AuditDraft], list[Result]] | None = None,
     ) -> None:
         self.place = place
         self.run = run
         self.count = count
+        self.run_audited = run_audited
+
+    def with_draft(self, draft: AuditDraft) -> BatchCall[Item, Result]:
+        """Return a call that also stores audit entries. The call must not be merged with others."""
+        run = self.run_audited
+        assert run is not None, "no operator makes this call"
+        return BatchCall(self.place, lambda engine, _, items: run(engine, items, draft), self.count)
 
 
 SUBMIT: BatchCall[NewJob, Conflict | None] = BatchCall(
     0, lambda engine, _, jobs: engine.submit(jobs), ActivityRecorder.count_submits
 )
-ARRANGE: BatchCall[Arrangement, bool] = BatchCall(1, lambda engine, _, changes: engine.arrange(changes))
-CHANGE: BatchCall[Command, Changed] = BatchCall(2, lambda engine, _, commands: engine.change(commands))
+ARRANGE: BatchCall[Arrangement, bool] = BatchCall(
+    1,
+    lambda engine, _, changes: engine.arrange(changes),
+    run_audited=lambda engine, changes, draft: engine.arrange(changes, audit=draft),
+)
+CHANGE: BatchCall[Command, Changed] = BatchCall(
+    2,
+    lambda engine, _, commands: engine.change(commands),
+    run_audited=lambda engine, commands, draft: engine.change(commands, audit=draft),
+)
 FIRE: BatchCall[Firing, Fired] = BatchCall(
-    3, lambda engine, _, firings: engine.fire(firings), ActivityRecorder.count_firings
+    3,
+    lambda engine, _, firings: engine.fire(firings),
+    ActivityRecorder.count_firings,
+    run_audited=lambda engine, firings, draft: engine.fire(firings, audit=draft),
 )
 REPORT: BatchCall[ProgressReport, bool] = BatchCall(
     4, lambda engine, worker, reports: engine.report(worker, reports)
@@ -225,12 +247,19 @@ class IoLayer:
         worker: int = 0,
         size: int = 0,
         seconds: float | None = None,
+        audit: AuditDraft | None = None,
     ) -> list[Result]:
         """Carry out a batch, on this thread or queued, and return its results.
 
         Raises `TimeoutError` after `seconds` of real time. An operation that timed out stays queued: the engine
-        may still carry it out.
+        may still carry it out. With `audit`, the transaction also stores audit entries.
         """
+        if audit is not None:
+            # A number of its own in place of a worker's keeps the operation from being merged with others.
+            audited = call.with_draft(audit)
+            answers = self.call(audited, items, worker=audit.number, size=size, seconds=seconds)
+            audit.confirm()
+            return answers
         if self._allows_callers and seconds is None:  # with a timeout, the call must run on another thread
             began = _monotonic_ns()
             results = self._turn.call(call.run, self._engine, worker, items)
@@ -277,6 +306,7 @@ class IoLayer:
         size: int = 0,
         seconds: float | None = None,
         durable: bool = True,
+        audit: AuditDraft | None = None,
     ) -> list[Result]:
         """Queue a batch and await its results. Raises `TimeoutError` after `seconds`, as `call` does.
 
@@ -285,7 +315,10 @@ class IoLayer:
         import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
 
         answer: AsyncReply[list[Result]] = AsyncReply(asyncio.get_running_loop())
-        self.dispatch(Operation(call, items, answer, durable=durable, size=size))
+        if audit is None:
+            self.dispatch(Operation(call, items, answer, durable=durable, size=size))
+        else:
+            self.dispatch(Operation(call.with_draft(audit), items, answer, worker=audit.number, size=size))
         if seconds is None:
             return await answer.future
         async with asyncio.timeout(min(seconds, TIMEOUT_MAX)):

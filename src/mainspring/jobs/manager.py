@@ -23,6 +23,8 @@ from mainspring.errors import InvalidTransition, JobNotFound
 from mainspring.jobs.activity import MAX_PAIRS, ActivityRecorder
 from mainspring.jobs.activity_rows import ActivityRow, rows_of
 from mainspring.jobs.activity_writer import ActivityWriter
+from mainspring.jobs.audit import AuditEntry, AuditNote, AuditQuery, current_actor
+from mainspring.jobs.audit_drafts import AuditDraft
 from mainspring.jobs.commands import Arrangement, CancelJob, Changed, Command, PutLimit, Reopen, Reschedule
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Engine
@@ -70,6 +72,7 @@ DEFAULT_STALL = 60.0
 ACTIVITY_PATIENCE = 2.0  # how many seconds a shutdown waits for the store to add this process's counts
 
 _UNREPLAYED = "FAILED and was not replayed"  # the state of a job that `retry` needs
+_RUN_NOW = AuditNote(action="job.run_now")
 
 
 _importing_worker = RLock()
@@ -297,9 +300,13 @@ class JobManager:
         self._waiter.announce([job_id])
         return changed.is_done
 
-    def cancel_many(self, job_ids: Sequence[str]) -> builtins.list[Changed]:
-        """Cancel jobs in one transaction where the engine can; return the answer for each, in order."""
-        changed = self._io.call(CHANGE, [CancelJob(require_id(job_id)) for job_id in job_ids])
+    def cancel_many(self, job_ids: Sequence[str], *, audit: AuditDraft | None = None) -> builtins.list[Changed]:
+        """Cancel jobs in one transaction where the engine can; return the answer for each, in order.
+
+        `audit` is the draft of `begin_audit` if several calls cancel jobs together.
+        """
+        draft = audit or self.begin_audit(len(job_ids))
+        changed = self._io.call(CHANGE, [CancelJob(require_id(job_id)) for job_id in job_ids], audit=draft)
         self._waiter.announce(builtins.list(job_ids))
         return changed
 
@@ -309,7 +316,7 @@ class JobManager:
         now = self.engine.now()
         if record.status is JobStatus.PENDING and record.due <= now:
             return True  # it keeps its place among the due jobs
-        return self.change(Reschedule(record.id, now)).is_done
+        return self.change(Reschedule(record.id, now), note=_RUN_NOW).is_done
 
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
         """Change the due time of a job that is PENDING. Return False if it is RUNNING or has ended."""
@@ -335,17 +342,23 @@ class JobManager:
         await self.change_async(command, action="retry", needs=_UNREPLAYED)
 
     def change(
-        self, command: Any, *, action: str | None = None, needs: str = "", timeout: Duration | None = None
+        self,
+        command: Any,
+        *,
+        action: str | None = None,
+        needs: str = "",
+        timeout: Duration | None = None,
+        note: AuditNote | None = None,
     ) -> Changed:
         """Carry out a command on a job, and return the answer of the engine.
 
         Raises `JobNotFound` if there is no such job, and `InvalidTransition`, with the verb `action`, if that is
         given and the engine refuses the command. Raises `TimeoutError` if the store does not answer within
-        `timeout`, in real time; the command stays queued.
+        `timeout`, in real time; the command stays queued. `note` adds to the audit entry, if there is an actor.
         """
         seconds = _seconds(timeout)
         with _explained_timeout(command, seconds):
-            (changed,) = self._io.call(CHANGE, (command,), seconds=seconds)
+            (changed,) = self._io.call(CHANGE, (command,), seconds=seconds, audit=self._draft(note))
         self.require_done(command, changed, action=action, needs=needs)
         return changed
 
@@ -355,7 +368,7 @@ class JobManager:
         """Carry out a command as `change` does, without blocking the event loop."""
         seconds = _seconds(timeout)
         with _explained_timeout(command, seconds):
-            (changed,) = await self._io.call_async(CHANGE, (command,), seconds=seconds)
+            (changed,) = await self._io.call_async(CHANGE, (command,), seconds=seconds, audit=self._draft(None))
         self.require_done(command, changed, action=action, needs=needs)
         return changed
 
@@ -370,12 +383,15 @@ class JobManager:
             status = f"{changed.status}{note}"
             raise InvalidTransition(job_id=command.id, status=status, action=action, needs=needs)
 
-    def change_all(self, commands: Sequence[Command]) -> builtins.list[Changed]:
+    def change_all(
+        self, commands: Sequence[Command], *, audit: AuditDraft | None = None
+    ) -> builtins.list[Changed]:
         """Carry out commands on jobs; return the answer of the engine for each, in order.
 
-        A command that the engine refuses raises no error: its answer has `is_done` False.
+        A command that the engine refuses raises no error: its answer has `is_done` False. `audit` is the draft of
+        `begin_audit`, for commands of an operator.
         """
-        return self._io.call(CHANGE, commands)
+        return self._io.call(CHANGE, commands, audit=audit)
 
     def quotas(self) -> dict[str, Quota]:
         """Return the quotas of queues: those in the store, and those that this process declares."""
@@ -387,12 +403,14 @@ class JobManager:
                 limits.pop(change.family, None)
         return quotas_of(limits)
 
-    def arrange(self, arrangements: Sequence[Arrangement]) -> builtins.list[bool]:
+    def arrange(
+        self, arrangements: Sequence[Arrangement], *, note: AuditNote | None = None
+    ) -> builtins.list[bool]:
         """Store or delete schedules, limits, pauses and dead-letter handlers.
 
-        Return for each whether the store changed.
+        Return for each whether the store changed. `note` adds to the audit entries, if there is an actor.
         """
-        return self._io.call(ARRANGE, arrangements) if arrangements else []
+        return self._io.call(ARRANGE, arrangements, audit=self._draft(note)) if arrangements else []
 
     def fire(self, firings: Sequence[Firing]) -> builtins.list[Fired]:
         """Advance schedules and store the jobs of their occurrences."""
@@ -410,6 +428,48 @@ class JobManager:
         """Store the answer of a request with an idempotency key: see `Engine.end_requests`."""
         (is_stored,) = await self._io.call_async(END_REQUESTS, (end,), size=len(end.answer or b""))
         return is_stored
+
+    def trigger(self, firing: Firing) -> Fired:
+        """Store the job of a schedule that an operator triggers."""
+        draft = self._draft(None)
+        (fired,) = fire_with_middleware(
+            [firing], lambda given: self._io.call(FIRE, given, audit=draft), self._middlewares
+        )
+        return fired
+
+    # -- the audit trail
+
+    def _draft(self, note: AuditNote | None) -> AuditDraft | None:
+        """Return the draft of the entry of one call; None if this context has no actor."""
+        actor = current_actor()
+        return None if actor is None else AuditDraft(actor, self.engine.now(), note)
+
+    def begin_audit(self, count: int, note: AuditNote | None = None) -> AuditDraft | None:
+        """Return a draft for one entry about `count` jobs, which several calls change; None without an actor."""
+        actor = current_actor()
+        return None if actor is None else AuditDraft(actor, self.engine.now(), note, is_bulk=count != 1)
+
+    def audit(
+        self,
+        limit: int = 50,
+        *,
+        since: datetime | timedelta | None = None,
+        until: datetime | timedelta | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        job: str | None = None,
+    ) -> builtins.list[AuditEntry]:
+        """List entries of the audit trail, the latest first."""
+        engine = self._open_engine()
+        query = AuditQuery(
+            limit=require_positive(limit, "limit", "entries"),
+            since=None if since is None else to_past(since, engine.now(), "since"),
+            until=None if until is None else to_past(until, engine.now(), "until"),
+            actor=actor,
+            action=action,
+            job=job,
+        )
+        return engine.audit_entries(query)
 
     def explain(self, job_id: str) -> Explanation:
         """Explain the status of a job, for example why it has not started."""

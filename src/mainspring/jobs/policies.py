@@ -167,7 +167,7 @@ class ProcessSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """How long jobs are kept after their end; None means for ever, as for dead letters by default."""
+    """How long ended jobs and audit entries are kept; None means for ever, as for dead letters by default."""
 
     completed: Duration | None = timedelta(days=7)
     """How long COMPLETED jobs are kept."""
@@ -177,10 +177,16 @@ class Keep:
     """How long dead letters are kept."""
     most: int | None = 1_000_000
     """The largest number of COMPLETED and CANCELED jobs to keep; the oldest are deleted first."""
+    audit: Duration | None = timedelta(days=90)
+    """How long entries of the audit trail are kept."""
+    most_audited: int | None = 10_000
+    """The largest number of entries of the audit trail to keep; the oldest are deleted first."""
 
     def __post_init__(self) -> None:
         if self.most is not None:
             require_positive(self.most, "most", "jobs")
+        if self.most_audited is not None:
+            require_positive(self.most_audited, "most_audited", "entries")
         self.retention()
 
     def retention(self) -> Retention:
@@ -190,6 +196,8 @@ class Keep:
             _age(self.canceled, "canceled"),
             _age(self.failed, "failed"),
             self.most,
+            _age(self.audit, "audit"),
+            self.most_audited,
         )
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from mainspring.clock import Duration
 from mainspring.errors import LimitExceeded, TokenNotFound
+from mainspring.jobs.audit import AuditNote
 from mainspring.jobs.commands import PutToken, RevokeToken
 from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.off_loop import OffLoop, async_twin
@@ -125,7 +126,7 @@ class Tokens:
         if len(found) != 1:
             ids = tuple(token.id for token in found)
             raise TokenNotFound(name=name, known=tuple(token.name for token in active), ids=ids)
-        manager.arrange([RevokeToken(found[0].id, now)])
+        manager.arrange([RevokeToken(found[0].id, now)], note=AuditNote(target=found[0].name))
         stored = next((token for token in manager.engine.tokens() if token.id == found[0].id), found[0])
         return to_token_info(stored, now)
 

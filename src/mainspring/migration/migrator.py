@@ -5,8 +5,8 @@ If the process dies, the next run continues with the step that was not finished.
 
 1. Mark the file: no other process can use it any more, and nothing is ever deleted in it.
 2. Write a checkpoint to the target: no worker enrolls there before the move is complete.
-3. Copy settings, then jobs in the order of their submission, then schedules. The checkpoint advances in the same
-   transactions as the jobs, so a migrator that resumes begins exactly there.
+3. Copy settings and the audit trail, then jobs in the order of their submission, then schedules. The checkpoint
+   advances in the same transactions as the jobs, so a migrator that resumes begins exactly there.
 4. Read everything back and compare it with the file.
 5. Mark the checkpoint complete, so that workers may enroll; the file then names the store that has its jobs.
 
@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 
 from mainspring.engines.sqlite.export import SqliteExport
 from mainspring.errors import EngineUnavailable, LimitExceeded
+from mainspring.jobs.audit import current_actor
+from mainspring.jobs.audit_drafts import AuditDraft
 from mainspring.jobs.migration_records import MigratedJob, MigrationDifference, MigrationStage
 
 if TYPE_CHECKING:
@@ -117,6 +119,7 @@ class Migrator:
         if not checkpoint.has_settings:
             settings = self._source.settings()
             self._target.arrange(self._settings_importer.arrangements(settings))
+            self._copy_audit_trail()
             self._settings_importer.finish_settings(self._id, settings)
         for jobs in pages(self._source, checkpoint.position, LAST_PLACE):
             # checked again, because a replica that lags behind may have hidden a worker
@@ -124,6 +127,15 @@ class Migrator:
             self._job_importer.store(self._id, jobs)
             yield len(jobs)
         self._settings_importer.store_schedules(self._id, self._source.schedules())
+
+    def _copy_audit_trail(self) -> None:
+        """Copy the audit trail, and add an entry about the migration if there is an actor."""
+        entries = self._source.audit_entries()
+        actor = current_actor()
+        if actor is not None:
+            draft = AuditDraft(actor, self._target.now())
+            entries.append(draft.for_migration(self._source.description, self._url))
+        self._target.audit.store(entries)
 
     def _clear_leftovers(self) -> None:
         """Delete the jobs, schedules and checkpoints that abandoned migrations of this file left on the target.

@@ -6,6 +6,7 @@ any other ASGI application, under any path. The code that made the `Mainspring` 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from mainspring.errors import MainspringError
+from mainspring.errors import EngineUnavailable, MainspringError
 from mainspring.security.asgi_types import AsgiApp, Auth
 from mainspring.security.http_limits import HttpLimits
 from mainspring.security.permissions import Identity, Scope
@@ -34,6 +35,8 @@ from mainspring.web.problems import FAILURE, MEDIA_TYPE, Problem, Refused, probl
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
+
+logger = logging.getLogger("mainspring.http")
 
 WELCOME = f"""Mainspring
 
@@ -104,6 +107,8 @@ def _probe_response(answer: ProbeAnswer) -> Response:
 
 async def _on_library_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, MainspringError)
+    if isinstance(error, EngineUnavailable):  # the answer does not say why
+        logger.error("request %s: the store cannot be used: %s", request.scope.get(REQUEST_ID), error)
     return _problem_response(request, problem_of(error))
 
 

@@ -71,6 +71,7 @@ STATUS_OF: dict[str, int] = {
     "token-missing": 401,
     "method": 405,
     "body-too-slow": 408,
+    "precondition-failed": 412,
     "body-too-large": 413,
     "batch-too-large": 413,
     "content-type": 415,

@@ -29,6 +29,26 @@ RIGHTS: dict[str, frozenset[Scope]] = {
     "reschedule_job": ADMIN | {Scope.OPERATE},
     "run_job_now": ADMIN | {Scope.OPERATE},
     "follow_events": ADMIN | {Scope.READ},
+    "list_dead_letters": ADMIN | {Scope.READ},
+    "get_dead_letter": ADMIN | {Scope.READ},
+    "edit_dead_letter": ADMIN | {Scope.OPERATE},
+    "replay_dead_letters": ADMIN | {Scope.OPERATE},
+    "preview_schedule": ADMIN | {Scope.READ},
+    "list_schedules": ADMIN | {Scope.READ},
+    "get_schedule": ADMIN | {Scope.READ},
+    "get_schedule_history": ADMIN | {Scope.READ},
+    "put_schedule": ADMIN | {Scope.OPERATE},
+    "delete_schedule": ADMIN | {Scope.OPERATE},
+    "pause_schedule": ADMIN | {Scope.OPERATE},
+    "resume_schedule": ADMIN | {Scope.OPERATE},
+    "trigger_schedule": ADMIN | {Scope.OPERATE},
+    "list_queues": ADMIN | {Scope.READ},
+    "pause_queue": ADMIN | {Scope.OPERATE},
+    "resume_queue": ADMIN | {Scope.OPERATE},
+    "list_workers": ADMIN | {Scope.READ},
+    "get_statistics": ADMIN | {Scope.READ},
+    "get_doctor": ADMIN | {Scope.OPERATE},
+    "list_audit": ADMIN | {Scope.OPERATE},
 }
 """The scopes that each endpoint admits. A token with any other scope is refused. Add each new endpoint here."""
 
@@ -83,15 +103,20 @@ def test_a_restricted_token_gets_no_job_of_others_from_any_endpoint(
     job_id = site.submit(arguments={"order_id": 1, "reason": "hidden-reason"}, sequence="hidden-key")
     scopes = [str(scope) for scope in Scope if scope is not Scope.ADMIN]
     token = site.token(*scopes, **restriction)
-    before = site.app.get(job_id)
+    arguments = {"order_id": 1, "reason": "hidden-reason"}
+    rule = {"kind": "cron", "expression": "@daily"}
+    body = {"type": "shop.cancel_order", "arguments": arguments, "rule": rule}
+    assert site.post(f"/schedules/{job_id}", body, method="PUT").status == 201
+    before, schedule = site.app.get(job_id), site.app.schedules.get(job_id)
     for endpoint in all_endpoints(site.app):
         if endpoint.name == "get_openapi":  # has examples
             continue
         answer = send(site, endpoint, job_id, token)
         assert not [mark for mark in marks if mark in answer.body.decode()], (endpoint.name, answer.body)
-        if "{" in endpoint.path:
+        if "{id}" in endpoint.path or ("/schedules/{name}" in endpoint.path and endpoint.method != "PUT"):
             assert answer.status == 404
     assert site.app.get(job_id) == before
+    assert site.app.schedules.get(job_id) == schedule
 
 
 def test_rights_are_checked_before_the_body_and_the_query_are_read(site: ApiSite) -> None:

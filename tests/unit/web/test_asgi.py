@@ -154,7 +154,7 @@ def test_an_expired_token_is_refused(app: Mainspring, asgi: AsgiApp, monkeypatch
 
 
 def test_if_tokens_cannot_be_read_no_caller_is_admitted(
-    app: Mainspring, asgi: AsgiApp, monkeypatch: pytest.MonkeyPatch
+    app: Mainspring, asgi: AsgiApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = make(app, "admin")
     assert request(asgi, "/api/v1/", token=token).status == 200
@@ -169,6 +169,9 @@ def test_if_tokens_cannot_be_read_no_caller_is_admitted(
     assert (answer.status, answer.problem) == (503, "store-unavailable")
     assert "secret" not in answer.body.decode()
     assert answer.headers["retry-after"] == "1"
+    assert (
+        f"{answer.headers['x-request-id']}: the store cannot be used: /secret/path.db: it is gone" in caplog.text
+    )
 
 
 # -- a function of the application

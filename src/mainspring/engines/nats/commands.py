@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from mainspring.engines.nats import unique_keys
+from mainspring.engines.nats.audit import AuditRecorder
 from mainspring.engines.nats.event_log import NatsEventLog
 from mainspring.engines.nats.job_records import StoredJob, change
 from mainspring.engines.nats.queueing import JobQueue
@@ -20,6 +21,7 @@ from mainspring.engines.nats.submitting import JobSubmitter
 from mainspring.engines.nats.transaction import Transaction, TransactionManager
 from mainspring.jobs import transitions
 from mainspring.jobs.activity import EngineNote
+from mainspring.jobs.audit_drafts import Place
 from mainspring.jobs.commands import (
     CancelJob,
     Changed,
@@ -46,8 +48,13 @@ class NatsCommands:
         self._submitter = submitter
         self._event_log = event_log
 
-    def carry_out_all(self, transactions: TransactionManager, commands: Sequence[Command]) -> list[Changed]:
-        """Carry out commands in order, many in one transaction.
+    def carry_out_all(
+        self,
+        transactions: TransactionManager,
+        commands: Sequence[Command],
+        recorder: AuditRecorder | None = None,
+    ) -> list[Changed]:
+        """Carry out commands in order, many in one transaction. The recorder adds an audit entry to each.
 
         If the reply to a commit is lost, the next attempt reads the jobs again. If they are as the last attempt
         left them, that attempt was stored, and its results are returned.
@@ -55,21 +62,30 @@ class NatsCommands:
         results: dict[int, Changed] = {}
         before: dict[str, StoredJob | None] = {}  # the jobs as the last attempt left them
         after: dict[str, StoredJob | None] = {}  # the jobs as this attempt leaves them
+        places: dict[str, Place] = {}  # the types and queues of the jobs, for the recorder
+        last = 0  # the number of the last command of the transaction
 
         def begin(transaction: Transaction, numbered: Sequence[tuple[int, Command]]) -> None:
             before.clear()
             before.update(after)
             after.clear()
             self.prefetch(transaction, [command for _, command in numbered])
+            nonlocal last
+            last = numbered[-1][0]
 
         def work(transaction: Transaction, numbered: tuple[int, Command]) -> Changed:
             number, command = numbered
             job = transaction.job(command.id)
+            if recorder is not None and job is not None:
+                places[command.id] = (job.type, job.queue)
             is_stored = number in results and before.get(command.id) == job
             # a RUNNING job is asked to stop again, because the notification of its worker may be lost, too
             if not is_stored or (job is not None and job.status is JobStatus.RUNNING):
                 results[number] = self.carry_out(transaction, command)
             after[command.id] = transaction.job(command.id)
+            if recorder is not None and number == last:
+                done = commands[: last + 1]
+                recorder.add_commands(transaction, done, [results[index] for index in range(len(done))], places)
             return results[number]
 
         return transactions.run_many(list(enumerate(commands)), work, prefetch=begin, batch_size=BATCH_SIZE)

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from msgspec.structs import replace
 
 from mainspring.clock import Clock, SystemClock
+from mainspring.engines.nats.audit import NatsAudit, RecordArrangement, record_nothing
 from mainspring.engines.nats.components import NatsComponents
 from mainspring.engines.nats.deliveries import IN_PROGRESS, nak
 from mainspring.engines.nats.projector import JobPruner, kept_by_status
@@ -22,6 +23,8 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
 from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
+from mainspring.jobs.audit import AuditEntry, AuditQuery
+from mainspring.jobs.audit_drafts import AuditDraft
 from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.commands import (
     Arrangement,
@@ -94,6 +97,8 @@ class NatsEngine:
         self._workers = components.workers
         self._requests = NatsRequests(components.jetstream, components.names, components.streams)
         self.projector = components.projector
+        self.audit = NatsAudit(components.jetstream, components.names, components.streams)
+        """The audit trail."""
         components.streams.on_new_stream = self._discard_state
         if retention is not None:
             components.transactions.retention = kept_by_status(retention)
@@ -226,44 +231,52 @@ class NatsEngine:
         self._wake()
         return results
 
-    def change(self, commands: Sequence[Command]) -> list[Changed]:
+    def change(self, commands: Sequence[Command], *, audit: AuditDraft | None = None) -> list[Changed]:
         with self._jetstream.shared_deadline():
-            results = self.components.commands.carry_out_all(self.components.transactions, commands)
+            recorder = self.audit.recorder(audit)
+            results = self.components.commands.carry_out_all(self.components.transactions, commands, recorder)
         self._wake()
         return results
 
-    def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
+    def arrange(self, arrangements: Sequence[Arrangement], *, audit: AuditDraft | None = None) -> list[bool]:
         with self._jetstream.shared_deadline():
-            results = [self._arrange(arrangement) for arrangement in arrangements]
+            recorder = self.audit.recorder(audit)
+            results = [
+                self._arrange(
+                    arrangement,
+                    record_nothing if recorder is None else recorder.for_arrangement(index, arrangement),
+                )
+                for index, arrangement in enumerate(arrangements)
+            ]
         if any(results) and not all(isinstance(each, TokenArrangement) for each in arrangements):
             self._wake()
         return results
 
-    def _arrange(self, arrangement: Arrangement) -> bool:
+    def _arrange(self, arrangement: Arrangement, record: RecordArrangement) -> bool:
         match arrangement:
             case PutSchedule():
-                return self.components.schedules.put(arrangement)
+                return self.components.schedules.put(arrangement, record)
             case PauseSchedule():
-                return self.components.schedules.pause(arrangement)
+                return self.components.schedules.pause(arrangement, record)
             case RemoveSchedule():
-                return self.components.schedules.remove(arrangement.name)
+                return self.components.schedules.remove(arrangement, record)
             case PauseQueue():
-                is_changed = self.components.settings_cache.change(arrangement)
+                is_changed = self.components.settings_cache.change(arrangement, record)
                 if is_changed:
                     self.components.admission.apply_queue_change(self.components.transactions, arrangement.queue)
                     self.components.fetcher.hand_back_paused()
                 return is_changed
             case PutLimit() | DropLimit():
-                is_changed = self.components.settings_cache.change(arrangement)
+                is_changed = self.components.settings_cache.change(arrangement, record)
                 if is_changed:
                     self.components.admission.apply_limit_changes(
                         self.components.transactions, [arrangement.family]
                     )
                 return is_changed
             case PutDeadLetterHandler() | DropDeadLetterHandler():
-                return self.components.settings_cache.change(arrangement)
+                return self.components.settings_cache.change(arrangement, record)
             case PutToken() | RevokeToken() | NoteTokenUses():
-                return self.components.tokens.change(arrangement)
+                return self.components.tokens.change(arrangement, record)
 
     # -- workers
 
@@ -367,8 +380,8 @@ class NatsEngine:
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
         return self.components.settler.report(worker, reports) if reports else []
 
-    def fire(self, firings: Sequence[Firing]) -> list[Fired]:
-        results = self.components.schedules.fire_all(firings)
+    def fire(self, firings: Sequence[Firing], *, audit: AuditDraft | None = None) -> list[Fired]:
+        results = self.components.schedules.fire_all(firings, self.audit.recorder(audit))
         if any(result.is_done for result in results):
             self._wake()
         return results
@@ -378,10 +391,12 @@ class NatsEngine:
         if self.settings.may_claim:
             # a reminder deletes a result when its time to live is over
             self.components.reminders.handle_due(fetches=True)
+        is_more_audit = self.audit.prune(retention, self.now())
         if self.projector.is_open or self.settings.projection is not None:
             self.components.orphan_repair.repair()
-            return self._pruner.prune(retention, self.now())
-        return Pruned(0, is_more=False)
+            pruned = self._pruner.prune(retention, self.now())
+            return replace(pruned, is_more=pruned.is_more or is_more_audit)
+        return Pruned(0, is_more=is_more_audit)
 
     def sweep(self, worker: int) -> Swept:
         rescued, quarantined = self.components.rescuer.sweep()
@@ -443,6 +458,9 @@ class NatsEngine:
     @property
     def token_changes(self) -> int:
         return self.components.tokens.changes
+
+    def audit_entries(self, query: AuditQuery) -> list[AuditEntry]:
+        return self.audit.read(query)
 
     def workers(self) -> list[WorkerRecord]:
         return self._workers.states()

@@ -326,6 +326,11 @@ class JetStream(Connection):
         """Purge a subject without waiting for the reply. A lost purge does no harm."""
         self.send([self._purge(subject)])
 
+    def purge_all_but(self, subject: str, newest: int) -> None:
+        """Purge the messages whose subjects match a wildcard, except the newest ones, without waiting."""
+        body = json.dumps({"filter": subject, "keep": newest}).encode()
+        self.send([(f"$JS.API.STREAM.PURGE.{self._stream}", body)])
+
     def purge_before(self, subjects: Sequence[tuple[str, int]]) -> None:
         """Purge the messages of subjects before a revision, if this role may; a lost purge does no harm."""
         if subjects and self.settings.may_purge:

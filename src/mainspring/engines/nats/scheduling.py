@@ -23,6 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.engines.nats import unique_keys
+from mainspring.engines.nats.audit import AuditRecorder, RecordArrangement, record_nothing
 from mainspring.engines.nats.commands import NatsCommands
 from mainspring.engines.nats.event_log import NatsEventLog
 from mainspring.engines.nats.job_records import StoredJob, decode, encode
@@ -39,7 +40,7 @@ from mainspring.engines.nats.subject_names import from_token
 from mainspring.engines.nats.submitting import JobSubmitter
 from mainspring.engines.nats.transaction import Transaction, TransactionManager
 from mainspring.engines.nats.write_batch import StoredMessage
-from mainspring.jobs.commands import PauseSchedule, PutSchedule
+from mainspring.jobs.commands import PauseSchedule, PutSchedule, RemoveSchedule
 from mainspring.jobs.events import Event, EventKind
 from mainspring.jobs.records import NewJob
 from mainspring.jobs.recurrence.schedule_records import (
@@ -224,17 +225,17 @@ class FiringWriter:
         self._commands = commands
         self._event_log = event_log
 
-    def fire_all(self, firings: Sequence[Firing]) -> list[Fired]:
+    def fire_all(self, firings: Sequence[Firing], recorder: AuditRecorder | None) -> list[Fired]:
         """Fire schedules in order: many small firings in one transaction, large ones in parts.
 
-        Return an answer for each firing.
+        Return an answer for each firing. With a recorder, the firing is a trigger.
         """
         results: list[Fired] = []
         for is_large, group in groupby(firings, lambda firing: len(firing.jobs) > MAX_JOBS):
             if is_large:
                 results += map(self._fire_in_parts, group)
             else:
-                results += self._run_parts([_whole(firing) for firing in group])
+                results += self._run_parts([_whole(firing) for firing in group], recorder)
         return results
 
     def _fire_in_parts(self, firing: Firing) -> Fired:
@@ -248,7 +249,7 @@ class FiringWriter:
             skipped_for = skipped_for or fired.skipped_for
         return Fired(True, tuple(submitted), skipped_for)
 
-    def _run_parts(self, parts: Sequence[FiringPart]) -> list[Fired]:
+    def _run_parts(self, parts: Sequence[FiringPart], recorder: AuditRecorder | None = None) -> list[Fired]:
         fired: dict[str, Fired] = {}
 
         def fire(transaction: Transaction, part: FiringPart) -> Fired:
@@ -258,6 +259,8 @@ class FiringWriter:
                 self._schedule_cache.notify(transaction)
             else:
                 fired[part.nonce] = self._fire(transaction, part, stored)
+                if recorder is not None:
+                    recorder.add_firing(transaction, part.firing, fired[part.nonce])
             return fired[part.nonce]
 
         return self._transactions.run_many(parts, fire, prefetch=_prefetch, batch_size=BATCH_SIZE)
@@ -393,7 +396,7 @@ class NatsSchedules:
 
     # -- changes
 
-    def put(self, command: PutSchedule) -> bool:
+    def put(self, command: PutSchedule, record: RecordArrangement = record_nothing) -> bool:
         """Store a schedule if the stored one has the expected revision; return whether it was stored."""
 
         def put(stored: ScheduleRecord | None, now: int) -> ScheduleRecord | None:
@@ -409,9 +412,9 @@ class NatsSchedules:
                 last_due=stored.last_due,
             )
 
-        return self._change(command.record.name, put)
+        return self._change(command.record.name, put, record)
 
-    def pause(self, command: PauseSchedule) -> bool:
+    def pause(self, command: PauseSchedule, record: RecordArrangement = record_nothing) -> bool:
         """Pause or resume a schedule; return whether it changed."""
 
         def pause(stored: ScheduleRecord | None, _now: int) -> ScheduleRecord | None:
@@ -422,9 +425,14 @@ class NatsSchedules:
             next_due = stored.next_due if command.is_paused else command.next_due
             return replace(stored, is_paused=command.is_paused, next_due=next_due)
 
-        return self._change(command.name, pause)
+        return self._change(command.name, pause, record)
 
-    def _change(self, name: str, change: Callable[[ScheduleRecord | None, int], ScheduleRecord | None]) -> bool:
+    def _change(
+        self,
+        name: str,
+        change: Callable[[ScheduleRecord | None, int], ScheduleRecord | None],
+        record_change: RecordArrangement,
+    ) -> bool:
         """Replace the record of a schedule with the result of `change`; return False if `change` returns None."""
         nonce = token_hex(8)
 
@@ -435,24 +443,26 @@ class NatsSchedules:
             record = change(stored.record, transaction.now)
             if record is not None:
                 self.schedule_cache.write(transaction, name, StoredSchedule(record, stored.jobs, nonce))
+                record_change(transaction, (record.type, record.queue))
             return record is not None
 
         return self._transactions.run(work)
 
-    def remove(self, name: str) -> bool:
-        """Delete a schedule and its record of skipped occurrences; return whether it existed. Its jobs stay."""
-        nonce = token_hex(8)
+    def remove(self, command: RemoveSchedule, record: RecordArrangement = record_nothing) -> bool:
+        """Delete a schedule and its skipped occurrences; return whether it was deleted. Its jobs stay."""
+        name, nonce = command.name, token_hex(8)
 
         def work(transaction: Transaction) -> bool:
             stored = read_schedule(transaction, name)
             if stored.nonce == nonce:
                 return self._confirm(transaction, name, stored)
-            if stored.record is None:
+            if stored.record is None or command.expected not in (None, stored.record.revision):
                 return False
             self.schedule_cache.write(transaction, name, StoredSchedule(None, stored.jobs, nonce))
             skipped = transaction.names.skipped(name)
             if transaction.get(skipped):
                 transaction.delete(skipped)
+            record(transaction, (stored.record.type, stored.record.queue))
             return True
 
         return self._transactions.run(work)
@@ -462,9 +472,9 @@ class NatsSchedules:
         self.schedule_cache.notify(transaction)
         return True
 
-    def fire_all(self, firings: Sequence[Firing]) -> list[Fired]:
+    def fire_all(self, firings: Sequence[Firing], recorder: AuditRecorder | None = None) -> list[Fired]:
         """Advance schedules and store the jobs of their occurrences, unless another worker has done so."""
-        return self._firing_writer.fire_all(firings)
+        return self._firing_writer.fire_all(firings, recorder)
 
     # -- reading
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mainspring.engines.nats.audit import RecordArrangement, record_nothing
 from mainspring.engines.nats.job_records import decode
 from mainspring.engines.nats.transaction import Transaction, TransactionManager
 from mainspring.jobs.commands import (
@@ -120,11 +121,20 @@ class SettingsCache:
             self._copy = settings
         return settings
 
-    def change(self, arrangement: SettingsChange) -> bool:
-        """Change a shared setting for all processes; return whether it was different before."""
+    def change(self, arrangement: SettingsChange, record: RecordArrangement = record_nothing) -> bool:
+        """Change a shared setting for all processes; return whether it was different before.
+
+        If it was, `record` is called in the same transaction.
+        """
         # whether each attempt changed the record: after a lost reply, the next attempt changes nothing
         attempts: list[bool] = []
-        self._transactions.run(lambda transaction: attempts.append(self._write(transaction, arrangement)))
+
+        def work(transaction: Transaction) -> None:
+            attempts.append(self._write(transaction, arrangement))
+            if attempts[-1]:
+                record(transaction, None)
+
+        self._transactions.run(work)
         is_changed = any(attempts)
         if is_changed and not attempts[-1]:
             self._transactions.jetstream.send([(f"{self._transactions.names.notifications}settings", b"")])

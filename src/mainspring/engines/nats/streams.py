@@ -77,6 +77,7 @@ class Streams:
         self._missing_until: dict[str, int] = {}  # subjects without a consumer, and until when they are skipped
         self._measured = self._gap = 0
         self.must_measure = False
+        self._stores_audit = False
         self.on_new_stream: Callable[[], None] = lambda: None
         """Called when the stream was created again."""
         self.created = ""
@@ -88,6 +89,7 @@ class Streams:
         self._require_jetstream()
         info = self._ensure(self.stream_config())
         self.created = str(info.get("created", ""))
+        self._stores_audit = self._has_audit(info)
         self._jetstream.reads_leader = int(info.get("config", {}).get("num_replicas", 1)) > 1
         self._jetstream.pulls.idle_seconds = CLUSTER_IDLE_SECONDS if self._jetstream.reads_leader else IDLE_SECONDS
         self._ensure(self._events_config())
@@ -100,6 +102,15 @@ class Streams:
     def info(self) -> dict[str, Any]:
         """Return the server's description of the main stream: its configuration and its state."""
         return self._jetstream.api(f"STREAM.INFO.{self._names.stream}")
+
+    def stores_audit(self) -> bool:
+        """Return whether the main stream stores the audit trail. A stream of an earlier version does not."""
+        if not self._stores_audit:
+            self._stores_audit = self._has_audit(self.info())  # an operator may have updated it meanwhile
+        return self._stores_audit
+
+    def _has_audit(self, info: dict[str, Any]) -> bool:
+        return f"{self._names.audit}>" in info.get("config", {}).get("subjects", ())
 
     def last_sequence(self) -> int:
         """Return the sequence number of the last message of the main stream. In a cluster the leader replies."""

@@ -16,6 +16,7 @@
     P.listeners                         until when events are written
     P.tokens, P.token-uses              the tokens of HTTP servers; when they were last used
     P.request.<caller>.<key>            in a stream of its own: a request with an idempotency key
+    P.audit.<entry>                     an entry of the audit trail
 
 A subject has one message at most: publishing again replaces it. Names that users choose are encoded as tokens
 without dots, blanks and wildcards.
@@ -92,6 +93,7 @@ class SubjectNames:
         self.moves = f"{prefix}.move."
         self.settings = f"{prefix}.settings"
         self.listeners = f"{prefix}.listeners"
+        self.audit = f"{prefix}.audit."
         self.tokens = f"{prefix}.tokens"
         self.token_uses = f"{prefix}.token-uses"
         self.events = f"{prefix}.event"
@@ -108,7 +110,7 @@ class SubjectNames:
     def stored_subjects(self) -> list[str]:
         """The subjects whose messages the main stream stores."""
         kinds = ("job", "at", "ready", "chore", "gate", "line", "key", "occurrence", "schedule", "skipped")
-        return [f"{self.prefix}.{kind}.>" for kind in (*kinds, "worker", "lane", "move")] + [
+        return [f"{self.prefix}.{kind}.>" for kind in (*kinds, "worker", "lane", "move", "audit")] + [
             self.settings,
             self.listeners,
             self.tokens,
@@ -182,6 +184,10 @@ class SubjectNames:
     def requests_of(self, caller: str) -> str:
         """Return the subject of all requests of a caller, with a wildcard."""
         return f"{self.requests}{digest(caller)}.*"
+
+    def audit_entry(self, entry: str) -> str:
+        """Return the subject of an entry of the audit trail."""
+        return self.audit + entry
 
     def worker(self, number: int) -> str:
         """Return the subject of a worker's heartbeat."""

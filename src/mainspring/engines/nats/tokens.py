@@ -10,6 +10,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mainspring.engines.nats.audit import RecordArrangement, record_nothing
 from mainspring.engines.nats.transaction import Transaction, TransactionManager
 from mainspring.jobs.commands import NoteTokenUses, PutToken, RevokeToken, TokenArrangement
 from mainspring.security.tokens import TokenRecord, merge_uses, revoke, without_old
@@ -38,11 +39,20 @@ class NatsTokens:
         transaction = self._transactions.begin()  # reads each record alone: see `Transaction.confirm`
         return merge_uses(_tokens_in(transaction), _uses_in(transaction))
 
-    def change(self, arrangement: TokenArrangement) -> bool:
-        """Store or revoke a token, or store uses; return whether that changed anything."""
+    def change(self, arrangement: TokenArrangement, record: RecordArrangement = record_nothing) -> bool:
+        """Store or revoke a token, or store uses; return whether that changed anything.
+
+        If it does, `record` is called in the same transaction.
+        """
         # whether each attempt changed the record: after a lost reply, the next attempt changes nothing
         attempts: list[bool] = []
-        self._transactions.run(lambda transaction: attempts.append(_write(transaction, arrangement)))
+
+        def work(transaction: Transaction) -> None:
+            attempts.append(_write(transaction, arrangement))
+            if attempts[-1]:
+                record(transaction, None)
+
+        self._transactions.run(work)
         is_changed = any(attempts)
         if is_changed and not isinstance(arrangement, NoteTokenUses):
             self.changes += 1

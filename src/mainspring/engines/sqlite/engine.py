@@ -19,6 +19,7 @@ import apsw
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.activity import add_batch, read_counts
+from mainspring.engines.sqlite.audit import AuditWriter, read_entries
 from mainspring.engines.sqlite.claiming import JobClaimer
 from mainspring.engines.sqlite.codec import pairs_of_integers, to_json
 from mainspring.engines.sqlite.commands import Commands
@@ -42,6 +43,8 @@ from mainspring.engines.sqlite.worker_files import WakeupListener, WorkerFiles
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
+from mainspring.jobs.audit import AuditEntry, AuditQuery
+from mainspring.jobs.audit_drafts import AuditDraft
 from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.commands import (
     Arrangement,
@@ -139,6 +142,7 @@ class SqliteEngine:
         self._requests = RequestWriter(store)
         self._pruner = Pruner(store, self._requests)
         self._tokens = TokenWriter(store)
+        self._audit = AuditWriter(store)
         self._worker_files = WorkerFiles(self.path)
         self._listeners: dict[int, WakeupListener] = {}
         self._wake: Callable[[], None] = _nothing
@@ -239,19 +243,23 @@ class SqliteEngine:
         first = jobs[0].due if len(jobs) == 1 else min(job.due for job in jobs)
         self._must_wake_others |= first <= self.now() + WAKE_HORIZON
 
-    def change(self, commands: Sequence[Command]) -> list[Changed]:
-        return self.in_unit(self._change, commands) if commands else []
+    def change(self, commands: Sequence[Command], *, audit: AuditDraft | None = None) -> list[Changed]:
+        return self.in_unit(self._change, commands, audit) if commands else []
 
-    def _change(self, commands: Sequence[Command]) -> list[Changed]:
-        answers = self._commands.execute(commands)
+    def _change(self, commands: Sequence[Command], audit: AuditDraft | None) -> list[Changed]:
+        execute = self._commands.execute
+        answers = execute(commands) if audit is None else self._audit.change(execute, commands, audit)
         self._wake_all()  # a command may have made a job due, or asked a worker to stop a job
         return answers
 
-    def arrange(self, arrangements: Sequence[Arrangement]) -> list[bool]:
-        return self.in_unit(self._arrange_all, arrangements)
+    def arrange(self, arrangements: Sequence[Arrangement], *, audit: AuditDraft | None = None) -> list[bool]:
+        return self.in_unit(self._arrange_all, arrangements, audit)
 
-    def _arrange_all(self, arrangements: Sequence[Arrangement]) -> list[bool]:
-        answers = [self._arrange(arrangement) for arrangement in arrangements]
+    def _arrange_all(self, arrangements: Sequence[Arrangement], audit: AuditDraft | None) -> list[bool]:
+        if audit is None:
+            answers = [self._arrange(arrangement) for arrangement in arrangements]
+        else:
+            answers = self._audit.arrange(self._arrange, arrangements, audit)
         if any(answers) and not all(isinstance(each, TokenArrangement) for each in arrangements):
             self._wake_all()
         return answers
@@ -349,11 +357,13 @@ class SqliteEngine:
         with self.unit(durable=False):
             return self._settler.report(worker, reports)
 
-    def fire(self, firings: Sequence[Firing]) -> list[Fired]:
-        return self.in_unit(self._fire, firings)
+    def fire(self, firings: Sequence[Firing], *, audit: AuditDraft | None = None) -> list[Fired]:
+        return self.in_unit(self._fire, firings, audit)
 
-    def _fire(self, firings: Sequence[Firing]) -> list[Fired]:
+    def _fire(self, firings: Sequence[Firing], audit: AuditDraft | None) -> list[Fired]:
         answers = self._schedules.fire(firings)
+        if audit is not None:
+            self._audit.put_firings(firings, answers, audit)
         if any(answer.is_done for answer in answers):
             self._wake_all()
         return answers
@@ -424,6 +434,10 @@ class SqliteEngine:
     @property
     def token_changes(self) -> int:
         return self._tokens.changes
+
+    def audit_entries(self, query: AuditQuery) -> list[AuditEntry]:
+        with self._database.reader() as connection:
+            return read_entries(connection, query)
 
     def workers(self) -> list[WorkerRecord]:
         with self._database.reader() as connection:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite import waiting_statements
+from mainspring.engines.sqlite.audit import read_all_entries
 from mainspring.engines.sqlite.codec import RECORD_COLUMNS, pairs_of_integers, strings, to_record
 from mainspring.engines.sqlite.database import Database, Probe
 from mainspring.engines.sqlite.dead_letters import DeadLetterNotifier
@@ -30,6 +31,7 @@ from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.engines.sqlite.tokens import read_tokens
 from mainspring.engines.sqlite.worker_files import WorkerFiles
 from mainspring.errors import EngineUnavailable, StoreMoved
+from mainspring.jobs.audit import AuditEntry
 from mainspring.jobs.engine import MAX_CRASHES, STALE
 from mainspring.jobs.migration_records import MigratedJob, MigratedSchedule, MigratedSettings
 from mainspring.jobs.status import JobStatus
@@ -284,6 +286,11 @@ class SqliteExport:
         """Count all schedules."""
         with self._database.reader() as connection:
             return int(connection.execute("SELECT count(*) FROM schedules").get)
+
+    def audit_entries(self) -> list[AuditEntry]:
+        """Return the audit trail, the latest entry first."""
+        with self._database.reader() as connection:
+            return list(read_all_entries(connection))
 
     def settings(self) -> MigratedSettings:
         """Return the paused queues, the limits, the state of rate limits and the tokens of HTTP servers."""

@@ -1,10 +1,11 @@
-"""Deletes old jobs, results, events, counts and requests, a few at a time, as the retention settings say."""
+"""Deletes old jobs, results, events, counts, requests and audit entries, a few at a time, as settings say."""
 
 from __future__ import annotations
 
 import msgspec
 
 from mainspring.engines.sqlite.activity import prune_counts
+from mainspring.engines.sqlite.audit import prune_entries
 from mainspring.engines.sqlite.codec import numbers, to_json
 from mainspring.engines.sqlite.requests import RequestWriter
 from mainspring.engines.sqlite.store import Store
@@ -87,7 +88,9 @@ class Pruner:
         self._events.prune()
         is_more_activity = prune_counts(write, now)
         are_more_requests = self._requests.prune()
-        is_more = not is_done or deleted_results >= MAX_DELETED or is_more_activity or are_more_requests
+        is_more_audit = prune_entries(write, self._database.changes, retention, now)
+        is_more_of_others = is_more_activity or are_more_requests or is_more_audit
+        is_more = not is_done or deleted_results >= MAX_DELETED or is_more_of_others
         return Pruned(deleted, is_more=is_more)
 
     def _prune_by_age(self, retention: Retention, now: int) -> tuple[int, bool]:

@@ -59,12 +59,14 @@ UPDATE schedules SET type = ?2, queue = ?3, priority = ?4, payload = ?5, codec =
     next_due = ?16, aside = ?17, follow_up = ?18, declared = ?19, revision = revision + 1
 WHERE name = ?1
 """
-PAUSE = "UPDATE schedules SET is_paused = 1 WHERE name = ?1 AND is_paused = 0"
+PAUSE = """
+UPDATE schedules SET is_paused = 1 WHERE name = ?1 AND is_paused = 0 AND revision = coalesce(?2, revision)
+"""
 RESUME = """
 UPDATE schedules SET is_paused = 0, next_due = ?2
 WHERE name = ?1 AND is_paused = 1 AND revision = coalesce(?3, revision)
 """
-REMOVE = "DELETE FROM schedules WHERE name = ?1"
+REMOVE = "DELETE FROM schedules WHERE name = ?1 AND revision = coalesce(?2, revision)"
 REMOVE_OCCURRENCES = "DELETE FROM occurrences WHERE schedule = ?1"
 
 # batch of [name, revision, expected next due]: those that still match a schedule that is not paused. A trigger
@@ -138,16 +140,18 @@ class ScheduleWriter:
     def pause(self, command: PauseSchedule) -> bool:
         """Pause or resume a schedule; return whether it changed."""
         if command.is_paused:
-            self._database.write(PAUSE, (command.name,))
+            self._database.write(PAUSE, (command.name, command.expected))
         else:
             self._database.write(RESUME, (command.name, command.next_due, command.expected))
         return self._database.changes() > 0
 
     def remove(self, command: RemoveSchedule) -> bool:
-        """Delete a schedule and its record of skipped occurrences; return whether it existed."""
-        self._database.write(REMOVE_OCCURRENCES, (command.name,))
-        self._database.write(REMOVE, (command.name,))
-        return self._database.changes() > 0
+        """Delete a schedule and its record of skipped occurrences; return whether it was deleted."""
+        self._database.write(REMOVE, (command.name, command.expected))
+        is_removed = self._database.changes() > 0
+        if is_removed:
+            self._database.write(REMOVE_OCCURRENCES, (command.name,))
+        return is_removed
 
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
         """Advance schedules and store the jobs of their occurrences; return an answer for each firing.

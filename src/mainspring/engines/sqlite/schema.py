@@ -352,6 +352,12 @@ MIGRATIONS = (
         DELETE FROM request_counts WHERE caller = old.caller AND number <= 0;
     END;
     """,
+    """
+    CREATE TABLE audit (                              -- what operators did
+        id    TEXT PRIMARY KEY,                       -- sorts by time
+        entry TEXT NOT NULL                           -- JSON
+    ) STRICT;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -11,7 +11,7 @@ is repeated with the new record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any
 
@@ -36,10 +36,19 @@ def store_schedules(
     definitions: Sequence[ScheduleDefinition],
     stored: Iterable[ScheduleRecord],
     limits: LimitRegistry,
+    *,
+    check: Callable[[ScheduleRecord | None], object] | None = None,
 ) -> None:
-    """Store the definitions that differ from the stored schedules. If none differs, nothing is written."""
+    """Store the definitions that differ from the stored schedules. If none differs, nothing is written.
+
+    `check` is called with the record that a definition would replace, or with None if there is none, each time
+    before the definition is stored. It raises an error to prevent that.
+    """
     while definitions:
         found = {record.name: record for record in stored}
+        if check is not None:
+            for definition in definitions:
+                check(found.get(definition.name))
         refused: list[ScheduleDefinition] = []
         changed = _changed(manager, definitions, found, limits)
         for first in range(0, len(changed), CHUNK):

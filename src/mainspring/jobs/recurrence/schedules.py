@@ -6,14 +6,14 @@ code declares a different definition. A declared schedule that was removed is st
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from datetime import datetime
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
 from mainspring.clock import Duration
-from mainspring.errors import ScheduleBusy, ScheduleNotFound
+from mainspring.errors import NotAllowed, ScheduleBusy, ScheduleNotFound
 from mainspring.jobs.commands import PauseSchedule, RemoveSchedule
 from mainspring.jobs.handle import JobHandle, ManagerProvider
 from mainspring.jobs.ids import require_id
@@ -25,7 +25,13 @@ from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.declared_schedules import store_schedules
 from mainspring.jobs.recurrence.planning import first_due, plan_trigger
 from mainspring.jobs.recurrence.rules import Every, decode_rule
-from mainspring.jobs.recurrence.schedule_definition import CallArguments, Misfire, OverlapName, define_schedule
+from mainspring.jobs.recurrence.schedule_definition import (
+    CallArguments,
+    Misfire,
+    OverlapName,
+    ScheduleDefinition,
+    define_schedule,
+)
 from mainspring.jobs.recurrence.schedule_info import (
     OccurrenceInfo,
     ScheduleInfo,
@@ -37,6 +43,11 @@ from mainspring.runners.validation import require_positive
 
 Occurrences: TypeAlias = list[OccurrenceInfo]
 Jobs: TypeAlias = list[JobInfo]
+RecordCheck: TypeAlias = Callable[[ScheduleRecord | None], bool]
+"""Returns whether the caller may know of a stored schedule; raises an error if it may not go on with it.
+
+It gets None before a schedule is stored under a name that no schedule has.
+"""
 JOB_PAGE = 500
 SEARCHED_JOBS = 10_000
 """How many jobs `Schedules.jobs` searches at most."""
@@ -47,9 +58,12 @@ SUGGESTED_FROM = 500
 class Schedules:
     """The schedules of an application, `app.schedules`: stores, lists, pauses, triggers and removes them."""
 
-    def __init__(self, source: ManagerProvider, declared: Container[str] = ()) -> None:
+    def __init__(
+        self, source: ManagerProvider, declared: Container[str] = (), *, check: RecordCheck | None = None
+    ) -> None:
         self._source = source
         self._declared = declared
+        self._check = check
 
     @property
     def _off_loop(self) -> OffLoop:
@@ -86,36 +100,45 @@ class Schedules:
             end=end,
             is_declared=name in self._declared,
         )
-        manager = self._source.manager()
-        store_schedules(manager, [definition], manager.engine.schedules(names=[name]), self._source.limits)
-        return self.get(name)
+        return self.store(definition)
 
     put_async = async_twin(put, writes=True)
 
+    def store(self, definition: ScheduleDefinition) -> ScheduleInfo:
+        """Store a definition that was checked before, as `put` does."""
+        manager, name = self._source.manager(), definition.name
+        stored = manager.engine.schedules(names=[name])
+        store_schedules(manager, [definition], stored, self._source.limits, check=self._check)
+        return self._info(self._read(name))
+
     def get(self, name: str) -> ScheduleInfo:
         """Return a snapshot of a schedule. Raises `ScheduleNotFound` if there is no such schedule."""
-        return to_schedule_info(self._record(name), self._source.manager().serializers)
+        return self._info(self._record(name))
 
     get_async = async_twin(get)
 
     def list(self) -> list[ScheduleInfo]:
         """List all schedules, sorted by name."""
-        manager = self._source.manager()
-        return [to_schedule_info(record, manager.serializers) for record in manager.engine.schedules()]
+        records = self._source.manager().engine.schedules()
+        return [self._info(record) for record in records if self._is_known(record)]
 
     list_async = async_twin(list)  # noqa: A003 - the method above
 
     def remove(self, name: str) -> None:
         """Delete a schedule and its history. The jobs that it has submitted stay."""
-        (is_done,) = self._source.manager().arrange([RemoveSchedule(require_id(name, "name"))])
-        if not is_done:
-            raise self._not_found(name)
+        is_done = False
+        while not is_done:  # another process may change the schedule meanwhile
+            expected = self._record(name).revision
+            (is_done,) = self._source.manager().arrange([RemoveSchedule(name, expected)])
 
     remove_async = async_twin(remove, writes=True)
 
     def pause(self, name: str) -> bool:
         """Pause a schedule. Return False if it was paused already. Jobs that it has submitted are not affected."""
-        return self._pause(PauseSchedule(require_id(name, "name"), is_paused=True, next_due=None))
+        while not (record := self._record(name)).is_paused:
+            if self._pause(PauseSchedule(name, is_paused=True, next_due=None, expected=record.revision)):
+                return True
+        return False
 
     pause_async = async_twin(pause, writes=True)
 
@@ -152,7 +175,7 @@ class Schedules:
                 return JobHandle(chosen, handler, self._source)
             firing = plan_trigger(record, manager.engine.now(), chosen or manager.submission.new_id())
             firing = replace(firing, jobs=tuple(map(manager.registry.with_search_keys, firing.jobs)))
-            (fired,) = manager.fire([firing])
+            fired = manager.trigger(firing)
             if fired.skipped_for is not None:
                 raise ScheduleBusy(name=name, job_id=fired.skipped_for)
             if fired.is_done:  # else another process has changed the schedule meanwhile
@@ -194,16 +217,30 @@ class Schedules:
 
     def _pause(self, arrangement: PauseSchedule) -> bool:
         (is_done,) = self._source.manager().arrange([arrangement])
-        if not is_done:
-            self._record(arrangement.name)
         return is_done
 
+    def _info(self, record: ScheduleRecord) -> ScheduleInfo:
+        return to_schedule_info(record, self._source.manager().serializers)
+
     def _record(self, name: str) -> ScheduleRecord:
+        record = self._read(name)
+        if self._check is not None and not self._check(record):
+            raise self._not_found(name)
+        return record
+
+    def _read(self, name: str) -> ScheduleRecord:
         found = self._source.manager().engine.schedules(names=[require_id(name, "name")])
         if not found:
             raise self._not_found(name)
         return found[0]
 
     def _not_found(self, name: str) -> ScheduleNotFound:
-        known = self._source.manager().engine.schedules(limit=SUGGESTED_FROM)
+        known = filter(self._is_known, self._source.manager().engine.schedules(limit=SUGGESTED_FROM))
         return ScheduleNotFound(name=name, known=tuple(record.name for record in known))
+
+    def _is_known(self, record: ScheduleRecord) -> bool:
+        """Return whether the caller may know of a schedule, though perhaps not change it."""
+        try:
+            return self._check is None or self._check(record)
+        except NotAllowed:
+            return True

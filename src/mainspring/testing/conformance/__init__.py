@@ -60,11 +60,13 @@ PARTS = (
     "activity",
     "tokens",
     "requests",
+    "audit",
 )
 MODULES = [f"{__name__}.{part}" for part in PARTS]
 pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.modules))
 
 from mainspring.testing.conformance.activity import ActivityTests
+from mainspring.testing.conformance.audit import AuditTests
 from mainspring.testing.conformance.blocked_jobs import BlockedJobTests
 from mainspring.testing.conformance.claims import ClaimTests
 from mainspring.testing.conformance.commands import CommandTests
@@ -127,5 +129,6 @@ class EngineConformance(
     ActivityTests,
     TokenTests,
     RequestTests,
+    AuditTests,
 ):
     """All tests that every engine must pass; override the fixture `make_engine`."""

@@ -117,6 +117,23 @@ class ScheduleTests(EngineSuite):
         assert timetable.stored().is_paused
         assert bench.arrange(replace(stale, expected=revision))
 
+    def test_a_schedule_that_has_changed_meanwhile_is_neither_paused_nor_removed(
+        self, bench: Bench, timetable: ScheduleDriver
+    ) -> None:
+        assert timetable.put()
+        records = (timetable.occurrence(1, OccurrenceKind.SKIPPED),)
+        assert timetable.fire(timetable.firing(records=records)).is_done
+        before = timetable.stored()
+        assert timetable.put(expected=before.revision, after=1)
+        changed = timetable.stored()
+        assert not bench.arrange(PauseSchedule(NAME, is_paused=True, next_due=None, expected=before.revision))
+        assert not bench.arrange(RemoveSchedule(NAME, expected=before.revision))
+        assert timetable.stored() == changed
+        assert len(bench.engine.occurrences(NAME, 10)) == 1
+        assert bench.arrange(PauseSchedule(NAME, is_paused=True, next_due=None, expected=changed.revision))
+        assert bench.arrange(RemoveSchedule(NAME, expected=changed.revision))
+        assert (bench.engine.schedules(), bench.engine.occurrences(NAME, 10)) == ([], [])
+
     def test_a_paused_schedule_is_not_due_and_wakes_up_where_it_is_told(
         self, bench: Bench, timetable: ScheduleDriver
     ) -> None:

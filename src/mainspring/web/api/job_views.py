@@ -101,8 +101,8 @@ def to_view(job: JobInfo) -> JobView:
         created=job.created,
         started=job.started,
         finished=job.finished,
-        arguments=_to_json(job.arguments),
-        result=_to_json(job.result),
+        arguments=to_json(job.arguments),
+        result=to_json(job.result),
         error=job.error,
         warning=job.warning,
         attempts=job.attempts,
@@ -128,7 +128,7 @@ def to_view(job: JobInfo) -> JobView:
     )
 
 
-def _to_json(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """Return arguments or a result, encoded; or their text, if JSON has no form for them."""
     try:
         return msgspec.Raw(encode_json(value))

@@ -121,8 +121,8 @@ def _list(manager: JobManager, query: JobListQuery, identity: Identity) -> dict[
                 queue=query.queue,
                 type=query.type,
                 arguments={name: OneOf(_meanings(value)) for name, value in query.argument.items()} or None,
-                since=_past(query.since, "since"),
-                until=_past(query.until, "until"),
+                since=parse_past(query.since, "since"),
+                until=parse_past(query.until, "until"),
                 text=query.text,
                 limit=wanted if is_search else min(wanted, READ_AT_ONCE),
                 after=after,
@@ -152,7 +152,7 @@ def _meanings(text: str) -> tuple[Any, ...]:
         return (text,)
 
 
-def _past(text: str | None, name: str) -> datetime | timedelta | None:
+def parse_past(text: str | None, name: str) -> datetime | timedelta | None:
     """Parse an instant, or a time before now."""
     if text is None:
         return None

@@ -24,6 +24,7 @@ from starlette.responses import Response
 
 from mainspring.clock import NANOSECONDS, Clock, SystemClock
 from mainspring.errors import NotAllowed
+from mainspring.jobs.audit import acting_as
 from mainspring.jobs.request_records import RequestIds
 from mainspring.security.asgi_types import AsgiScope, Receive, Send
 from mainspring.security.http_limits import HttpLimits
@@ -148,11 +149,12 @@ class ApiRouter:
     async def perform_write(self, endpoint: Endpoint, call: ApiCall[Any, Any]) -> ApiAnswer:
         """Serve a request that may change something. Every such request passes here, after it was decoded."""
         header = header_of(call.request.scope, IDEMPOTENCY_KEY)
-        if header is None:
-            answer = await endpoint.serve(call)
-        else:
-            key = parse_key(header)
-            answer = await self._perform_once(endpoint, call, key)
+        name = "".join(each if each.isprintable() else "?" for each in call.identity.name) or "?"
+        with acting_as(name, source="http", token=call.identity.token, request_id=call.request_id):
+            if header is None:
+                answer = await endpoint.serve(call)
+            else:
+                answer = await self._perform_once(endpoint, call, parse_key(header))
         return replace(answer, headers={**answer.headers, **call.meter.headers}) if call.meter.headers else answer
 
     async def _perform_once(self, endpoint: Endpoint, call: ApiCall[Any, Any], key: str) -> ApiAnswer:
@@ -177,13 +179,14 @@ class ApiRouter:
     def _match(self, request: Request) -> tuple[Endpoint, dict[str, str]]:
         segments = _segments(request.scope)
         method = "GET" if request.method == "HEAD" else request.method
-        for pattern, methods in self._routes.items():
+        possible: set[str] = set()
+        for pattern, methods in self._routes.items():  # the first pattern wins that has the method
             values = _values(pattern, segments)
-            if values is None:
-                continue
-            if method in methods:
+            if values is not None and method in methods:
                 return methods[method], values
-            allowed = ", ".join(sorted([*methods, *(["HEAD"] if "GET" in methods else [])]))
+            possible.update(() if values is None else methods)
+        if possible:
+            allowed = ", ".join(sorted(possible | ({"HEAD"} if "GET" in possible else set())))
             raise refuse(405, "method", f"{request.method} is not possible here; use {allowed}", allow=allowed)
         shown = hide_tokens(request.url.path)[:200]
         raise refuse(404, "not-found", f"there is nothing at {shown!r}; {API}/openapi.json has all paths")

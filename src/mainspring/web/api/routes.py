@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mainspring.web.api import batch, events, job_actions, jobs, server_info, submitting
+from mainspring.web.api import (
+    audit,
+    batch,
+    dead_letters,
+    events,
+    job_actions,
+    jobs,
+    queues,
+    schedules,
+    server_info,
+    store_state,
+    submitting,
+)
 from mainspring.web.api.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -17,6 +29,11 @@ MODULES: tuple[Callable[[Mainspring], list[Endpoint]], ...] = (
     jobs.endpoints,
     job_actions.endpoints,
     events.endpoints,
+    dead_letters.endpoints,
+    schedules.endpoints,
+    queues.endpoints,
+    store_state.endpoints,
+    audit.endpoints,
 )
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from mainspring.cli.output import Cell, Styled
 from mainspring.clock import SystemClock
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.planning import first_due
@@ -79,14 +77,3 @@ def next_dates(bounded: BoundedRule, after: int, count: int) -> list[PreviewDate
                 missing = (note or "").removeprefix(_MOVED)
                 dates[instant] = PreviewDate(local, f"skipped: there is no {missing}", is_skipped=True)
     return [dates[instant] for instant in sorted(dates)]
-
-
-def preview_rows(dates: list[PreviewDate]) -> Iterator[list[Cell]]:
-    """Yield the cells of the table of dates: the date in the zone of the rule, the date in UTC, the note."""
-    time = "%H:%M:%S" if any(line.local.second for line in dates) else "%H:%M"
-    for line in dates:
-        style = "yellow" if line.note is not None else ""
-        shown, utc = f"{line.local:%a %Y-%m-%d {time} %z}", f"{line.local.astimezone(UTC):%Y-%m-%d {time}}"
-        if line.is_skipped:
-            shown, utc = f"{line.local:%a %Y-%m-%d} -", "-"
-        yield [Styled(shown, style), utc, Styled(line.note or "", style)]

@@ -1,0 +1,176 @@
+"""The audit trail: who changed jobs, queues, schedules and tokens, when, and from where.
+
+A block `with acting_as("alice"):` names the actor of the calls inside it. The command line names the user of the
+operating system, an HTTP server names the caller of each request. A call that changes the store on behalf of an
+actor also stores an `AuditEntry`, in the same transaction. Calls without an actor store none: ordinary program
+code submits and cancels jobs without a trace here.
+
+Invariants
+- An entry exists only if the store has changed. A refused call, such as the cancel of a job that has ended, stores
+  none.
+- An entry contains names, ids and numbers. It never contains values of arguments, and never a secret.
+- The actor belongs to the context (`contextvars`) of the caller: other threads and other asyncio tasks have their
+  own. A task that is started inside the block has the actor of the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from mainspring.jobs.timestamps import to_instant
+from mainspring.security.permissions import Permissions, Scope
+
+MAX_TEXT = 200
+"""The longest name of an actor or target, and the longest text in the details, in characters."""
+MAX_JOBS = 100
+"""How many jobs an entry lists at most. It counts all of them."""
+MAX_NAMES = 20
+"""How many job types, queues and names of arguments an entry lists at most."""
+
+
+class Actor(Struct, frozen=True, kw_only=True):
+    """The actor of calls, and how the calls came."""
+
+    name: str
+    source: str
+    token: str | None = None
+    request_id: str | None = None
+    sudo_user: str | None = None
+
+
+class AuditEntry(Struct, frozen=True, kw_only=True):
+    """One change of the store by an actor. A change of many jobs by one call is one entry."""
+
+    id: str
+    """The id of the entry. Ids sort by time."""
+    at: datetime
+    actor: str
+    """The name of the actor: a token, or a user with the host, such as `alice@web-1`."""
+    action: str
+    """What was done, such as `job.cancel` or `queue.pause`."""
+    target: str | None
+    """The id of the job, or the name of the schedule, queue, limit or token; None for a change of many jobs."""
+    source: str = "program"
+    """How the call came: `cli`, `http` or `program`."""
+    token: str | None = None
+    """The id of the actor's token, which is no secret; None if it has no token."""
+    request_id: str | None = None
+    """The id of the HTTP request; None for other calls."""
+    count: int = 1
+    """How many jobs, or other objects, were changed."""
+    jobs: tuple[str, ...] = ()
+    """The ids of jobs beside the target: the first hundred of many, or the job that a trigger or replay made."""
+    types: tuple[str, ...] | None = None
+    """The job types that the change concerned; None if it may concern any."""
+    queues: tuple[str, ...] | None = None
+    """The queues that the change concerned; None if it may concern any."""
+    details: dict[str, Any] = {}
+    """More about the change, such as filters and the names of edited arguments."""
+
+    def is_visible_to(self, permissions: Permissions) -> bool:
+        """Return whether a reader with these permissions may see the entry.
+
+        A reader that is restricted to job types or queues sees only changes of nothing but these.
+        """
+        return all(
+            permissions.allows(Scope.READ, type=type_, queue=queue)
+            for type_ in self.types or (None,)
+            for queue in self.queues or (None,)
+        )
+
+    def concerns(self, job_id: str) -> bool:
+        """Return whether the entry names this job as one that was changed, or made."""
+        is_target = self.target == job_id and self.action.startswith(("job.", "dead_letter."))
+        return is_target or job_id in self.jobs
+
+
+class AuditQuery(Struct, frozen=True, kw_only=True):
+    """Which entries of the audit trail to list, the latest first. Times are microseconds since 1970."""
+
+    limit: int
+    since: int | None = None
+    until: int | None = None
+    actor: str | None = None
+    """The name of an actor, or its part before the `@`, or the id of a token."""
+    action: str | None = None
+    """An action, or its part before the dot."""
+    job: str | None = None
+    """The id of a job."""
+
+    def matches(self, entry: AuditEntry) -> bool:
+        """Return whether an entry is among those that the query asks for, whatever the limit."""
+        at = to_instant(entry.at, "at")
+        return (
+            (self.since is None or self.since <= at)
+            and (self.until is None or at < self.until)
+            and (self.actor is None or self.actor in (entry.actor, entry.actor.rpartition("@")[0], entry.token))
+            and (self.action is None or self.action in (entry.action, entry.action.partition(".")[0]))
+            and (self.job is None or entry.concerns(self.job))
+        )
+
+    @property
+    def first_id(self) -> str:
+        """An id that is not greater than the id of any entry at `since` or later."""
+        return "" if self.since is None else id_at(self.since)
+
+
+def id_at(instant: int) -> str:
+    """Return the beginning of the ids of entries of an instant. Ids of earlier instants are smaller."""
+    return f"{max(0, instant):014x}"
+
+
+_actor: ContextVar[Actor | None] = ContextVar("mainspring_actor", default=None)
+
+current_actor = _actor.get
+"""Return the actor of this context; None if there is none."""
+
+
+@contextmanager
+def acting_as(
+    name: str,
+    *,
+    source: str = "program",
+    token: str | None = None,
+    request_id: str | None = None,
+    sudo_user: str | None = None,
+) -> Iterator[None]:
+    """Record the changes that the `with` block makes in the audit trail, under the name of an actor.
+
+    - `name`: the name of the actor, such as the user who is logged in
+    - `source`: how the calls come: `"cli"`, `"http"`, `"program"`, or a word of your own
+    - `token`: the public id of the actor's token, if it has one
+    - `request_id`: the id of the request that makes the calls, to find it in logs
+    - `sudo_user`: the user who has called a command with sudo
+    """
+    if not name or not name.isprintable():
+        raise ValueError(f"name must be a non-empty printable string, got {name!r}; name the user or the program")
+    actor = Actor(name=clip(name), source=clip(source), token=token, request_id=request_id, sudo_user=sudo_user)
+    before = _actor.set(actor)
+    try:
+        yield
+    finally:
+        _actor.reset(before)
+
+
+class AuditNote(Struct, frozen=True, kw_only=True):
+    """The words of the caller for the entry of a change, where they differ from those of its commands."""
+
+    action: str | None = None
+    target: str | None = None
+    details: Mapping[str, Any] = {}
+
+
+def clip(text: str) -> str:
+    """Return a text that is not too long for an entry."""
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
+
+
+def clip_names(names: Iterator[str] | Any) -> list[str]:
+    """Return the first names of many, sorted, none of them too long."""
+    return [clip(str(name)) for name in sorted(names)[:MAX_NAMES]]
