@@ -98,7 +98,8 @@ class JobHandle(Generic[R]):
         """Return the result of a job that has ended; raise `JobFailed` unless its status is COMPLETED."""
         record = self._source.manager().record(self.id)
         if status is not JobStatus.COMPLETED:
-            reason = (record.error or "no reason is recorded").partition("\n")[0]
+            error = self._source.manager().error_of(record)
+            reason = (error or "no reason is recorded").partition("\n")[0]
             raise JobFailed(job_id=self.id, status=str(status), reason=reason)
         if record.result is None:
             return None  # type: ignore[return-value]

@@ -28,11 +28,13 @@ from mainspring.jobs.commands import (
     Command,
     DropDeadLetterHandler,
     DropLimit,
+    DropRedaction,
     NoteTokenUses,
     PauseQueue,
     PauseSchedule,
     PutDeadLetterHandler,
     PutLimit,
+    PutRedaction,
     PutSchedule,
     PutToken,
     RemoveSchedule,
@@ -256,7 +258,7 @@ class NatsEngine:
                         self.components.transactions, [arrangement.family]
                     )
                 return is_changed
-            case PutDeadLetterHandler() | DropDeadLetterHandler():
+            case PutDeadLetterHandler() | DropDeadLetterHandler() | PutRedaction() | DropRedaction():
                 return self.components.settings_cache.change(arrangement)
             case PutToken() | RevokeToken() | NoteTokenUses():
                 return self.components.tokens.change(arrangement)
@@ -432,6 +434,9 @@ class NatsEngine:
     def dead_letter_handlers(self) -> list[DeadLetterHandler]:
         self.components.settings_cache.refresh()
         return list(self.components.settings_cache.dead_letter_handlers)
+
+    def redactions(self) -> dict[str, tuple[str, ...]]:
+        return self.components.settings_cache.redactions()
 
     def tokens(self) -> list[TokenRecord]:
         return self.components.tokens.list()

@@ -1,4 +1,4 @@
-"""The settings that all processes share: paused queues, limits, quotas and dead-letter handlers.
+"""The settings that all processes share: paused queues, limits, quotas, dead-letter handlers, redacted parameters.
 
 They are stored in one record. A transaction that admits jobs reads this record together with the limiters, so a
 limit applies from the moment it is stored. All other code uses a cached copy, which is refreshed after a
@@ -17,9 +17,11 @@ from mainspring.engines.nats.transaction import Transaction, TransactionManager
 from mainspring.jobs.commands import (
     DropDeadLetterHandler,
     DropLimit,
+    DropRedaction,
     PauseQueue,
     PutDeadLetterHandler,
     PutLimit,
+    PutRedaction,
 )
 from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
 from mainspring.jobs.limits import Limit
@@ -30,9 +32,12 @@ class _SettingsRecord(Struct, frozen=True, array_like=True):
     paused: tuple[str, ...] = ()
     limits: tuple[PutLimit, ...] = ()
     dead_letter_handlers: tuple[DeadLetterHandler, ...] = ()
+    redactions: tuple[PutRedaction, ...] = ()
 
 
-SettingsChange: TypeAlias = PauseQueue | PutLimit | DropLimit | PutDeadLetterHandler | DropDeadLetterHandler
+SettingsChange: TypeAlias = (
+    PauseQueue | PutLimit | DropLimit | PutDeadLetterHandler | DropDeadLetterHandler | PutRedaction | DropRedaction
+)
 
 
 class StoredSettings(Struct, frozen=True):
@@ -45,6 +50,7 @@ class StoredSettings(Struct, frozen=True):
     dead_letter_handlers: tuple[DeadLetterHandler, ...] = ()
     quotas: dict[str, Quota] = {}
     """The submit quotas among the limits, by queue."""
+    redactions: tuple[PutRedaction, ...] = ()
 
 
 class SettingsCache:
@@ -90,6 +96,15 @@ class SettingsCache:
     def dead_letter_handlers(self) -> tuple[DeadLetterHandler, ...]:
         """The dead-letter handlers, by job type."""
         return self._copy.dead_letter_handlers
+
+    def redactions(self) -> dict[str, tuple[str, ...]]:
+        """Return the redacted parameters, by job type, as `current_quotas` reads the quotas.
+
+        The notification of a change is sent before a job of that type is stored, so it usually arrives earlier
+        than the job.
+        """
+        self.current_quotas()
+        return {each.type: each.parameters for each in self._copy.redactions}
 
     def list_limits(self) -> list[PutLimit]:
         """Return the limits as they were defined, in the order of their first definition."""
@@ -150,7 +165,13 @@ class SettingsCache:
 def _settings_of(revision: int, record: _SettingsRecord) -> StoredSettings:
     limits = {limit.family: Limit(limit.most, limit.per) for limit in record.limits}
     return StoredSettings(
-        revision, frozenset(record.paused), limits, record.limits, record.dead_letter_handlers, quotas_of(limits)
+        revision,
+        frozenset(record.paused),
+        limits,
+        record.limits,
+        record.dead_letter_handlers,
+        quotas_of(limits),
+        record.redactions,
     )
 
 
@@ -175,3 +196,13 @@ def _changed(record: _SettingsRecord, arrangement: SettingsChange) -> _SettingsR
             else:
                 handlers.pop(arrangement.type, None)
             return replace(record, dead_letter_handlers=tuple(handlers[name] for name in sorted(handlers)))
+        case PutRedaction() | DropRedaction():
+            redacted = {each.type: each.parameters for each in record.redactions}
+            if isinstance(arrangement, PutRedaction):
+                known = redacted.get(arrangement.type, ())
+                redacted[arrangement.type] = tuple(sorted({*known, *arrangement.parameters}))
+            else:
+                redacted.pop(arrangement.type, None)
+            return replace(
+                record, redactions=tuple(PutRedaction(name, redacted[name]) for name in sorted(redacted))
+            )

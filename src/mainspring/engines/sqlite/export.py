@@ -25,11 +25,12 @@ from mainspring.engines.sqlite.reading import count_all
 from mainspring.engines.sqlite.rescue import JobRescuer
 from mainspring.engines.sqlite.schedules import read_occurrences, read_schedules
 from mainspring.engines.sqlite.schema import MOVED, VERSION, is_moved
-from mainspring.engines.sqlite.store import Store
+from mainspring.engines.sqlite.store import Store, read_redactions
 from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.engines.sqlite.tokens import read_tokens
 from mainspring.engines.sqlite.worker_files import WorkerFiles
 from mainspring.errors import EngineUnavailable, StoreMoved
+from mainspring.jobs.commands import PutRedaction
 from mainspring.jobs.engine import MAX_CRASHES, STALE
 from mainspring.jobs.migration_records import MigratedJob, MigratedSchedule, MigratedSettings
 from mainspring.jobs.status import JobStatus
@@ -286,12 +287,16 @@ class SqliteExport:
             return int(connection.execute("SELECT count(*) FROM schedules").get)
 
     def settings(self) -> MigratedSettings:
-        """Return the paused queues, the limits, the state of rate limits and the tokens of HTTP servers."""
+        """Return the paused queues, limits, the state of rate limits, HTTP tokens and redacted parameters."""
         with self._database.reader() as connection:
             paused = sorted(strings(connection.execute(waiting_statements.PAUSED_QUEUES).get))
             rates: Any = connection.execute(RATES).fetchall()
             return MigratedSettings(
-                tuple(paused), tuple(read_limits(connection)), dict(rates), tuple(read_tokens(connection))
+                tuple(paused),
+                tuple(read_limits(connection)),
+                dict(rates),
+                tuple(read_tokens(connection)),
+                tuple(PutRedaction(*each) for each in read_redactions(connection).items()),
             )
 
 

@@ -326,6 +326,13 @@ MIGRATIONS = (
         last_used INTEGER
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE redacted_parameters (                -- whose values no list shows: `jobs/redaction.py`
+        type      TEXT NOT NULL,
+        parameter TEXT NOT NULL,
+        PRIMARY KEY (type, parameter)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

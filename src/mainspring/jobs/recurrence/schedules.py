@@ -6,7 +6,8 @@ code declares a different definition. A declared schedule that was removed is st
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
+from dataclasses import replace as replace_field
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -17,8 +18,9 @@ from mainspring.errors import ScheduleBusy, ScheduleNotFound
 from mainspring.jobs.commands import PauseSchedule, RemoveSchedule
 from mainspring.jobs.handle import JobHandle, ManagerProvider
 from mainspring.jobs.ids import require_id
-from mainspring.jobs.info import JobInfo, to_info
+from mainspring.jobs.info import JobInfo
 from mainspring.jobs.job_function import JobFunction
+from mainspring.jobs.manager import JobManager
 from mainspring.jobs.off_loop import OffLoop, async_twin
 from mainspring.jobs.records import Query
 from mainspring.jobs.recurrence.cron import Cron
@@ -87,6 +89,7 @@ class Schedules:
             is_declared=name in self._declared,
         )
         manager = self._source.manager()
+        manager.submission.store_declarations()
         store_schedules(manager, [definition], manager.engine.schedules(names=[name]), self._source.limits)
         return self.get(name)
 
@@ -94,14 +97,15 @@ class Schedules:
 
     def get(self, name: str) -> ScheduleInfo:
         """Return a snapshot of a schedule. Raises `ScheduleNotFound` if there is no such schedule."""
-        return to_schedule_info(self._record(name), self._source.manager().serializers)
+        (info,) = _to_infos(self._source.manager(), [self._record(name)])
+        return info
 
     get_async = async_twin(get)
 
     def list(self) -> list[ScheduleInfo]:
         """List all schedules, sorted by name."""
         manager = self._source.manager()
-        return [to_schedule_info(record, manager.serializers) for record in manager.engine.schedules()]
+        return _to_infos(manager, manager.engine.schedules())
 
     list_async = async_twin(list)  # noqa: A003 - the method above
 
@@ -178,7 +182,7 @@ class Schedules:
         found: Jobs = []
         for _ in range(SEARCHED_JOBS // JOB_PAGE):
             page = manager.engine.find(query)
-            found += [to_info(record, manager.serializers) for record in page.records if record.schedule == name]
+            found += manager.infos([record for record in page.records if record.schedule == name])
             if page.end is None or len(found) >= limit:
                 break
             query = replace(query, after=page.end)
@@ -201,3 +205,19 @@ class Schedules:
     def _not_found(self, name: str) -> ScheduleNotFound:
         known = self._source.manager().engine.schedules(limit=SUGGESTED_FROM)
         return ScheduleNotFound(name=name, known=tuple(record.name for record in known))
+
+
+def _to_infos(manager: JobManager, records: Sequence[ScheduleRecord]) -> list[ScheduleInfo]:
+    """Return snapshots of schedules that were just read, without the values of redacted parameters."""
+    redactions = manager.redactions()
+    infos = (to_schedule_info(record, manager.serializers) for record in records)
+    return [
+        info
+        if not redactions.names(info.type)
+        else replace_field(
+            info,
+            arguments=redactions.show(info.type, info.arguments),
+            record=replace(info.record, payload=b""),
+        )
+        for info in infos
+    ]
