@@ -248,8 +248,12 @@ class JobManager:
         (is_removed,) = self.arrange([DropRedaction(full_name)])
         return is_removed
 
-    def error_of(self, record: JobRecord) -> str | None:
-        """Return the error of a job as users may see it."""
+    def error_of(self, job_id: str) -> str | None:
+        """Return the error of a job as users may see it.
+
+        The caller needs no record, which has the arguments, as a local variable of a frame that raises.
+        """
+        record = self.record(job_id)
         mask = self.redactions().mask_of(record, self.serializers)
         return record.error if mask is None else mask.optional(record.error)
 

@@ -98,13 +98,12 @@ class SettingsCache:
         return self._copy.dead_letter_handlers
 
     def redactions(self) -> dict[str, tuple[str, ...]]:
-        """Return the redacted parameters, by job type, as `current_quotas` reads the quotas.
+        """Read the redacted parameters, by job type.
 
-        The notification of a change is sent before a job of that type is stored, so it usually arrives earlier
-        than the job.
+        This never uses the cached copy: if the notification of a change is late or lost, a secret would be shown.
         """
-        self.current_quotas()
-        return {each.type: each.parameters for each in self._copy.redactions}
+        settings = self.read(self._transactions.begin())
+        return {each.type: each.parameters for each in settings.redactions}
 
     def list_limits(self) -> list[PutLimit]:
         """Return the limits as they were defined, in the order of their first definition."""

@@ -59,6 +59,7 @@ PARTS = (
     "pruning",
     "activity",
     "tokens",
+    "redactions",
 )
 MODULES = [f"{__name__}.{part}" for part in PARTS]
 pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.modules))
@@ -79,6 +80,7 @@ from mainspring.testing.conformance.queries import QueryTests
 from mainspring.testing.conformance.queues import QueueTests
 from mainspring.testing.conformance.quotas import QuotaTests
 from mainspring.testing.conformance.rates import RateTests
+from mainspring.testing.conformance.redactions import RedactionTests
 from mainspring.testing.conformance.rescue import RescueTests
 from mainspring.testing.conformance.schedules import ScheduleTests
 from mainspring.testing.conformance.searching import SearchTests
@@ -124,5 +126,6 @@ class EngineConformance(
     PruningTests,
     ActivityTests,
     TokenTests,
+    RedactionTests,
 ):
     """All tests that every engine must pass; override the fixture `make_engine`."""
