@@ -74,9 +74,9 @@ def raise_with_secrets(*, order: int, token: str, data: Any, number: int, price:
     try:
         raise KeyError(token)
     except KeyError as cause:
+        cause.add_note("\n".join([token] * 700))  # a text that is cut
         error = ValueError(f"order {order}: {card}, {data}, {number}, {number:,}, {price}, {token * 2}")
         error.add_note(f"{data['cvc']}, {data['tags']}")
-        error.add_note("\n".join([token] * 700))  # a text that is cut
         raise error from cause
 
 
