@@ -88,8 +88,9 @@ def test_secrets_appear_nowhere(app: Mainspring, caplog: pytest.LogCaptureFixtur
     assert error.startswith(f"ValueError: order 0: {REDACTED}, {REDACTED}, {REDACTED}, {REDACTED}, {REDACTED}, ")
     assert f"caused by: KeyError: '{REDACTED}'" in error
     assert f"  note: {REDACTED}, {REDACTED}" in error
-    assert app.get("charge").progress is not None
-    assert (app.get("charge").progress or Any).note == f"charging {REDACTED} with {REDACTED}"
+    progress = app.get("charge").progress
+    assert progress is not None
+    assert progress.note == f"charging {REDACTED} with {REDACTED}"
 
 
 def test_handlers_get_the_values_through_retries_edits_and_replays(app: Mainspring) -> None:
