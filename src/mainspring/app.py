@@ -379,6 +379,16 @@ class Mainspring(Decorators):
 
     explain_async = async_twin(explain)
 
+    def remove_redaction(self, type: str) -> bool:
+        """Show the arguments of a job type again, after `redact=` was removed from its handler.
+
+        The names of redacted parameters stay in the store until this call, so that code of an earlier version
+        cannot show secrets. Return False if no parameters of this type are redacted.
+        """
+        return self.manager().remove_redaction(type)
+
+    remove_redaction_async = async_twin(remove_redaction, writes=True)
+
     def workers(self) -> list[WorkerStatus]:
         """List the workers of the store, in all processes and on all machines, by number.
 

@@ -4,7 +4,8 @@
 the struct's decoder, so that the caller gets the error for arguments that a worker could not decode. Only the
 arguments that were given are stored: if a deploy changes a default, the new default applies to earlier jobs, too.
 A submit also compares the arguments that no annotation covers with their decoded form, and refuses those that the
-encoding changes: see `type_changes`.
+encoding changes: see `type_changes`. The error about a redacted argument contains neither its value nor the
+exception that does.
 
 A batch handler has one parameter, a list; each job carries one element of it. The handler returns None, or a list
 with one entry for each element: a result, or an exception that is charged to that job alone. An exception that the
@@ -26,13 +27,17 @@ from msgspec.structs import astuple
 
 from mainspring.errors import InvalidArguments, UnknownSerializer
 from mainspring.jobs.ids import short_key
+from mainspring.jobs.masking import REDACTED
 from mainspring.jobs.serializers import Decoder, Serializer, Serializers, to_builtin
 from mainspring.jobs.type_changes import Check, TypeChange, check_for
 from mainspring.plurals import format_count
+from mainspring.similar_names import did_you_mean
 
 _PATH = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
 _UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`")
+_TYPES_ONLY = re.compile(r"Expected `[a-z0-9 |]+`, got `(int|float|str|bool|null|array|object|bytes|ext)`")
+_NO_MATCH = "its value, which is redacted, does not match the signature"
 
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _REFUSALS = (msgspec.ValidationError, TypeError, ValueError, OverflowError, RecursionError)
@@ -57,7 +62,9 @@ def search_key(name: str, value: Any) -> str:
 class Arguments:
     """Checks, encodes and decodes the arguments of one handler."""
 
-    def __init__(self, name: str, function: Callable[..., Any], serializer: Serializer) -> None:
+    def __init__(
+        self, name: str, function: Callable[..., Any], serializer: Serializer, redacted: Sequence[str] = ()
+    ) -> None:
         self._name = name
         self._signature = _signature_of(name, function)
         self._serializer = serializer
@@ -71,6 +78,8 @@ class Arguments:
         self._decoders: dict[str, Decoder] = {serializer.name: serializer.decoder(self._struct)}
         self._decode = self._decoders[serializer.name].decode
         self.codec = serializer.name
+        self.require_parameters(redacted)
+        self._redacted = frozenset(redacted)
 
     def encode(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> bytes:
         """Bind and encode the arguments of a call. `InvalidArguments` names the wrong parameter."""
@@ -83,10 +92,14 @@ class Arguments:
             values = self._decode(payload)
             change = self._find_change(given, values) if self._checks else None
         except _REFUSALS as error:
-            raise self._explain(error, given) from error
-        if change is not None:
-            raise self._refuse(*change)
-        return payload
+            refusal, cause = self._explain(error, given)
+        else:
+            if self._redacted:
+                self._refuse_markers(given)
+            if change is None:
+                return payload
+            refusal, cause = self._refuse(*change), None
+        raise refusal from cause  # outside of the `except` block, so that no other exception becomes its context
 
     def encode_some(self, given: Mapping[str, Any]) -> bytes:
         """Encode some of the arguments of a call, by name. `InvalidArguments` names the wrong parameter."""
@@ -102,14 +115,18 @@ class Arguments:
             payload = self._serializer.encode(dict(given))
             change = self._find_change(given, decoder.decode(payload))
         except _REFUSALS as error:
-            raise self._explain(error, given) from error
-        if change is not None:
-            raise self._refuse(*change)
-        return payload
+            refusal, cause = self._explain(error, given)
+        else:
+            self._refuse_markers(given)
+            if change is None:
+                return payload
+            refusal, cause = self._refuse(*change), None
+        raise refusal from cause
 
     def encode_many(self, calls: Iterable[Any]) -> list[bytes]:
         """Bind and encode the arguments of many calls, each a dict of named ones or a tuple of positional ones."""
         encode, decode, has_checks = self._serializer.encode, self._decode, bool(self._checks)
+        has_redacted = bool(self._redacted)
         payloads: list[bytes] = []
         for call in calls:
             try:
@@ -119,15 +136,20 @@ class Arguments:
                     values = decode(payload)
                     change = self._find_change(given, values) if has_checks else None
                 except _REFUSALS as error:
-                    raise self._explain(error, given) from error
-                if change is not None:
-                    raise self._refuse(*change)
+                    refusal, cause = self._explain(error, given)
+                else:
+                    if has_redacted:
+                        self._refuse_markers(given)
+                    if change is None:
+                        payloads.append(payload)
+                        continue
+                    refusal, cause = self._refuse(*change), None
+                raise refusal from cause
             except InvalidArguments as error:
                 problem = f"item {len(payloads)} of this submit_many: {error.problem}"
                 raise InvalidArguments(
                     handler=self._name, parameter=error.parameter, problem=problem, remedy=error.remedy
                 ) from error
-            payloads.append(payload)
         return payloads
 
     def _find_change(self, given: Mapping[str, Any], values: Any) -> tuple[str, TypeChange] | None:
@@ -139,8 +161,25 @@ class Arguments:
                     return name, change
         return None
 
+    def _refuse_markers(self, given: Mapping[str, Any]) -> None:
+        """Refuse the text that users see in place of a redacted value."""
+        for name in self._redacted:
+            if isinstance(given.get(name), str) and given[name] == REDACTED:
+                raise InvalidArguments(
+                    handler=self._name,
+                    parameter=name,
+                    problem=f"it is {REDACTED!r}, which only stands for the value",
+                    remedy="pass the value itself",
+                )
+
     def _refuse(self, name: str, change: TypeChange) -> InvalidArguments:
         parameter = self._signature.parameters[name]
+        if name in self._redacted:
+            kind = type(change.given).__qualname__
+            problem = f"the handler would get a changed value, because no annotation covers a {kind} in it"
+            return InvalidArguments(
+                handler=self._name, parameter=name, problem=problem, remedy=_remedy(parameter, change)
+            )
         return InvalidArguments(
             handler=self._name,
             parameter=name,
@@ -171,7 +210,9 @@ class Arguments:
         """Raise `ValueError` if one of `names` is not the name of a parameter of the handler."""
         for name in names:
             if name not in self._names:
-                raise ValueError(f"handler {self._name!r} has no parameter {name!r}; its signature is {self}")
+                question = did_you_mean(name, self._names)
+                remedy = f"its signature is {self}" if question is None else question
+                raise ValueError(f"handler {self._name!r} has no parameter {name!r}; {remedy}")
 
     def _default(self, name: str) -> Any:
         parameter = self._signature.parameters.get(name)
@@ -186,7 +227,10 @@ class Arguments:
         raise InvalidArguments(
             handler=self._name,
             parameter=None,
-            problem=f"each job of submit_many is a dict or a tuple of arguments, got {call!r}",
+            problem=(
+                "each job of submit_many is a dict or a tuple of arguments, got "
+                f"{f'a {type(call).__qualname__}' if self._redacted else repr(call)}"
+            ),
         )
 
     def decode(self, payload: bytes, codec: str) -> tuple[Sequence[Any], dict[str, Any]]:
@@ -197,8 +241,19 @@ class Arguments:
         try:
             values = decoder.decode(payload)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
-            raise self._explain(error, {}) from error
-        return self._call_of(values)
+            refusal, cause = self._explain(error, {})
+        else:
+            return self._call_of(values)
+        raise refusal from cause
+
+    def decoded(self, payload: bytes, codec: str, names: Iterable[str]) -> list[Any]:
+        """Return some of the stored arguments of a job as its handler gets them; none if they do not fit it."""
+        try:
+            values = (self._decoders.get(codec) or self._decoder_named(codec)).decode(payload)
+        except (InvalidArguments, msgspec.MsgspecError, TypeError, ValueError):
+            return []
+        found = (getattr(values, name) for name in names)
+        return [value for value in found if value is not msgspec.UNSET]
 
     def plain(self, payload: bytes, codec: str) -> Any:
         """Decode the stored arguments of a job to plain data; bytes that cannot be decoded stay bytes."""
@@ -258,7 +313,19 @@ class Arguments:
             return True
         return parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and given == self._names.index(parameter.name)
 
-    def _explain(self, error: Exception, given: Mapping[str, Any]) -> InvalidArguments:
+    def _explain(self, error: Exception, given: Mapping[str, Any]) -> tuple[InvalidArguments, Exception | None]:
+        """Return the error for the caller, and its cause: None if that may contain a redacted value."""
+        refusal = self._describe(error, given)
+        if not self._redacted or (refusal.parameter is not None and refusal.parameter not in self._redacted):
+            return refusal, error
+        text = str(error)
+        if _MISSING.search(text) and not _PATH.search(text):  # it names a parameter that was not given
+            return refusal, None
+        found = _TYPES_ONLY.match(text)
+        problem = _NO_MATCH if found is None else found[0]
+        return InvalidArguments(handler=self._name, parameter=refusal.parameter, problem=problem), None
+
+    def _describe(self, error: Exception, given: Mapping[str, Any]) -> InvalidArguments:
         text = str(error)
         for pattern in (_MISSING, _UNKNOWN):
             found = pattern.search(text)

@@ -150,6 +150,19 @@ class DropDeadLetterHandler(Struct, frozen=True, gc=False):
     type: str
 
 
+class PutRedaction(Struct, frozen=True, gc=False):
+    """Redact parameters of a job type, besides those that are redacted already: see `redaction`."""
+
+    type: str
+    parameters: tuple[str, ...]
+
+
+class DropRedaction(Struct, frozen=True, gc=False):
+    """Redact no parameters of a job type any more."""
+
+    type: str
+
+
 class PutToken(Struct, frozen=True, gc=False):
     """Store a new token, and delete tokens that ended long ago. A token with the same id is not replaced."""
 
@@ -181,5 +194,7 @@ Arrangement: TypeAlias = (
     | DropLimit
     | PutDeadLetterHandler
     | DropDeadLetterHandler
+    | PutRedaction
+    | DropRedaction
     | TokenArrangement
 )

@@ -79,7 +79,10 @@ class JobContext:
         return MappingProxyType(self._lease.headers or {})
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Report progress: `progress(3, 10, "of the pages")`. Calls are cheap: at most two a second are stored."""
+        """Report progress: `progress(3, 10, "of the pages")`. Calls are cheap: at most two a second are stored.
+
+        Values of redacted parameters are masked in the note.
+        """
         _require_number(done, "done")
         if total is not None:
             _require_number(total, "total")

@@ -25,8 +25,10 @@ from mainspring.jobs.handlers import Handler
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage
 from mainspring.jobs.manager import JobManager
+from mainspring.jobs.masking import REDACTED
 from mainspring.jobs.off_loop import OffLoop, async_iterator_twin, async_twin
 from mainspring.jobs.records import JobRecord, Query
+from mainspring.jobs.redaction import Redactions
 from mainspring.jobs.serializers import Serializers
 from mainspring.jobs.status import JobStatus
 
@@ -77,13 +79,16 @@ class PlannedReplay:
     letter: JobRecord
     edited: EditedArguments | None
     serializers: Serializers
+    redactions: Redactions
 
     @property
     def arguments(self) -> Any:
-        """The arguments of the new job, as plain data."""
-        if self.edited is not None:
-            return self.edited.arguments
-        return self.serializers.decode_any(self.letter.payload, self.letter.codec)
+        """The arguments of the new job, as plain data, without the values of redacted parameters."""
+        if self.edited is None:
+            arguments = self.serializers.decode_any(self.letter.payload, self.letter.codec)
+        else:
+            arguments = self.edited.arguments
+        return self.redactions.show(self.letter.type, arguments)
 
     def command(self, new_id: str, due: int) -> Replay:
         """Return the command that replays the dead letter."""
@@ -140,9 +145,13 @@ def plan_replay(
         queues=None if queues is None else tuple(sorted(queues)),
     )
     found = _named(manager, ids, check) if ids else _matching(manager, query)
+    letters = list(islice(found, limit))
+    redactions = manager.redactions()
     return [
-        PlannedReplay(letter, None if change is None else _edit(manager, letter, change), manager.serializers)
-        for letter in islice(found, limit)
+        PlannedReplay(
+            letter, None if change is None else _edit(manager, letter, change), manager.serializers, redactions
+        )
+        for letter in letters
     ]
 
 
@@ -251,9 +260,17 @@ def _matching(manager: JobManager, query: Query) -> Iterator[JobRecord]:
 
 
 def _edit(manager: JobManager, letter: JobRecord, change: ChangeArguments) -> EditedArguments:
-    """Change the arguments of a dead letter, check them as a submit does, and encode them."""
+    """Change the arguments of a dead letter, check them as a submit does, and encode them.
+
+    A redacted argument that is set to `REDACTED` keeps its value. So a client may send back what it was shown.
+    """
     handler = manager.registry.get(letter.type)
-    arguments = change(handler, handler.arguments.plain(letter.payload, letter.codec))
+    manager.submission.store_declarations()
+    before = handler.arguments.plain(letter.payload, letter.codec)
+    arguments = change(handler, before)
+    for name in handler.redacted:
+        if name in before and isinstance(arguments.get(name), str) and arguments[name] == REDACTED:
+            arguments[name] = before[name]
     payload = handler.arguments.encode_bound(arguments)
     manager.submission.check_size(letter.type, payload)
     return EditedArguments(arguments, payload, handler.arguments.codec, handler.search_keys(arguments))
@@ -320,6 +337,7 @@ class DeadLetters:
     def edit(self, job_id: str, changes: Mapping[str, Any], *, without: Collection[str] = ()) -> None:
         """Change arguments of a dead letter, and remove those in `without`.
 
+        A redacted argument can be changed like others. With the value that lists show, `"[redacted]"`, it stays.
         Raises `InvalidArguments` if the handler's signature does not accept the new arguments.
         """
         manager = self._source.manager()

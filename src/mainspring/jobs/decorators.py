@@ -92,6 +92,7 @@ class Decorators(ABC):
         at_most_once: bool = False,
         steps_aside: bool = False,
         search: str | tuple[str, ...] = (),
+        redact: str | tuple[str, ...] = (),
         aliases: tuple[str, ...] = (),
     ) -> BatchJobDecorator: ...
 
@@ -117,6 +118,7 @@ class Decorators(ABC):
         at_most_once: bool = False,
         steps_aside: bool = False,
         search: str | tuple[str, ...] = (),
+        redact: str | tuple[str, ...] = (),
         aliases: tuple[str, ...] = (),
     ) -> JobDecorator: ...
 
@@ -151,6 +153,8 @@ class Decorators(ABC):
         - `steps_aside`: whether later jobs of its sequence go first while a job waits for a retry or after a
           snooze
         - `search`: the parameters by whose values jobs are indexed, for `app.jobs(arguments=...)`
+        - `redact`: the parameters whose values are redacted everywhere except in the handler; jobs can be neither
+          filtered nor searched by them, and they are stored unencrypted
         - `aliases`: earlier names of the handler; jobs that were submitted under them still run
         """
         if function is None:

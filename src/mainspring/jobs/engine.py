@@ -305,7 +305,7 @@ class Admin(Protocol):
     """The part of an engine that stores schedules, pauses, limits and tokens, the audit trail, and backups."""
 
     def arrange(self, arrangements: Sequence[Arrangement], *, audit: AuditDraft | None = None) -> list[bool]:
-        """Store or delete schedules, pauses, limits, dead-letter handlers and tokens, in order.
+        """Store or delete schedules, pauses, limits, dead-letter handlers, redactions and tokens, in order.
 
         Return for each whether it changed anything. With `audit`, the transaction of an arrangement that changed
         something also stores the entry of `audit.for_arrangement`.
@@ -319,6 +319,12 @@ class Admin(Protocol):
 
     def dead_letter_handlers(self) -> list[DeadLetterHandler]:
         """List the stored dead-letter handlers, by job type."""
+
+    def redactions(self) -> dict[str, tuple[str, ...]]:
+        """Return the redacted parameters by job type, both sorted by name.
+
+        A name that was stored before a job is returned to every process that has read that job.
+        """
 
     def tokens(self) -> list[TokenRecord]:
         """List the tokens of the HTTP server, by name, as they are stored now, not as they were cached."""

@@ -96,10 +96,10 @@ class JobHandle(Generic[R]):
 
     def _read_result(self, status: JobStatus) -> R:
         """Return the result of a job that has ended; raise `JobFailed` unless its status is COMPLETED."""
-        record = self._source.manager().record(self.id)
         if status is not JobStatus.COMPLETED:
-            reason = (record.error or "no reason is recorded").partition("\n")[0]
-            raise JobFailed(job_id=self.id, status=str(status), reason=reason)
+            reason = self._source.manager().error_of(self.id) or "no reason is recorded"
+            raise JobFailed(job_id=self.id, status=str(status), reason=reason.partition("\n")[0])
+        record = self._source.manager().record(self.id)
         if record.result is None:
             return None  # type: ignore[return-value]
         if self._handler is None:

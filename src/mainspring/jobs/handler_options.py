@@ -49,6 +49,7 @@ class HandlerOptions:
     at_most_once: bool = False
     steps_aside: bool = False
     search: str | tuple[str, ...] = ()
+    redact: str | tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -79,6 +80,7 @@ class HandlerOptions:
                 require_instance(value, kind, name, example)
         names_of(self.sequence_by, "sequence_by")
         names_of(self.search, "search")
+        names_of(self.redact, "redact")
         require_instance(self.steps_aside, bool, "steps_aside", "True")
         if self.then is not None:
             require_following_job(self.then)

@@ -6,7 +6,7 @@ A job type that is read from the store is only looked up, never imported.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, unwrap
 from pathlib import Path
 from threading import Lock
@@ -18,7 +18,7 @@ from mainspring.clock import Duration
 from mainspring.errors import UnknownHandler
 from mainspring.jobs.arguments import Arguments, plain_function, search_key, single_item_function
 from mainspring.jobs.handler_options import HandlerOptions
-from mainspring.jobs.policies import names_of
+from mainspring.jobs.policies import Unique, names_of
 from mainspring.jobs.records import NewJob
 from mainspring.jobs.results import ResultType
 from mainspring.jobs.serializers import Serializer
@@ -39,6 +39,7 @@ class Handler:
         "name",
         "options",
         "place",
+        "redacted",
         "result",
         "search_by",
         "sequence_by",
@@ -67,14 +68,19 @@ class Handler:
             )
         self.place = _locate(function) if self.is_process else None
         call = function if options.batch is None else single_item_function(name, function)
-        self.arguments = Arguments(name, call, serializer)
-        for policy in (options.unique, options.rate, options.concurrency):
-            if policy is not None and not isinstance(policy, str):
+        self.redacted = names_of(options.redact, "redact")
+        self.arguments = Arguments(name, call, serializer, self.redacted)
+        for policy, option in ((options.rate, "rate"), (options.concurrency, "concurrency")):
+            if policy is not None:
                 self.arguments.require_parameters(names_of(policy.by))
+                self.require_visible(names_of(policy.by), f"{option}=")
+        self.require_unique(options.unique)  # type: ignore[arg-type]  # a text has become a `Unique` by now
         self.sequence_by = names_of(options.sequence_by)
         self.arguments.require_parameters(self.sequence_by)
+        self.require_visible(self.sequence_by, "sequence_by=")
         self.search_by = names_of(options.search)
         self.arguments.require_parameters(self.search_by)
+        self.require_visible(self.search_by, "search=")
         self.result = ResultType(plain, is_batch=options.batch is not None, serializers=self.arguments.serializers)
         self.timeout = _optional(options.timeout, "timeout")
         self.soft_timeout = _optional(options.soft_timeout, "soft_timeout")
@@ -87,6 +93,28 @@ class Handler:
         """The timeout in microseconds, or the soft timeout if there is no other; None if there is neither."""
         return self.soft_timeout if self.timeout is None else self.timeout
 
+    def require_unique(self, policy: Unique | None) -> None:
+        """Raise `ValueError` if a unique key needs a parameter that the handler does not have, or that it redacts.
+
+        Without `key` and `by`, the key has all arguments.
+        """
+        if policy is None:
+            return
+        names = names_of(policy.by)
+        self.arguments.require_parameters(names)
+        if self.redacted:
+            self.require_visible(names if names or policy.key else self.arguments.names, "unique=")
+
+    def require_visible(self, names: Iterable[str], where: str) -> None:
+        """Raise `ValueError` if one of these parameters, whose values become a visible key, is redacted."""
+        for name in names:
+            if name in self.redacted:
+                raise ValueError(
+                    f"handler {self.name!r} redacts the parameter {name!r}, and {where} would show its value as a "
+                    f"key, or let it be guessed; use another parameter for {where}, or leave {name!r} out of "
+                    "redact="
+                )
+
     def search_keys(self, given: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the search keys of a job with these arguments: see `NewJob.search`."""
         return tuple(search_key(name, given[name]) if name in given else name for name in self.search_by)
@@ -98,6 +126,8 @@ class HandlerRegistry:
     def __init__(self) -> None:
         self._lock = Lock()
         self._handlers: dict[str, Handler] = {}
+        self.redaction_version = 0
+        """A number that grows with every handler that redacts parameters; 0 if there is none."""
 
     def add(self, handler: Handler) -> None:
         """Register a handler under its name and its aliases.
@@ -114,6 +144,7 @@ class HandlerRegistry:
                         f"{_place(handler.function)}; give one of them another name="
                     )
             self._handlers.update(dict.fromkeys(names, handler))
+            self.redaction_version += bool(handler.redacted)
 
     def get(self, name: str) -> Handler:
         """Return a handler by its name. Raises `UnknownHandler` if it is not registered."""
@@ -138,6 +169,13 @@ class HandlerRegistry:
         if handler is None or not handler.search_by:
             return job
         return replace(job, search=handler.search_keys(handler.arguments.plain(job.payload, job.codec)))
+
+    def redacted(self) -> dict[str, tuple[str, ...]]:
+        """Return the redacted parameters of the handlers, by job type, aliases included."""
+        if not self.redaction_version:
+            return {}
+        with self._lock:
+            return {name: handler.redacted for name, handler in self._handlers.items() if handler.redacted}
 
     def __contains__(self, name: object) -> bool:
         return name in self._handlers

@@ -12,7 +12,7 @@ from mainspring.jobs.handle import JobHandle, ManagerProvider, open_manager
 from mainspring.jobs.handler_options import FollowingJob
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.off_loop import OffLoop, async_twin
-from mainspring.jobs.policies import Unique, names_of
+from mainspring.jobs.policies import Unique
 from mainspring.jobs.records import FollowUp
 from mainspring.jobs.retry import Retry
 from mainspring.jobs.submission import SubmitOptions, describe_follow_up
@@ -167,7 +167,7 @@ class JobFunction(Generic[P, R]):
             timeout=timeout,
         )
         if changed.unique is not None:
-            self._handler.arguments.require_parameters(names_of(changed.unique.by))
+            self._handler.require_unique(changed.unique)
         return type(self)(self._handler, self._function, self._source, changed)
 
     def bind(self, **arguments: Any) -> BoundFollowUp:

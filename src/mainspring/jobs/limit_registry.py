@@ -101,7 +101,10 @@ class LimitRegistry:
         if found is None:
             options = handler.options
             own = _families(f"handler {handler.name}", options.concurrency, options.rate)
-            found = self._found[handler, queue] = own + self.of_queue(queue)
+            found = own + self.of_queue(queue)
+            for family in found:
+                handler.require_visible(family.by, f"the {family.name}")
+            self._found[handler, queue] = found
         return found
 
     def buckets(self, handler: Handler, queue: str, given: Mapping[str, Any]) -> tuple[str, ...]:

@@ -25,7 +25,16 @@ from mainspring.jobs.activity_rows import ActivityRow, rows_of
 from mainspring.jobs.activity_writer import ActivityWriter
 from mainspring.jobs.audit import AuditEntry, AuditNote, AuditQuery, current_actor
 from mainspring.jobs.audit_drafts import AuditDraft
-from mainspring.jobs.commands import Arrangement, CancelJob, Changed, Command, PutLimit, Reopen, Reschedule
+from mainspring.jobs.commands import (
+    Arrangement,
+    CancelJob,
+    Changed,
+    Command,
+    DropRedaction,
+    PutLimit,
+    Reopen,
+    Reschedule,
+)
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.event_stream import EventFollower, EventStream
@@ -47,6 +56,7 @@ from mainspring.jobs.quotas import Quota, quotas_of
 from mainspring.jobs.records import JobRecord, Query, require_cursor
 from mainspring.jobs.recurrence.firing_middleware import fire_with_middleware
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
+from mainspring.jobs.redaction import Redactions
 from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
 from mainspring.jobs.search import JobFilter, search
 from mainspring.jobs.serializers import JsonSerializer, PlainSerializer, Serializer, Serializers, make_serializer
@@ -155,7 +165,12 @@ class JobManager:
         self._owns_off_loop = off_loop is None
         self._waiter = JobWaiter(self.clock, virtual_time=virtual_time, layers=self._runners)
         self.submission = Submission(
-            engine, self._io, limits=self._limits, middlewares=self._middlewares, max_payload=max_payload
+            engine,
+            self._io,
+            registry=self.registry,
+            limits=self._limits,
+            middlewares=self._middlewares,
+            max_payload=max_payload,
         )
         self._host: WorkerHost | None = None
         self._must_run_stop_hooks: builtins.list[None] = []  # the first of several shutdowns pops the element
@@ -215,7 +230,36 @@ class JobManager:
 
     def get(self, job_id: str) -> JobInfo:
         """Return a snapshot of a job. Raises `JobNotFound` if there is no such job."""
-        return to_info(self.record(job_id), self.serializers)
+        (info,) = self.infos([self.record(job_id)])
+        return info
+
+    def infos(self, records: Sequence[JobRecord]) -> builtins.list[JobInfo]:
+        """Return snapshots of jobs that were just read, without the values of redacted parameters."""
+        redactions = self.redactions()
+        return [redactions.show_info(to_info(record, self.serializers)) for record in records]
+
+    def redactions(self) -> Redactions:
+        """Return the redacted parameters of all job types: call this after the jobs were read."""
+        return Redactions(self._open_engine().redactions(), self.registry.redacted())
+
+    def remove_redaction(self, type_: str) -> bool:
+        """Show the arguments of a job type again; return False if none were redacted."""
+        full_name = self.registry.full_name(require_id(type_, "type"))
+        if full_name in self.registry.redacted():
+            raise ValueError(
+                f"the handler {full_name!r} in this process has redact=; remove it from the code first"
+            )
+        (is_removed,) = self.arrange([DropRedaction(full_name)])
+        return is_removed
+
+    def error_of(self, job_id: str) -> str | None:
+        """Return the error of a job as users may see it.
+
+        The caller needs no record, which has the arguments, as a local variable of a frame that raises.
+        """
+        record = self.record(job_id)
+        mask = self.redactions().mask_of(record, self.serializers)
+        return record.error if mask is None else mask.optional(record.error)
 
     def record(self, job_id: str) -> JobRecord:
         """Return the stored record of a job. Raises `JobNotFound` if there is no such job."""
@@ -264,9 +308,10 @@ class JobManager:
         )
         wanted = JobFilter(arguments, text, self.serializers)
         if not wanted.is_empty:
-            return search(engine.find, query, wanted)
+            self.redactions().require_searchable(arguments or (), query.type)
+            return search(engine.find, query, wanted, redactions=self.redactions)
         page = engine.find(query)
-        return JobPage([to_info(record, self.serializers) for record in page.records], page.end)
+        return JobPage(self.infos(page.records), page.end)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
         """Count jobs by status. FAILED counts the dead letters: jobs that failed and were not replayed."""
@@ -406,7 +451,7 @@ class JobManager:
     def arrange(
         self, arrangements: Sequence[Arrangement], *, note: AuditNote | None = None
     ) -> builtins.list[bool]:
-        """Store or delete schedules, limits, pauses and dead-letter handlers.
+        """Store or delete schedules, limits, pauses, dead-letter handlers and redactions.
 
         Return for each whether the store changed. `note` adds to the audit entries, if there is an actor.
         """
@@ -477,7 +522,9 @@ class JobManager:
         if situation is None:
             raise JobNotFound(job_id=job_id)
         front = None if situation.behind is None else self.engine.situation(situation.behind)
-        return explain(situation, self.engine.workers(), self.engine.limits(), self.engine.now(), front=front)
+        found = explain(situation, self.engine.workers(), self.engine.limits(), self.engine.now(), front=front)
+        records = [each.record for each in (situation, front) if each is not None]
+        return self.redactions().show_explanation(found, records, self.serializers)
 
     def workers(self) -> builtins.list[WorkerStatus]:
         """List the workers of the store, including dead ones whose jobs were not rescued yet."""
@@ -588,6 +635,7 @@ class JobManager:
             raise RuntimeError(
                 "the worker of this process is already running; give it more threads= to run more jobs"
             )
+        self.submission.store_declarations()
         store_limits(self.engine, self.arrange, self.change_all, self.registry, self._limits)
         if self._before_start is not None:
             self._before_start(self)

@@ -17,7 +17,8 @@ job completes without a result. Exceptions of `attempted` and `scheduling` are o
 
 A call of a batch handler is wrapped once: the middleware gets the first of its jobs, and `current_batch()` returns
 all of them. For a handler in a child process, `attempting` runs in the worker, and sees an exception of the
-handler as `RemoteError`; `attempting_in_child` runs in the child process.
+handler as `RemoteError`; `attempting_in_child` runs in the child process. An exception of a handler with
+`redact=` is a `RemoteError`, too, whose text has no redacted values.
 """
 
 from __future__ import annotations
@@ -79,7 +80,10 @@ class AttemptEnd:
     status: JobStatus
     """The status that the job gets: `PENDING` if it will run again."""
     error: BaseException | None = None
-    """The exception that failed the attempt, a `RemoteError` if the handler ran in a child process."""
+    """The exception that failed the attempt.
+
+    It is a `RemoteError` if the handler ran in a child process, or has `redact=`.
+    """
     error_type: str | None = None
     """The name of the exception's class, such as `ConnectionError`; None if the attempt did not fail."""
     error_text: str | None = None

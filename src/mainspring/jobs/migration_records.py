@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from mainspring.jobs.commands import PutLimit
+from mainspring.jobs.commands import PutLimit, PutRedaction
 from mainspring.jobs.records import JobRecord
 from mainspring.jobs.recurrence.schedule_records import Occurrence, ScheduleRecord
 from mainspring.security.tokens import TokenRecord
@@ -52,7 +52,7 @@ class MigratedSchedule(Struct, frozen=True):
 
 
 class MigratedSettings(Struct, frozen=True):
-    """Paused queues, limits and tokens for the target store."""
+    """Paused queues, limits, tokens and redacted parameters for the target store."""
 
     paused: tuple[str, ...]
     limits: tuple[PutLimit, ...]
@@ -60,12 +60,14 @@ class MigratedSettings(Struct, frozen=True):
     """For each bucket of a rate limit: the instant at which all its tokens are available again."""
     http_tokens: tuple[TokenRecord, ...] = ()
     """The tokens of HTTP servers."""
+    redactions: tuple[PutRedaction, ...] = ()
+    """The redacted parameters of job types."""
 
 
 class MigrationDifference(Struct, frozen=True, gc=False):
     """A difference between the source store and the target store."""
 
     what: str
-    """The kind of the thing that differs: `job`, `schedule`, `limit`, `queue` or `token`."""
+    """The kind of the thing that differs: `job`, `schedule`, `limit`, `queue`, `token` or `redaction`."""
     name: str
     problem: str

@@ -6,7 +6,7 @@ whose arguments and texts match. If it stops before its page is full,
 the page is not complete, and tells how far the scan went.
 
 An argument matches by the text of its stored value. An argument that a submit left to its default is not stored,
-so it does not match.
+so it does not match. Redacted arguments match nothing, and errors match as users see them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from msgspec.structs import replace
 from mainspring.jobs.arguments import key_part, search_key
 from mainspring.jobs.info import JobPage, to_info
 from mainspring.jobs.records import JobRecord, Page, Query, SearchTerm
+from mainspring.jobs.redaction import Redactions
 from mainspring.jobs.serializers import BUILT_IN, Serializers
 from mainspring.jobs.timestamps import to_datetime
 
 MAX_SCANNED = 10_000
 """How many jobs a search reads for one page, within a fraction of a second. The next page continues there."""
 SCAN_PAGE = 500
+NO_REDACTIONS = Redactions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,14 @@ class JobFilter:
         """The arguments to look for, for the search index of an engine."""
         return tuple(SearchTerm(name, tuple(sorted(keys))) for name, keys in self._keys.items())
 
-    def matches(self, record: JobRecord) -> bool:
+    def matches(self, record: JobRecord, redactions: Redactions = NO_REDACTIONS) -> bool:
         """Return whether the arguments and the texts of a job match."""
         arguments = searchable_arguments(record, self.serializers)
+        mask = redactions.mask_of(record, self.serializers)
+        if mask is not None:
+            hidden = redactions.names(record.type)
+            arguments = {name: value for name, value in arguments.items() if name not in hidden}
+            record = replace(record, error=mask.optional(record.error))
         for name, keys in self._keys.items():
             if name not in arguments or search_key(name, arguments[name]) not in keys:
                 return False
@@ -88,10 +95,16 @@ def _texts_of(record: JobRecord, arguments: Mapping[str, Any]) -> tuple[str, ...
     return (record.id, record.type, record.error or "", *shown)
 
 
-def search(find: Callable[[Query], Page], query: Query, wanted: JobFilter) -> JobPage:
+def search(
+    find: Callable[[Query], Page],
+    query: Query,
+    wanted: JobFilter,
+    *,
+    redactions: Callable[[], Redactions] = Redactions,
+) -> JobPage:
     """Return a page of the jobs that match a query and a filter. The scan reads at most `MAX_SCANNED` jobs."""
     query = replace(query, search=wanted.terms)
-    page_of = partial(_to_page, wanted.serializers)
+    page_of = partial(_to_page, wanted.serializers, redactions)
     found: list[JobRecord] = []
     scanned = 0
     after = query.after
@@ -99,10 +112,11 @@ def search(find: Callable[[Query], Page], query: Query, wanted: JobFilter) -> Jo
     while True:
         page = find(replace(query, after=after, limit=min(size, SCAN_PAGE, MAX_SCANNED - scanned)))
         size *= 2
+        known = redactions()
         for record, position in zip(page.records, page.positions, strict=True):
             scanned += 1
             after = position
-            if wanted.matches(record):
+            if wanted.matches(record, known):
                 found.append(record)
                 if len(found) == query.limit:
                     is_last = page.end is None and record is page.records[-1]
@@ -116,6 +130,7 @@ def search(find: Callable[[Query], Page], query: Query, wanted: JobFilter) -> Jo
 
 def _to_page(
     serializers: Serializers,
+    redactions: Callable[[], Redactions],
     found: list[JobRecord],
     end: str | None,
     last: JobRecord | None,
@@ -124,5 +139,6 @@ def _to_page(
     is_complete: bool = True,
 ) -> JobPage:
     reached = None if last is None else to_datetime(last.created)
-    jobs = [to_info(record, serializers) for record in found]
+    known = redactions()
+    jobs = [known.show_info(to_info(record, serializers)) for record in found]
     return JobPage(jobs, end, is_complete=is_complete, scanned=scanned, reached=reached)

@@ -23,10 +23,11 @@ from mainspring.errors import (
     PartialSubmit,
     RefusedByStore,
 )
+from mainspring.jobs.commands import Arrangement, PutRedaction
 from mainspring.jobs.context import current_headers
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.handler_options import FollowingJob, require_following_job, require_headers
-from mainspring.jobs.handlers import Handler
+from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.ids import JobIds, require_id, short_key
 from mainspring.jobs.io_layer import ARRANGE, MAX_BYTES, SUBMIT, BlockingReply, IoLayer, Operation
 from mainspring.jobs.job_policies import inheritable, policy_headers
@@ -169,6 +170,8 @@ class JobTemplate:
         self.priority = int(own.priority if options.priority is None else options.priority)
         self._families = limits.families(handler, self.queue)
         self.unique: Unique | None = options.unique or own.unique  # type: ignore[assignment]
+        if handler.redacted:
+            handler.require_unique(self.unique)
         ambient = current_headers()
         self.headers: dict[str, str] = {}
         if ambient or options.headers:
@@ -372,23 +375,31 @@ class Submission:
     """Stores new jobs."""
 
     def __init__(
-        self, engine: Engine, io: IoLayer, *, limits: LimitRegistry, middlewares: Middlewares, max_payload: int
+        self,
+        engine: Engine,
+        io: IoLayer,
+        *,
+        registry: HandlerRegistry,
+        limits: LimitRegistry,
+        middlewares: Middlewares,
+        max_payload: int,
     ) -> None:
         self._engine = engine
         self._io = io
+        self._registry = registry
         self._limits = limits
         self._middlewares = middlewares
         self._max_payload = max_payload
         self._ids = JobIds()
-        self._quota_version = 0  # `LimitRegistry.quota_version` of the quotas that this object has stored
+        self._stored_version = 0  # of the declarations that this object has stored: see `_declarations`
         self.after_submit: Callable[[], None] = _nothing  # called on the caller's thread when its jobs are stored
 
     def submit(
         self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> str:
         """Store one job and return its id. When this method returns, the job is durable."""
-        if self._limits.quota_version != self._quota_version:
-            self._store_quotas()
+        if self._limits.quota_version + self._registry.redaction_version != self._stored_version:
+            self.store_declarations()
         template = self._template(handler, options)
         with self._around(handler, template, 1) as submit:
             job = self._make(handler, options, template, positional, named)
@@ -422,10 +433,10 @@ class Submission:
         if ids is not None and options.id is None:
             (own_id,) = ids.take()
             options = replace_options(options, id=own_id)
-        if self._limits.quota_version != self._quota_version:
-            version = self._limits.quota_version
-            await self._io.call_async(ARRANGE, self._limits.quotas())
-            self._quota_version = version
+        if self._limits.quota_version + self._registry.redaction_version != self._stored_version:
+            version, declarations = self._declarations()
+            await self._io.call_async(ARRANGE, declarations)
+            self._stored_version = version
         template = self._template(handler, options)
         with self._around(handler, template, 1) as submit:
             job = self._make(handler, options, template, positional, named)
@@ -444,8 +455,8 @@ class Submission:
         """Store many jobs and return their ids. The arguments of all jobs are checked before any job is stored."""
         if options.id is not None:
             raise ValueError(f"submit_many() makes the ids itself, got id={options.id!r}; leave id= out")
-        if self._limits.quota_version != self._quota_version:
-            self._store_quotas()
+        if self._limits.quota_version + self._registry.redaction_version != self._stored_version:
+            self.store_declarations()
         template = self._template(handler, options)
         if atomic:
             self._require_atomic()
@@ -489,8 +500,7 @@ class Submission:
         If the store refuses a chunk of jobs, later chunks are not tried. With `is_resumed`, an earlier attempt of
         the same request may have stored some of the jobs: they count as stored.
         """
-        if self._limits.quota_version != self._quota_version:
-            self._store_quotas()
+        self.store_declarations()
         if atomic:
             self._require_atomic()
         ready = list(prepared)
@@ -559,11 +569,21 @@ class Submission:
                 place += 1
         return result
 
-    def _store_quotas(self) -> None:
-        """Store the declared quotas, so that they hold before a worker has started. It changes nothing else."""
-        version = self._limits.quota_version
-        self._io.call(ARRANGE, self._limits.quotas())
-        self._quota_version = version
+    def store_declarations(self) -> None:
+        """Store the declared quotas and redacted parameters, unless this object has stored them already.
+
+        Quotas apply before a worker has started. No process that reads a job lacks its redacted parameters.
+        """
+        version, declarations = self._declarations()
+        if version != self._stored_version:
+            self._io.call(ARRANGE, declarations)
+            self._stored_version = version
+
+    def _declarations(self) -> tuple[int, list[Arrangement]]:
+        """Return the quotas and redacted parameters that this process declares, after a version of them."""
+        version = self._limits.quota_version + self._registry.redaction_version
+        redactions = (PutRedaction(*each) for each in self._registry.redacted().items())
+        return version, [*self._limits.quotas(), *redactions]
 
     def _store(self, chunks: list[list[NewJob]]) -> list[Conflict | None]:
         answers: list[BlockingReply[Any]] = []

@@ -17,10 +17,11 @@ from mainspring.jobs.engine import Engine
 from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler, HandlerRegistry
+from mainspring.jobs.info import JobInfo, to_info
 from mainspring.jobs.io_layer import ARRANGE, FIRE, IoLayer
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.manager import JobManager
-from mainspring.jobs.records import NewJob
+from mainspring.jobs.records import JobRecord, NewJob
 from mainspring.jobs.recurrence.rules import Every, Rule, encode_rule
 from mainspring.jobs.recurrence.schedule_records import (
     Fired,
@@ -28,6 +29,7 @@ from mainspring.jobs.recurrence.schedule_records import (
     Overlap,
     ScheduleRecord,
 )
+from mainspring.jobs.redaction import Redactions
 from mainspring.jobs.serializers import BUILT_IN, JsonSerializer
 from mainspring.testing import ManualClock
 
@@ -136,6 +138,15 @@ class _FakeManager:
     def new_id(self) -> str:
         self._ids += 1
         return f"job-{self._ids}"
+
+    def store_declarations(self) -> None:
+        """Store nothing: the handlers redact no parameters."""
+
+    def redactions(self) -> Redactions:
+        return Redactions()
+
+    def infos(self, records: Sequence[JobRecord]) -> list[JobInfo]:
+        return [to_info(record) for record in records]
 
     def check_size(self, handler: str, payload: bytes) -> None:
         if len(payload) > MAX_PAYLOAD:

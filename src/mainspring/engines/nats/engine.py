@@ -32,11 +32,13 @@ from mainspring.jobs.commands import (
     Command,
     DropDeadLetterHandler,
     DropLimit,
+    DropRedaction,
     NoteTokenUses,
     PauseQueue,
     PauseSchedule,
     PutDeadLetterHandler,
     PutLimit,
+    PutRedaction,
     PutSchedule,
     PutToken,
     RemoveSchedule,
@@ -273,7 +275,7 @@ class NatsEngine:
                         self.components.transactions, [arrangement.family]
                     )
                 return is_changed
-            case PutDeadLetterHandler() | DropDeadLetterHandler():
+            case PutDeadLetterHandler() | DropDeadLetterHandler() | PutRedaction() | DropRedaction():
                 return self.components.settings_cache.change(arrangement, record)
             case PutToken() | RevokeToken() | NoteTokenUses():
                 return self.components.tokens.change(arrangement, record)
@@ -451,6 +453,9 @@ class NatsEngine:
     def dead_letter_handlers(self) -> list[DeadLetterHandler]:
         self.components.settings_cache.refresh()
         return list(self.components.settings_cache.dead_letter_handlers)
+
+    def redactions(self) -> dict[str, tuple[str, ...]]:
+        return self.components.settings_cache.redactions()
 
     def tokens(self) -> list[TokenRecord]:
         return self.components.tokens.list()

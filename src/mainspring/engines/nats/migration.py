@@ -373,7 +373,7 @@ class SettingsImporter:
     # -- settings
 
     def arrangements(self, settings: MigratedSettings) -> list[Arrangement]:
-        """Return what to store here: pauses, limits and tokens.
+        """Return what to store here: pauses, limits, tokens and redacted parameters.
 
         A limit or a token that exists here already stays as it is.
         """
@@ -381,7 +381,8 @@ class SettingsImporter:
         known = {limit.family for limit in self._settings_cache.list_limits()}
         limits = [limit for limit in settings.limits if limit.family not in known]
         tokens = map(PutToken, settings.http_tokens)
-        return [*(PauseQueue(queue, is_paused=True) for queue in settings.paused), *limits, *tokens]
+        pauses = (PauseQueue(queue, is_paused=True) for queue in settings.paused)
+        return [*settings.redactions, *pauses, *limits, *tokens]
 
     def finish_settings(self, move_id: str, settings: MigratedSettings) -> None:
         """Use up as many tokens of rate limits as in the source, and record that all settings have arrived."""
@@ -400,7 +401,7 @@ class SettingsImporter:
         self._admission.prefetch_limiters(transaction, [bucket for bucket, _ in rates])
 
     def compare_settings(self, settings: MigratedSettings) -> list[MigrationDifference]:
-        """Return the paused queues, limits and tokens that differ from the source."""
+        """Return the paused queues, limits, tokens and redacted parameters that differ from the source."""
         self._settings_cache.refresh()
         here = {limit.family: limit for limit in self._settings_cache.list_limits()}
         paused = [
@@ -414,9 +415,16 @@ class SettingsImporter:
             for token in settings.http_tokens
             if token.id not in known
         ]
+        redacted = self._settings_cache.redactions()
+        shown = [
+            MigrationDifference("redaction", each.type, MISSING)
+            for each in settings.redactions
+            if not {*each.parameters} <= {*redacted.get(each.type, ())}
+        ]
         return [
             *paused,
             *missing,
+            *shown,
             *self._differing_limits(settings, here),
         ]
 

@@ -1,4 +1,4 @@
-"""The settings that all processes share: paused queues, limits, quotas and dead-letter handlers.
+"""The settings that all processes share: paused queues, limits, quotas, dead-letter handlers, redacted parameters.
 
 They are stored in one record. A transaction that admits jobs reads this record together with the limiters, so a
 limit applies from the moment it is stored. All other code uses a cached copy, which is refreshed after a
@@ -18,9 +18,11 @@ from mainspring.engines.nats.transaction import Transaction, TransactionManager
 from mainspring.jobs.commands import (
     DropDeadLetterHandler,
     DropLimit,
+    DropRedaction,
     PauseQueue,
     PutDeadLetterHandler,
     PutLimit,
+    PutRedaction,
 )
 from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
 from mainspring.jobs.limits import Limit
@@ -31,9 +33,12 @@ class _SettingsRecord(Struct, frozen=True, array_like=True):
     paused: tuple[str, ...] = ()
     limits: tuple[PutLimit, ...] = ()
     dead_letter_handlers: tuple[DeadLetterHandler, ...] = ()
+    redactions: tuple[PutRedaction, ...] = ()
 
 
-SettingsChange: TypeAlias = PauseQueue | PutLimit | DropLimit | PutDeadLetterHandler | DropDeadLetterHandler
+SettingsChange: TypeAlias = (
+    PauseQueue | PutLimit | DropLimit | PutDeadLetterHandler | DropDeadLetterHandler | PutRedaction | DropRedaction
+)
 
 
 class StoredSettings(Struct, frozen=True):
@@ -46,6 +51,7 @@ class StoredSettings(Struct, frozen=True):
     dead_letter_handlers: tuple[DeadLetterHandler, ...] = ()
     quotas: dict[str, Quota] = {}
     """The submit quotas among the limits, by queue."""
+    redactions: tuple[PutRedaction, ...] = ()
 
 
 class SettingsCache:
@@ -91,6 +97,14 @@ class SettingsCache:
     def dead_letter_handlers(self) -> tuple[DeadLetterHandler, ...]:
         """The dead-letter handlers, by job type."""
         return self._copy.dead_letter_handlers
+
+    def redactions(self) -> dict[str, tuple[str, ...]]:
+        """Read the redacted parameters, by job type.
+
+        This never uses the cached copy: if the notification of a change is late or lost, a secret would be shown.
+        """
+        settings = self.read(self._transactions.begin())
+        return {each.type: each.parameters for each in settings.redactions}
 
     def list_limits(self) -> list[PutLimit]:
         """Return the limits as they were defined, in the order of their first definition."""
@@ -160,7 +174,13 @@ class SettingsCache:
 def _settings_of(revision: int, record: _SettingsRecord) -> StoredSettings:
     limits = {limit.family: Limit(limit.most, limit.per) for limit in record.limits}
     return StoredSettings(
-        revision, frozenset(record.paused), limits, record.limits, record.dead_letter_handlers, quotas_of(limits)
+        revision,
+        frozenset(record.paused),
+        limits,
+        record.limits,
+        record.dead_letter_handlers,
+        quotas_of(limits),
+        record.redactions,
     )
 
 
@@ -185,3 +205,13 @@ def _changed(record: _SettingsRecord, arrangement: SettingsChange) -> _SettingsR
             else:
                 handlers.pop(arrangement.type, None)
             return replace(record, dead_letter_handlers=tuple(handlers[name] for name in sorted(handlers)))
+        case PutRedaction() | DropRedaction():
+            redacted = {each.type: each.parameters for each in record.redactions}
+            if isinstance(arrangement, PutRedaction):
+                known = redacted.get(arrangement.type, ())
+                redacted[arrangement.type] = tuple(sorted({*known, *arrangement.parameters}))
+            else:
+                redacted.pop(arrangement.type, None)
+            return replace(
+                record, redactions=tuple(PutRedaction(name, redacted[name]) for name in sorted(redacted))
+            )

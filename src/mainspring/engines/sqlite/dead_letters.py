@@ -82,14 +82,12 @@ class DeadLetterNotifier:
             self._notes.add_jobs(jobs)
             self._wake()
 
-    def put(self, command: PutDeadLetterHandler) -> bool:
-        """Store a dead-letter handler; return whether it has changed."""
-        self._database.write(PUT, (command.handler.type, to_json(command.handler)))
-        return self._database.changes() > 0
-
-    def drop(self, command: DropDeadLetterHandler) -> bool:
-        """Delete a dead-letter handler; return whether it existed."""
-        self._database.write(DROP, (command.type,))
+    def change(self, command: PutDeadLetterHandler | DropDeadLetterHandler) -> bool:
+        """Store or delete a dead-letter handler; return whether it has changed or existed."""
+        if isinstance(command, PutDeadLetterHandler):
+            self._database.write(PUT, (command.handler.type, to_json(command.handler)))
+        else:
+            self._database.write(DROP, (command.type,))
         return self._database.changes() > 0
 
 

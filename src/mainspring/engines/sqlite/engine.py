@@ -35,7 +35,7 @@ from mainspring.engines.sqlite.rescue import FailureDetector, JobRescuer
 from mainspring.engines.sqlite.schedules import ScheduleWriter, read_occurrences, read_schedules
 from mainspring.engines.sqlite.settling import JobSettler
 from mainspring.engines.sqlite.statistics import count_jobs, evaluate_by, limited_jobs, paused_queues
-from mainspring.engines.sqlite.store import Store
+from mainspring.engines.sqlite.store import Store, read_redactions
 from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.engines.sqlite.tokens import TokenWriter, read_tokens
 from mainspring.engines.sqlite.upcoming_slots import find_fullest_slot
@@ -52,11 +52,13 @@ from mainspring.jobs.commands import (
     Command,
     DropDeadLetterHandler,
     DropLimit,
+    DropRedaction,
     NoteTokenUses,
     PauseQueue,
     PauseSchedule,
     PutDeadLetterHandler,
     PutLimit,
+    PutRedaction,
     PutSchedule,
     PutToken,
     RemoveSchedule,
@@ -278,10 +280,10 @@ class SqliteEngine:
                 return self._store.settings.put_limit(arrangement)
             case DropLimit():
                 return self._store.settings.drop_limit(arrangement)
-            case PutDeadLetterHandler():
-                return self._dead_letters.put(arrangement)
-            case DropDeadLetterHandler():
-                return self._dead_letters.drop(arrangement)
+            case PutDeadLetterHandler() | DropDeadLetterHandler():
+                return self._dead_letters.change(arrangement)
+            case PutRedaction() | DropRedaction():
+                return self._store.settings.change_redaction(arrangement)
             case PutToken() | RevokeToken() | NoteTokenUses():
                 return self._tokens.change(arrangement)
 
@@ -426,6 +428,10 @@ class SqliteEngine:
     def dead_letter_handlers(self) -> list[DeadLetterHandler]:
         with self._database.reader() as connection:
             return read_handlers(connection)
+
+    def redactions(self) -> dict[str, tuple[str, ...]]:
+        with self._database.reader() as connection:
+            return read_redactions(connection)
 
     def tokens(self) -> list[TokenRecord]:
         with self._database.reader() as connection:

@@ -26,12 +26,13 @@ from mainspring.engines.sqlite.reading import count_all
 from mainspring.engines.sqlite.rescue import JobRescuer
 from mainspring.engines.sqlite.schedules import read_occurrences, read_schedules
 from mainspring.engines.sqlite.schema import MOVED, VERSION, is_moved
-from mainspring.engines.sqlite.store import Store
+from mainspring.engines.sqlite.store import Store, read_redactions
 from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.engines.sqlite.tokens import read_tokens
 from mainspring.engines.sqlite.worker_files import WorkerFiles
 from mainspring.errors import EngineUnavailable, StoreMoved
 from mainspring.jobs.audit import AuditEntry
+from mainspring.jobs.commands import PutRedaction
 from mainspring.jobs.engine import MAX_CRASHES, STALE
 from mainspring.jobs.migration_records import MigratedJob, MigratedSchedule, MigratedSettings
 from mainspring.jobs.status import JobStatus
@@ -293,12 +294,16 @@ class SqliteExport:
             return list(read_all_entries(connection))
 
     def settings(self) -> MigratedSettings:
-        """Return the paused queues, the limits, the state of rate limits and the tokens of HTTP servers."""
+        """Return the paused queues, limits, the state of rate limits, HTTP tokens and redacted parameters."""
         with self._database.reader() as connection:
             paused = sorted(strings(connection.execute(waiting_statements.PAUSED_QUEUES).get))
             rates: Any = connection.execute(RATES).fetchall()
             return MigratedSettings(
-                tuple(paused), tuple(read_limits(connection)), dict(rates), tuple(read_tokens(connection))
+                tuple(paused),
+                tuple(read_limits(connection)),
+                dict(rates),
+                tuple(read_tokens(connection)),
+                tuple(PutRedaction(*each) for each in read_redactions(connection).items()),
             )
 
 

@@ -358,6 +358,13 @@ MIGRATIONS = (
         entry TEXT NOT NULL                           -- JSON
     ) STRICT;
     """,
+    """
+    CREATE TABLE redacted_parameters (                -- whose values no list shows: `jobs/redaction.py`
+        type      TEXT NOT NULL,
+        parameter TEXT NOT NULL,
+        PRIMARY KEY (type, parameter)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -1,9 +1,12 @@
-"""The components of one open SQLite store, and the settings of the store: paused queues and limits."""
+"""The components of one open SQLite store, and its settings: paused queues, limits and redacted parameters."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from typing import Any
+
+import apsw
 
 from mainspring.engines.sqlite import waiting_statements as sql
 from mainspring.engines.sqlite.codec import to_json
@@ -15,9 +18,23 @@ from mainspring.engines.sqlite.quotas import SubmitQuotas
 from mainspring.engines.sqlite.settings_row import SettingsRow
 from mainspring.engines.sqlite.waiting_groups import GroupCache, HeadSelector, ParkedGroups
 from mainspring.jobs.activity import EngineNote
-from mainspring.jobs.commands import DropLimit, PauseQueue, PutLimit
+from mainspring.jobs.commands import DropLimit, DropRedaction, PauseQueue, PutLimit, PutRedaction
 from mainspring.jobs.limits import Limit
 from mainspring.jobs.records import NewJob
+
+# ?1 job type, ?2 parameters
+PUT_REDACTION = "INSERT OR IGNORE INTO redacted_parameters SELECT ?1, value FROM json_each(?2)"
+DROP_REDACTION = "DELETE FROM redacted_parameters WHERE type = ?1"
+REDACTIONS = "SELECT type, parameter FROM redacted_parameters ORDER BY type, parameter"
+
+
+def read_redactions(connection: apsw.Connection) -> dict[str, tuple[str, ...]]:
+    """Return the redacted parameters, by job type."""
+    rows: Any = connection.execute(REDACTIONS).fetchall()
+    found: dict[str, tuple[str, ...]] = {}
+    for type_, parameter in rows:
+        found[type_] = (*found.get(type_, ()), parameter)
+    return found
 
 
 class Store:
@@ -96,7 +113,7 @@ class EngineNotes:
 
 
 class StoreSettings:
-    """Pauses queues and changes limits. Methods must be called inside a unit (one transaction)."""
+    """Pauses queues, changes limits and redacts parameters. For use inside a unit (one transaction)."""
 
     def __init__(
         self,
@@ -149,6 +166,14 @@ class StoreSettings:
             self._quotas.apply_change(command.family, is_dropped=True)
         self._bucket_counts.delete_rates(command.family)
         return is_changed
+
+    def change_redaction(self, command: PutRedaction | DropRedaction) -> bool:
+        """Redact more parameters of a job type, or none any more; return whether anything has changed."""
+        if isinstance(command, PutRedaction):
+            self._database.write(PUT_REDACTION, (command.type, to_json(command.parameters)))
+        else:
+            self._database.write(DROP_REDACTION, (command.type,))
+        return self._database.changes() > 0
 
     def _changed_limit(self, family: str) -> bool:
         is_changed = self._database.changes() > 0

@@ -26,6 +26,7 @@ from mainspring.jobs.context import JobContext
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.job_function import JobFunction
+from mainspring.jobs.masking import TextMask
 from mainspring.jobs.processes.application import ChildSetup, adopt, import_application, worker_middlewares
 from mainspring.jobs.processes.child_logs import LogForwarder
 from mainspring.jobs.processes.handler_location import MAIN, REMEDY, ProcessMemory, is_child
@@ -43,14 +44,12 @@ from mainspring.jobs.processes.messages import (
     decode_setup,
     decode_stop,
     encode,
-    full_name,
 )
 from mainspring.jobs.records import Lease
-from mainspring.jobs.retry import Cancel, RetryLater, Snooze
+from mainspring.jobs.redaction import mask_of_payloads
 from mainspring.jobs.serializers import JsonSerializer
-from mainspring.jobs.timestamps import to_microseconds
-from mainspring.jobs.worker.error_text import describe_briefly, describe_error, describe_fault, to_storable_text
-from mainspring.jobs.worker.outcomes import UnfitArguments, UnstorableResult, encode_result
+from mainspring.jobs.worker.error_text import describe_briefly
+from mainspring.jobs.worker.outcomes import UnfitArguments, UnstorableResult, answer_for_error, encode_result
 
 ORPHANED = 75  # EX_TEMPFAIL, because another worker will rescue the job
 
@@ -182,6 +181,7 @@ class Child:
         return JobContext(lease, report)
 
     def _run(self, request: CallRequest, jobs: tuple[JobContext, ...]) -> list[ChildAnswer]:
+        handler: Handler | None = None
         try:
             handler = self._find(request)
             if request.is_batch:
@@ -191,7 +191,7 @@ class Child:
             self._send(HandlerStarted())
             return [_answer_for_result(request, handler, lease, _call(request, handler, job, positional, named))]
         except BaseException as error:  # SystemExit in a handler ends the attempt, not this process
-            return [_answer_for_error(error)] * len(request.leases)
+            return [answer_for_error(error, _mask_of(request, handler))] * len(request.leases)
 
     def _run_batch(
         self, request: CallRequest, handler: Handler, jobs: tuple[JobContext, ...]
@@ -203,7 +203,7 @@ class Child:
                 positional, named = _decode(handler, lease)
                 (items[place],) = (*positional, *named.values())
             except Exception as error:  # it fails only this job
-                answers[place] = _answer_for_error(error)
+                answers[place] = answer_for_error(error, _mask_of(request, handler))
         if items:
             self._send(HandlerStarted())
             answers |= self._call_batch(request, handler, jobs, items)
@@ -217,9 +217,9 @@ class Child:
             returned = _call(request, handler, called, (list(items.values()),), {})
             results = split_batch_results(handler.name, returned, len(items))
         except BaseException as error:  # it fails all jobs of the call
-            return dict.fromkeys(items, _answer_for_error(error))
+            return dict.fromkeys(items, answer_for_error(error, _mask_of(request, handler)))
         return {
-            place: _answer_for_error(value)
+            place: answer_for_error(value, _mask_of(request, handler))
             if isinstance(value, BaseException)
             else _answer_for_result(request, handler, request.leases[place], value)
             for place, value in zip(items, results, strict=True)
@@ -270,7 +270,7 @@ def find_handler(request: CallRequest) -> Handler:
     innermost = unwrap(found, stop=lambda one: isinstance(one, JobFunction))
     if isinstance(innermost, JobFunction):
         return innermost._handler
-    options = HandlerOptions(batch=len(request.leases) if request.is_batch else None)
+    options = HandlerOptions(batch=len(request.leases) if request.is_batch else None, redact=request.redacted)
     return Handler(name, found, options, JsonSerializer())
 
 
@@ -310,6 +310,14 @@ def _decode(handler: Handler, lease: Lease) -> tuple[Sequence[Any], dict[str, An
         raise UnfitArguments(describe_briefly(error)) from error
 
 
+def _mask_of(request: CallRequest, handler: Handler | None) -> TextMask | None:
+    """Return the mask for texts of a handler: it masks the redacted arguments of all jobs of the request."""
+    if handler is None or not request.redacted:
+        return None
+    payloads = [(lease.payload, lease.codec) for lease in request.leases]
+    return mask_of_payloads(handler.arguments, request.redacted, payloads)
+
+
 async def _capture(coroutine: Awaitable[Any]) -> tuple[Any, BaseException | None]:
     """Await a coroutine; return its result or exception.
 
@@ -332,22 +340,3 @@ def _answer_for_result(request: CallRequest, handler: Handler, lease: Lease, val
     except UnstorableResult as refusal:
         return ChildAnswer(AnswerKind.NOT_RETRYABLE, error=str(refusal))
     return ChildAnswer(AnswerKind.COMPLETED, result=result, error=warning)
-
-
-def _answer_for_error(error: BaseException) -> ChildAnswer:
-    try:
-        if isinstance(error, Snooze):
-            return ChildAnswer(AnswerKind.SNOOZED, delay=to_microseconds(error.delay, "delay"))
-        if isinstance(error, Cancel):
-            return ChildAnswer(AnswerKind.CANCELED, error=to_storable_text(str(error.reason)))
-        if isinstance(error, UnfitArguments):
-            return ChildAnswer(AnswerKind.NOT_RETRYABLE, error=str(error))
-        class_names = tuple(full_name(kind) for kind in type(error).__mro__)
-        if isinstance(error, RetryLater):
-            delay = to_microseconds(error.delay, "delay")
-            return ChildAnswer(
-                AnswerKind.RETRY_LATER, error=describe_error(error), delay=delay, class_names=class_names
-            )
-        return ChildAnswer(AnswerKind.FAILED, error=describe_error(error), class_names=class_names)
-    except Exception as another:  # describing the exception raises another one, but the job must be settled
-        return ChildAnswer(AnswerKind.NOT_RETRYABLE, error=describe_fault(error, another))

@@ -32,6 +32,8 @@ class CallRequest(Struct, frozen=True, array_like=True):
     max_result: int
     passed: dict[str, str] | None = None
     """The texts that the middleware in the worker passes to that in the child; None if there is no middleware."""
+    redacted: tuple[str, ...] = ()
+    """The parameters whose values the child masks in errors."""
 
     @classmethod
     def of(
@@ -46,7 +48,9 @@ class CallRequest(Struct, frozen=True, array_like=True):
         """Make a request for a registered handler. Its module comes from the registry, never from the store."""
         module, qualname = handler.place or locate(handler.function)
         bare = [replace(lease, ref=None, follow_up=None) for lease in leases]  # the child needs neither of them
-        return cls(handler.name, module, qualname, bare, is_batch, keep_result, max_result)
+        return cls(
+            handler.name, module, qualname, bare, is_batch, keep_result, max_result, redacted=handler.redacted
+        )
 
 
 class StopMessage(Struct, frozen=True, array_like=True):

@@ -45,7 +45,7 @@ class ScheduleInfo:
     """
     created: datetime
     record: ScheduleRecord = field(repr=False, compare=False)
-    """The stored record of the schedule."""
+    """The stored record of the schedule; its payload is empty if the handler redacts parameters."""
 
     def upcoming(self, count: int = 5) -> list[datetime]:
         """Return the next `count` occurrences, in the time zone of the rule; none while the schedule is paused."""

@@ -6,7 +6,8 @@ code declares a different definition. A declared schedule that was removed is st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace as replace_field
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -17,8 +18,9 @@ from mainspring.errors import NotAllowed, ScheduleBusy, ScheduleNotFound
 from mainspring.jobs.commands import PauseSchedule, RemoveSchedule
 from mainspring.jobs.handle import JobHandle, ManagerProvider
 from mainspring.jobs.ids import require_id
-from mainspring.jobs.info import JobInfo, to_info
+from mainspring.jobs.info import JobInfo
 from mainspring.jobs.job_function import JobFunction
+from mainspring.jobs.manager import JobManager
 from mainspring.jobs.off_loop import OffLoop, async_twin
 from mainspring.jobs.records import Query
 from mainspring.jobs.recurrence.cron import Cron
@@ -43,6 +45,7 @@ from mainspring.runners.validation import require_positive
 
 Occurrences: TypeAlias = list[OccurrenceInfo]
 Jobs: TypeAlias = list[JobInfo]
+Infos: TypeAlias = list[ScheduleInfo]
 RecordCheck: TypeAlias = Callable[[ScheduleRecord | None], bool]
 """Returns whether the caller may know of a stored schedule; raises an error if it may not go on with it.
 
@@ -107,6 +110,7 @@ class Schedules:
     def store(self, definition: ScheduleDefinition) -> ScheduleInfo:
         """Store a definition that was checked before, as `put` does."""
         manager, name = self._source.manager(), definition.name
+        manager.submission.store_declarations()
         stored = manager.engine.schedules(names=[name])
         store_schedules(manager, [definition], stored, self._source.limits, check=self._check)
         return self._info(self._read(name))
@@ -120,7 +124,7 @@ class Schedules:
     def list(self) -> list[ScheduleInfo]:
         """List all schedules, sorted by name."""
         records = self._source.manager().engine.schedules()
-        return [self._info(record) for record in records if self._is_known(record)]
+        return self._infos([record for record in records if self._is_known(record)])
 
     list_async = async_twin(list)  # noqa: A003 - the method above
 
@@ -207,7 +211,7 @@ class Schedules:
         found: Jobs = []
         for _ in range(SEARCHED_JOBS // JOB_PAGE):
             page = manager.engine.find(query)
-            found += [to_info(record, manager.serializers) for record in page.records if record.schedule == name]
+            found += manager.infos([record for record in page.records if record.schedule == name])
             if page.end is None or len(found) >= limit:
                 break
             query = replace(query, after=page.end)
@@ -220,7 +224,24 @@ class Schedules:
         return is_done
 
     def _info(self, record: ScheduleRecord) -> ScheduleInfo:
-        return to_schedule_info(record, self._source.manager().serializers)
+        (info,) = self._infos([record])
+        return info
+
+    def _infos(self, records: Sequence[ScheduleRecord]) -> Infos:
+        """Return snapshots of schedules that were just read, without the values of redacted parameters."""
+        manager = self._source.manager()
+        redactions = manager.redactions()
+        infos = (to_schedule_info(record, manager.serializers) for record in records)
+        return [
+            info
+            if not redactions.names(info.type)
+            else replace_field(
+                info,
+                arguments=redactions.show(info.type, info.arguments),
+                record=replace(info.record, payload=b""),
+            )
+            for info in infos
+        ]
 
     def _record(self, name: str) -> ScheduleRecord:
         record = self._read(name)

@@ -35,7 +35,10 @@ def announce_ends(
     outcomes: Sequence[Outcome],
     answers: Sequence[ChildAnswer] = (),
 ) -> None:
-    """Tell the middleware how the attempts of these jobs ended. `answers` are those of a child process, if any."""
+    """Tell the middleware how the attempts of these jobs ended.
+
+    `answers` are those of a child process, or of a handler with `redact=`, if any.
+    """
     errors: list[BaseException | None] = [RemoteError(answer) for answer in answers]
     errors = errors or [job.error for job in jobs]
     ends = [_end_of(*parts) for parts in zip(jobs, outcomes, errors, strict=True)]

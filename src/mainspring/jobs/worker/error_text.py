@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -34,11 +34,17 @@ def describe_briefly(error: BaseException) -> str:
     return to_storable_text(f"{name}: {text}" if text else name)
 
 
-def describe_error(error: BaseException) -> str:
-    """Describe an exception with its traceback, its notes and its causes."""
+def describe_error(error: BaseException, mask: Callable[[str], str] | None = None) -> str:
+    """Describe an exception with its traceback, its notes and its causes.
+
+    `mask` masks redacted values. It gets the whole text, because a cut could leave a part of a value.
+    """
     if isinstance(error, RetryLater):
-        return describe_briefly(error)
+        text = describe_briefly(error)
+        return text if mask is None else mask(text)
     text = to_storable_text("\n".join(_lines_of(error, set())).rstrip())
+    if mask is not None:
+        text = mask(text)
     return text if len(text) <= MAX_ERROR_LENGTH else text[: MAX_ERROR_LENGTH - len(_CUT)] + _CUT
 
 

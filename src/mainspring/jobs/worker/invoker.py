@@ -3,6 +3,9 @@
 Every return value and every exception of a handler becomes an outcome. A call for a batch is one attempt of each
 of its jobs: the middleware runs once around the call, and an exception fails each job. After the call, the
 middleware learns the outcomes.
+
+An exception of a handler with `redact=` becomes a `RemoteError` before the middleware sees it: the frames of its
+traceback have the arguments as local variables, and its texts may have them.
 """
 
 from __future__ import annotations
@@ -23,7 +26,14 @@ from mainspring.jobs.serializers import Serializer
 from mainspring.jobs.worker.attempt_ends import announce_ends
 from mainspring.jobs.worker.error_text import describe_briefly
 from mainspring.jobs.worker.lease_table import LeasedJob
-from mainspring.jobs.worker.outcomes import FollowUpFactory, OutcomeFactory, RemoteError, UnfitArguments
+from mainspring.jobs.worker.outcomes import (
+    FollowUpFactory,
+    OutcomeFactory,
+    RemoteError,
+    UnfitArguments,
+    answer_for_error,
+    mask_of,
+)
 
 Ask: TypeAlias = Callable[[dict[str, str] | None], list[ChildAnswer]]
 
@@ -54,17 +64,20 @@ class HandlerInvoker:
     def invoke(self, job: LeasedJob) -> Outcome:
         """Call a plain function for a job, and return the outcome."""
         entered = context.enter(job.context)
+        answers: tuple[ChildAnswer, ...] = ()
         try:
             try:
+                call = _call_redacted if job.handler.redacted else _call
                 if self._middlewares.is_empty:
-                    return self._complete(job, _call(job))
+                    return self._complete(job, call(job))
                 value = None
                 with self._middlewares.attempting(job.context):
-                    value = _call(job)
+                    value = call(job)
                 outcome = self._complete(job, value)
             except BaseException as error:  # SystemExit in a handler ends the attempt, not the worker
                 outcome = self.outcome_for_error(job, error)
-            self._announce((job,), (outcome,))
+                answers = _answers_of(error)
+            self._announce((job,), (outcome,), answers)
             return outcome
         finally:
             context.leave(entered)
@@ -72,15 +85,17 @@ class HandlerInvoker:
     async def invoke_async(self, job: LeasedJob) -> Outcome:
         """Await a coroutine function for a job, and return the outcome."""
         entered = context.enter(job.context)
+        answers: tuple[ChildAnswer, ...] = ()
         try:
             try:
                 value = None
                 async with self._middlewares.attempting_async(job.context):
-                    value = await _call(job)
+                    value = await (_await_redacted(job) if job.handler.redacted else _call(job))
                 outcome = self._complete(job, value)
             except BaseException as error:  # a canceled attempt has an outcome, too
                 outcome = self.outcome_for_error(job, error)
-            self._announce((job,), (outcome,))
+                answers = _answers_of(error)
+            self._announce((job,), (outcome,), answers)
             return outcome
         finally:
             context.leave(entered)
@@ -103,7 +118,7 @@ class HandlerInvoker:
             try:
                 value = None
                 with self._middlewares.attempting(batch.contexts[0]):
-                    value = batch.function(batch.items)
+                    value = batch.call()
                 batch.complete(value)
             except BaseException as error:
                 batch.fail(error)
@@ -123,7 +138,7 @@ class HandlerInvoker:
             try:
                 value = None
                 async with self._middlewares.attempting_async(batch.contexts[0]):
-                    value = await batch.function(batch.items)
+                    value = await batch.call_async()
                 batch.complete(value)
             except BaseException as error:
                 batch.fail(error)
@@ -171,6 +186,28 @@ def _call(job: LeasedJob) -> Any:
     return job.handler.function(*positional, **named)
 
 
+def _call_redacted(job: LeasedJob) -> Any:
+    """Call a handler with `redact=`. The `RemoteError` has no context, because no exception is handled then."""
+    try:
+        return _call(job)
+    except BaseException as error:
+        answer = answer_for_error(error, mask_of((job,)))
+    raise RemoteError(answer)
+
+
+async def _await_redacted(job: LeasedJob) -> Any:
+    """Await a coroutine function with `redact=`, as `_call_redacted` calls a plain function."""
+    try:
+        return await _call(job)
+    except BaseException as error:
+        answer = answer_for_error(error, mask_of((job,)))
+    raise RemoteError(answer)
+
+
+def _answers_of(error: BaseException) -> tuple[ChildAnswer, ...]:
+    return (error.answer,) if isinstance(error, RemoteError) else ()
+
+
 def _decode(job: LeasedJob) -> tuple[Sequence[Any], dict[str, Any]]:
     try:
         return job.handler.arguments.decode(job.lease.payload, job.lease.codec)
@@ -186,6 +223,7 @@ class _Batch:
         self._outcomes = outcomes
         self._ended: dict[LeasedJob, Outcome] = {}
         self._called: list[LeasedJob] = []
+        self._answers: dict[LeasedJob, ChildAnswer] = {}  # of a handler with `redact=`, for attempts that failed
         self.items: list[Any] = []
         for job in jobs:
             try:
@@ -197,13 +235,39 @@ class _Batch:
                 self._called.append(job)
                 self.items.append(item)
         self.contexts = tuple(job.context for job in self._called)
-        self.function = jobs[0].handler.function
+        self._handler = jobs[0].handler
+
+    def call(self) -> Any:
+        """Call the handler with the list of items."""
+        if not self._handler.redacted:
+            return self._handler.function(self.items)
+        try:
+            return self._handler.function(self.items)
+        except BaseException as error:
+            remote = self._to_remote(error)
+        raise remote
+
+    async def call_async(self) -> Any:
+        """Await the handler with the list of items."""
+        if not self._handler.redacted:
+            return await self._handler.function(self.items)
+        try:
+            return await self._handler.function(self.items)
+        except BaseException as error:
+            remote = self._to_remote(error)
+        raise remote
+
+    def _to_remote(self, error: BaseException) -> BaseException:
+        """Return an exception without redacted values of any job of the batch."""
+        if not self._handler.redacted or isinstance(error, RemoteError):
+            return error
+        return RemoteError(answer_for_error(error, mask_of(self._called)))
 
     def complete(self, returned: Any) -> None:
         """Complete each job with its part of the handler's return value."""
         for job, value in zip(self._called, self._results(returned), strict=True):
             if isinstance(value, BaseException):
-                self._ended[job] = self._outcomes.for_error(job, value)
+                self._fail(job, self._to_remote(value))
             else:
                 self._ended[job] = self._outcomes.for_result(job, value)
 
@@ -212,13 +276,21 @@ class _Batch:
 
     def fail(self, error: BaseException) -> None:
         """Give each job that has no outcome yet the outcome for this error, such as a retry."""
+        remote = self._to_remote(error)
         for job in self._called:
             if job not in self._ended:
-                self._ended[job] = self._outcomes.for_error(job, error)
+                self._fail(job, remote)
 
-    def ends(self) -> tuple[list[LeasedJob], list[Outcome]]:
-        """Return the jobs that the handler was called for, and their outcomes."""
-        return self._called, [self._ended[job] for job in self._called]
+    def _fail(self, job: LeasedJob, error: BaseException) -> None:
+        self._ended[job] = self._outcomes.for_error(job, error)
+        if isinstance(error, RemoteError):
+            self._answers[job] = error.answer
+
+    def ends(self) -> tuple[list[LeasedJob], list[Outcome], list[ChildAnswer]]:
+        """Return the jobs that the handler was called for, their outcomes, and the answers for `RemoteError`s."""
+        completed = ChildAnswer(AnswerKind.COMPLETED)
+        answers = [self._answers.get(job, completed) for job in self._called] if self._answers else []
+        return self._called, [self._ended[job] for job in self._called], answers
 
     def outcomes(self) -> list[Outcome]:
         """Return the outcome of each job of the batch, in order."""

@@ -17,6 +17,7 @@ from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Demand
 from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.records import Lease, Outcome, is_suspect
+from mainspring.jobs.redaction import mask_of_payloads
 from mainspring.jobs.statistics import SlotKind, SlotStatistics
 from mainspring.jobs.worker.slots import BatchSlots, ExecutionKind, LongestJob, Occupancy, Slots
 
@@ -71,7 +72,7 @@ class LeasedJob:
         self.worker = worker
         self.handler = handler
         self.slots = slots
-        self.context = LeaseContext(lease, report)
+        self.context = LeaseContext(lease, _masking(report, handler) if handler.redacted else report)
         self.call: HandlerCall | None = None  # the call of the handler, if it has timeouts or can be stopped
         self.counts_as_started = lease.is_started
         self.is_starting = False  # the engine has not answered yet whether the job may start
@@ -125,6 +126,18 @@ class LeasedJob:
     def is_running(self) -> bool:
         """Whether the handler runs: the start has been claimed and the end has not."""
         return not self._start and bool(self._end)
+
+
+def _masking(report: Report, handler: Handler) -> Report:
+    """Return a function that masks redacted values in progress notes, and then reports the progress."""
+
+    def report_masked(lease: Lease, done: float, total: float | None, note: str | None) -> object:
+        if note is not None:
+            payloads = [(lease.payload, lease.codec)]
+            note = mask_of_payloads(handler.arguments, handler.redacted, payloads)(note)
+        return report(lease, done, total, note)
+
+    return report_masked
 
 
 _SLOT_KINDS = {

@@ -7,7 +7,7 @@ up, as its retry policy says. Errors and results are encoded so that every engin
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,8 +17,10 @@ from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.job_policies import inheritable, retry_of
 from mainspring.jobs.limits import bucket_of
-from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
+from mainspring.jobs.masking import TextMask
+from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer, full_name
 from mainspring.jobs.records import Cause, FollowUp, Lease, NewJob, Outcome, OutcomeKind
+from mainspring.jobs.redaction import mask_of_payloads
 from mainspring.jobs.retry import Cancel, RetryLater, Snooze
 from mainspring.jobs.serializers import JsonSerializer, Serializer, Serializers, keeps_raw
 from mainspring.jobs.timestamps import LAST_INSTANT, to_microseconds
@@ -27,7 +29,10 @@ from mainspring.jobs.worker.lease_table import LeasedJob
 
 
 class RemoteError(Exception):
-    """An exception of a handler in a child process, as the middleware sees it."""
+    """An exception of a handler in a child process, or of one with `redact=`, as the middleware sees it.
+
+    It has the text of the exception, with redacted values masked, and no traceback, whose frames have the values.
+    """
 
     def __init__(self, answer: ChildAnswer) -> None:
         self.answer = answer
@@ -53,6 +58,10 @@ class UnfitArguments(Exception):
     """
 
 
+_WITHOUT_VALUES = (RemoteError, ProcessCrashed, ProcessKilled, ProcessInterrupted)
+"""The exceptions of the worker itself: their texts have no arguments."""
+
+
 class OutcomeFactory:
     """Makes the outcomes of jobs."""
 
@@ -74,8 +83,9 @@ class OutcomeFactory:
         try:
             result, warning = self._encode(job, value)
         except UnstorableResult as refusal:
-            return Outcome(job.lease, OutcomeKind.FAILED, error=str(refusal), cause=Cause.FAILURE)
-        return self._complete_with(job, result, warning)
+            error = masked(job, str(refusal))
+            return Outcome(job.lease, OutcomeKind.FAILED, error=error, cause=Cause.FAILURE)
+        return self._complete_with(job, result, None if warning is None else masked(job, warning))
 
     def _encode(self, job: LeasedJob, value: Any) -> tuple[bytes | None, str | None]:
         """Return the encoded result of a handler, None if it is None or not needed; and a warning or None.
@@ -105,10 +115,10 @@ class OutcomeFactory:
     def for_answer(self, job: LeasedJob, answer: ChildAnswer) -> Outcome:
         """Return the outcome of a job, from the answer of its child process."""
         lease = job.lease
-        error = answer.error or ""
+        error = masked(job, answer.error or "")
         match answer.kind:
             case AnswerKind.COMPLETED:
-                return self._complete_with(job, answer.result, answer.error)
+                return self._complete_with(job, answer.result, error or None)
             case AnswerKind.NOT_RETRYABLE:
                 return Outcome(lease, OutcomeKind.FAILED, error=error, cause=Cause.FAILURE)
             case AnswerKind.SNOOZED:
@@ -128,6 +138,8 @@ class OutcomeFactory:
         The handler or a middleware raised it, or it says that the child process died or that the arguments do not
         fit.
         """
+        if job.handler.redacted and not isinstance(error, _WITHOUT_VALUES):
+            error = RemoteError(answer_for_error(error, mask_of((job,))))
         if not isinstance(error, RemoteError):  # that has no traceback of its own
             job.error = error
         try:
@@ -237,6 +249,46 @@ def needs_result(job: LeasedJob) -> bool:
     """Return whether the result of a job is stored, or passed to a follow-up job."""
     follow_up = job.lease.follow_up
     return bool(job.handler.options.keep_result) or (follow_up is not None and follow_up.argument is not None)
+
+
+# -- exceptions without their objects
+
+
+def answer_for_error(error: BaseException, mask: Callable[[str], str] | None = None) -> ChildAnswer:
+    """Return the answer of a child process whose handler raised an exception.
+
+    A handler with `redact=` has the same answer in any process, so that no exception object leaves its call.
+    `mask` masks redacted values in texts.
+    """
+    shown = mask or str
+    try:
+        if isinstance(error, Snooze):
+            return ChildAnswer(AnswerKind.SNOOZED, delay=to_microseconds(error.delay, "delay"))
+        if isinstance(error, Cancel):
+            return ChildAnswer(AnswerKind.CANCELED, error=shown(to_storable_text(str(error.reason))))
+        if isinstance(error, UnfitArguments):
+            return ChildAnswer(AnswerKind.NOT_RETRYABLE, error=shown(str(error)))
+        class_names = tuple(full_name(kind) for kind in type(error).__mro__)
+        text = describe_error(error, mask)
+        if isinstance(error, RetryLater):
+            delay = to_microseconds(error.delay, "delay")
+            return ChildAnswer(AnswerKind.RETRY_LATER, error=text, delay=delay, class_names=class_names)
+        return ChildAnswer(AnswerKind.FAILED, error=text, class_names=class_names)
+    except Exception as another:  # describing the exception raises another one, but the job must be settled
+        return ChildAnswer(AnswerKind.NOT_RETRYABLE, error=shown(describe_fault(error, another)))
+
+
+def mask_of(jobs: Sequence[LeasedJob]) -> TextMask:
+    """Return the mask for texts of one call of a handler with `redact=`."""
+    handler = jobs[0].handler
+    return mask_of_payloads(
+        handler.arguments, handler.redacted, [(job.lease.payload, job.lease.codec) for job in jobs]
+    )
+
+
+def masked(job: LeasedJob, text: str) -> str:
+    """Return a text about a job without the values of its redacted parameters."""
+    return mask_of((job,))(text) if text and job.handler.redacted else text
 
 
 # -- the follow-up job

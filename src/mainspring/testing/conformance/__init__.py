@@ -61,6 +61,7 @@ PARTS = (
     "tokens",
     "requests",
     "audit",
+    "redactions",
 )
 MODULES = [f"{__name__}.{part}" for part in PARTS]
 pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.modules))
@@ -83,6 +84,7 @@ from mainspring.testing.conformance.queues import QueueTests
 from mainspring.testing.conformance.quotas import QuotaTests
 from mainspring.testing.conformance.rates import RateTests
 from mainspring.testing.conformance.requests import RequestTests
+from mainspring.testing.conformance.redactions import RedactionTests
 from mainspring.testing.conformance.rescue import RescueTests
 from mainspring.testing.conformance.schedules import ScheduleTests
 from mainspring.testing.conformance.searching import SearchTests
@@ -130,5 +132,6 @@ class EngineConformance(
     TokenTests,
     RequestTests,
     AuditTests,
+    RedactionTests,
 ):
     """All tests that every engine must pass; override the fixture `make_engine`."""

@@ -1,0 +1,137 @@
+"""Redacted parameters: `@app.job(redact=("card",))`. Their values appear in no list, text or search.
+
+The worker masks their values in the errors and progress notes of the job before it stores or logs them. Every
+other process shows `REDACTED` in place of the values: see `Redactions.show`. A process without the handler, such
+as the command line with `--url`, reads from the store which parameters are redacted. Any process with the handler
+stores that before its first submit, and a worker at its start.
+
+Invariants
+- The store gets the names of redacted parameters before the first job with redacted arguments. A reader reads the
+  jobs first and the names afterwards, so it knows the names for every job that it has read.
+- Names are only added. Code of an earlier version, which does not have `redact=` yet, removes none.
+- The arguments in the store are complete. They are not encrypted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mainspring.jobs.masking import REDACTED, TextMask
+
+if TYPE_CHECKING:
+    from mainspring.jobs.arguments import Arguments
+    from mainspring.jobs.explanation import Explanation
+    from mainspring.jobs.info import JobInfo
+    from mainspring.jobs.records import JobRecord
+    from mainspring.jobs.serializers import Serializers
+
+RedactedNames = Mapping[str, tuple[str, ...]]
+"""The names of redacted parameters, by job type."""
+
+
+class Redactions:
+    """The redacted parameters of all job types, as the store and the handlers of this process name them."""
+
+    def __init__(self, *sources: RedactedNames) -> None:
+        names: dict[str, dict[str, None]] = {}
+        for source in sources:
+            for type_, parameters in source.items():
+                names.setdefault(type_, {}).update(dict.fromkeys(parameters))
+        self._names = {type_: tuple(parameters) for type_, parameters in names.items()}
+
+    def names(self, type_: str) -> tuple[str, ...]:
+        """Return the redacted parameters of a job type."""
+        return self._names.get(type_, ())
+
+    def show(self, type_: str, arguments: Any) -> Any:
+        """Return the decoded arguments of a job as users may see them."""
+        return redact(arguments, self.names(type_))
+
+    def show_info(self, info: JobInfo) -> JobInfo:
+        """Return a snapshot of a job as users may see it: without redacted values, also in its texts."""
+        names = self.names(info.type)
+        if not names:
+            return info
+        mask = mask_of_plain(info.arguments, names)
+        progress = info.progress
+        return replace(
+            info,
+            arguments=redact(info.arguments, names),
+            error=mask.optional(info.error),
+            warning=mask.optional(info.warning),
+            history=tuple(replace(attempt, error=mask(attempt.error)) for attempt in info.history),
+            sequence=mask.optional(info.sequence),
+            unique_key=mask.optional(info.unique_key),
+            limits=tuple(map(mask, info.limits)),
+            headers={name: mask(value) for name, value in info.headers.items()},
+            progress=None if progress is None else replace(progress, note=mask.optional(progress.note)),
+        )
+
+    def show_explanation(
+        self, explanation: Explanation, records: Iterable[JobRecord], serializers: Serializers
+    ) -> Explanation:
+        """Return an explanation as users may see it. `records` are the jobs that it is about."""
+        for record in records:
+            mask = self.mask_of(record, serializers)
+            if mask is not None:
+                remedy = mask.optional(explanation.remedy)
+                explanation = replace(explanation, text=mask(explanation.text), remedy=remedy)
+        return explanation
+
+    def mask_of(self, record: JobRecord, serializers: Serializers) -> TextMask | None:
+        """Return the mask for texts about a stored job; None if none of its arguments are redacted."""
+        names = self.names(record.type)
+        return mask_of_plain(serializers.decode_any(record.payload, record.codec), names) if names else None
+
+    def require_searchable(self, parameters: Iterable[str], type_: str | None) -> None:
+        """Raise `ValueError` if one of the parameters of a filter is redacted.
+
+        Without a job type, a parameter is refused that any job type redacts.
+        """
+        types = sorted(self._names) if type_ is None else [type_]
+        for parameter in parameters:
+            for each in types:
+                if parameter in self.names(each):
+                    remedy = "" if type_ is not None else ", or give the type of the jobs, if you mean another one"
+                    raise ValueError(
+                        f"jobs cannot be found by {parameter!r}, because {each!r} redacts this parameter "
+                        f"(redact=); filter by other parameters{remedy}"
+                    )
+
+
+def redact(arguments: Any, names: Iterable[str]) -> Any:
+    """Return decoded arguments with `REDACTED` in place of the redacted values.
+
+    Arguments that this process could not decode are redacted as a whole.
+    """
+    names = tuple(names)
+    if not names:
+        return arguments
+    if not isinstance(arguments, Mapping):
+        return REDACTED
+    return {name: REDACTED if name in names else value for name, value in arguments.items()}
+
+
+def mask_of_plain(arguments: Any, names: Iterable[str]) -> TextMask:
+    """Return the mask for texts about a job with these decoded arguments."""
+    if not isinstance(arguments, Mapping):
+        return TextMask((arguments,))
+    return TextMask([arguments[name] for name in names if name in arguments])
+
+
+def mask_of_payloads(
+    arguments: Arguments, names: Iterable[str], payloads: Iterable[tuple[bytes, str]]
+) -> TextMask:
+    """Return the mask for texts of a handler that ran with these payloads, each with its codec.
+
+    It covers the stored forms of the redacted values, and the objects that the handler got.
+    """
+    names = tuple(names)
+    values: list[Any] = []
+    for payload, codec in payloads:
+        plain = arguments.plain(payload, codec)
+        values += [plain[name] for name in names if name in plain] if isinstance(plain, Mapping) else [plain]
+        values += arguments.decoded(payload, codec, names)
+    return TextMask(values)
