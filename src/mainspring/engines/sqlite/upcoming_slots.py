@@ -102,8 +102,8 @@ def find_fullest_slot(
 ) -> JobsInSlot | None:
     """Return the fullest slot of the next `lookahead` jobs; None if no jobs are scheduled.
 
-    `most` is the largest count. All lanes together share `lookahead`, so with several lanes a slot is compared with
-    others by a smaller count, yet at least `HOT_JOBS`. Among slots with more jobs, the earliest is returned.
+    `most` is the largest count. All lanes together share `lookahead`, so with several lanes a slot is compared
+    with others by a smaller count, yet at least `HOT_JOBS`. Among slots with more jobs, the earliest is returned.
     """
     lanes: list[Any] = connection.execute(LANES_WITH_JOBS, (now,)).fetchall()
     fullest: tuple[_Search, str, str] | None = None
