@@ -65,8 +65,8 @@ SELECT json_group_array(json_array(lane, held, due, oldest)) FROM (
     FROM jobs INDEXED BY jobs_by_owner WHERE owner IS NOT NULL AND status = 0 GROUP BY lane)
 """
 # batch of lanes; ?2 the largest count: [lane, number of PENDING jobs]. PENDING is the first status, so the index
-# begins with the PENDING jobs of a lane. SQLite skips entries without an upper bound in 8 ns each, and in 40 ns if it
-# must compare each entry with a bound, or if the index lacks a column that the statement names.
+# begins with the PENDING jobs of a lane. SQLite skips entries without an upper bound in 8 ns each, and in 40 ns if
+# it must compare each entry with a bound, or if the index lacks a column that the statement names.
 PENDING_OF_LANES = """
 SELECT json_group_array(json_array(l.value, iif(
     (SELECT lane = l.value AND status = 0 FROM jobs INDEXED BY jobs_by_lane
