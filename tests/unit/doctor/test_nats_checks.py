@@ -170,7 +170,7 @@ def test_the_stream_of_counts_is_missed_only_by_the_history() -> None:
     [
         ({"discard": "new"}, Severity.WARNING, "discard=new"),
         ({"max_age": 0, "max_bytes": -1}, Severity.WARNING, "no limit of age and no limit of size"),
-        ({"max_age": 3_600 * NANOSECONDS}, Severity.INFO, "60 min"),
+        ({"max_age": 3_600 * NANOSECONDS}, Severity.INFO, "counts of 1 h"),
     ],
 )
 def test_limits_of_the_stream_of_counts(config: dict[str, Any], severity: Severity, words: str) -> None:
