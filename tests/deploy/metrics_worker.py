@@ -1,19 +1,12 @@
-"""A worker with metrics, and with jobs of every state and outcome: metrics_worker.py FOLDER PORT.
-
-It prints a line when it runs, and runs until its input ends.
-"""
+"""An application whose worker has jobs of every state and outcome, for `mainspring run`."""
 
 from __future__ import annotations
 
-import sys
 from datetime import timedelta
 
-from prometheus_client import REGISTRY, start_http_server
-
 from mainspring import Mainspring, Retry
-from mainspring.monitoring import PrometheusCollector
 
-app = Mainspring(f"sqlite:///{sys.argv[1]}/shop.db", threads=4)
+app = Mainspring(threads=4)
 
 
 @app.job(queue="mail")
@@ -39,18 +32,9 @@ def feed() -> None:
     fail.submit()
 
 
-def main(port: int) -> None:
-    REGISTRY.register(PrometheusCollector(app, store=True))
-    server, thread = start_http_server(port, addr="127.0.0.1")
+@app.on_worker_start
+def prepare() -> None:
+    """Pause a queue with a job, and submit a job for later."""
     app.queue("paused").pause()
     wait.submit()
     send.after(3600).submit(3)
-    with app.running():
-        print("running", flush=True)  # noqa: T201 - the test waits for this line
-        sys.stdin.read()
-    server.shutdown()
-    thread.join()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[2]))

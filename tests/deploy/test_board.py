@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -20,7 +25,6 @@ from mainspring.monitoring.metrics import METRICS
 from scripts.fetch_prometheus import PrometheusTools
 from tests.deploy.files import DEPLOY
 from tests.deploy.prometheus_server import PrometheusServer, running_prometheus
-from tests.programs import program, read_line
 from tests.support import PATIENCE, eventually
 
 pytestmark = pytest.mark.long
@@ -93,27 +97,57 @@ def prometheus(
     folder = tmp_path_factory.mktemp("board")
     with HeldPorts() as ports:
         port = ports.choose()
-        configuration = write_configuration(folder, port)
-        worker = Path(__file__).with_name("metrics_worker.py")
+        url = f"sqlite:///{folder}/shop.db"
+        with Mainspring(url) as app:
+            token = app.tokens.create("prometheus", scopes=["read"]).secret
+        configuration = write_configuration(folder, port, token)
         with (
-            program(str(worker), str(folder), str(port)) as running,
+            running_worker(url, port, folder / "worker.log"),
             running_prometheus(prometheus_tools, configuration, folder) as server,
         ):
-            read_line(running)
             yield server
-            assert running.poll() is None
-            running.communicate(timeout=PATIENCE)
-            assert running.returncode == 0
 
 
-def write_configuration(folder: Path, port: int) -> Path:
+def is_ready(port: int) -> bool:
+    """Return whether the HTTP server of a worker says that the worker is ready."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=PATIENCE) as answer:
+            return bool(answer.status == 200)
+    except HTTPError as error:
+        error.close()
+        return False
+    except (URLError, ConnectionError):
+        return False
+
+
+@contextmanager
+def running_worker(url: str, port: int, log: Path) -> Iterator[None]:
+    """Run a worker with its HTTP server, which logs into a file; assert that it ends in order."""
+    options = ("--http", f"127.0.0.1:{port}", "--store-metrics")
+    command = (sys.executable, "-m", "mainspring", "run", "tests.deploy.metrics_worker:app", *options)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=os.environ | {"MAINSPRING_URL": url}, stdout=output, stderr=subprocess.STDOUT
+        )
+        with process:
+            try:
+                assert eventually(lambda: is_ready(port) or process.poll() is not None), log.read_text()
+                yield
+                assert process.poll() is None, log.read_text()
+                process.terminate()
+                assert process.wait(PATIENCE) == 0, log.read_text()
+            finally:
+                process.kill()
+
+
+def write_configuration(folder: Path, port: int, token: str) -> Path:
     """Write the example of deploy/ with the worker as its target, and with short intervals."""
     example = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
     text, count = re.subn(r"(?s)- targets:.*", f"- targets: ['127.0.0.1:{port}']\n", example)
     assert count == 1
     text = text.replace("interval: 15s", "interval: 1s")
     shutil.copy(DEPLOY / "prometheus" / "alerts.yml", folder)
-    (folder / "mainspring.token").write_text("a token")
+    (folder / "mainspring.token").write_text(token)
     (folder / "prometheus.yml").write_text(text)
     return folder / "prometheus.yml"
 

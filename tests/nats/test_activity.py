@@ -10,8 +10,11 @@ import pytest
 from mainspring import EngineUnavailable, Mainspring, NatsSettings
 from mainspring.jobs.activity import MINUTE
 from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount, rows_of
+from tests import exiting_program
 from tests.nats.fault_bench import FaultBench, MakeBench
 from tests.nats.servers import Servers
+from tests.programs import program
+from tests.support import PATIENCE
 
 
 def batch(bench: FaultBench, number: int, count: int, sender: str = "process") -> ActivityBatch:
@@ -111,3 +114,14 @@ def test_a_process_that_creates_no_streams_works_without_the_history(
             engine.record_activity(ActivityBatch("process", 1, ()))
         assert app.activity() == []
         assert app.get(job_id).status == "PENDING"
+
+
+@pytest.mark.parametrize("action", ["exit", "fork"])
+def test_a_process_that_only_submits_stores_its_counts_at_its_exit(
+    nats_server: Servers, nats_prefix: str, tmp_path: Path, action: str
+) -> None:
+    with program(exiting_program.__file__, f"{nats_server.url}?prefix={nats_prefix}", action) as process:
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, errors) == (0, "")
+    with make_app(nats_server, nats_prefix, tmp_path, "reader") as reader:
+        assert [(row.type, row.submitted) for row in reader.activity()] == [("send", 1)]

@@ -15,7 +15,7 @@ from mainspring.doctor.nats_facts import NatsFacts, read_facts
 from tests.nats.servers import MakeServers, Servers
 from tests.support import eventually
 
-OF_THE_MACHINE = {"python", "open-files", "time-zones", "synchronised", "clock"}
+OF_THE_MACHINE = {"python", "open-files", "time-zones", "synchronised", "clock", "round-trip"}
 
 
 @pytest.fixture(autouse=True)

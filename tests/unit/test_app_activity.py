@@ -6,10 +6,14 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import apsw
 import pytest
 
 from mainspring import ActivityRow, Mainspring, Retry, Snooze
 from mainspring.testing import time_travel
+from tests import exiting_program
+from tests.programs import program, read_line
+from tests.support import PATIENCE
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -185,3 +189,31 @@ def test_an_application_may_count_nothing() -> None:
         ping.submit()
         assert app.activity() == []
         assert app.manager().recorder is None
+
+
+# -- the exit of a process that does not close its application
+
+
+@pytest.mark.parametrize("action", ["exit", "fork"])
+def test_a_process_that_only_submits_stores_its_counts_at_its_exit(tmp_path: Path, action: str) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with program(exiting_program.__file__, url, action) as process:
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, errors) == (0, "")
+    with Mainspring(url) as reader:
+        assert row_of(reader, "send").submitted == 1
+
+
+def test_a_locked_store_does_not_hold_up_the_exit(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    with program(exiting_program.__file__, f"sqlite:///{path}", "locked") as process:
+        assert read_line(process) == "submitted\n"
+        connection = apsw.Connection(str(path))
+        connection.execute("BEGIN IMMEDIATE")
+        _, errors = process.communicate("\n", timeout=PATIENCE)
+        assert (process.returncode, errors) == (0, "")
+        connection.execute("ROLLBACK")
+        connection.close()
+    with Mainspring(f"sqlite:///{path}") as reader:
+        assert reader.counts()["PENDING"] == 1
+        assert reader.activity() == []

@@ -7,7 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from mainspring.foreground.health_rules import HealthLevel, HealthProblem, OwnHealth, ProblemKind, find_problem
+from mainspring.foreground.health_rules import (
+    HealthLevel,
+    HealthProblem,
+    OwnHealth,
+    ProblemKind,
+    find_problem,
+    passed_checks,
+)
 from mainspring.testing import ManualClock
 from mainspring.worker_health import WorkerHealth, WorkerState
 
@@ -76,3 +83,23 @@ def test_the_own_worker_is_judged_by_its_last_report() -> None:
     assert health.problem(HealthLevel.READY) == (ProblemKind.STORE, text)
     health.update(msgspec.structs.replace(WELL, turned_ns=now, answered_ns=now))
     assert health.problem(HealthLevel.HEALTHY) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "failed"),
+    [
+        ({}, set()),
+        ({"turned_ns": 85 * SECOND}, set()),
+        ({"turned_ns": 85 * SECOND - 1}, {"responsive"}),
+        ({"turned_ns": 101 * SECOND}, {"responsive"}),
+        ({"answered_ns": 85 * SECOND}, set()),
+        ({"answered_ns": 85 * SECOND - 1}, {"store"}),
+        ({"answered_ns": None, "state": WorkerState.STARTING}, {"store"}),
+        ({"trouble": "the disk is full"}, {"store"}),
+        ({"stall": "no worker claims mail"}, {"claims"}),
+        ({"state": WorkerState.STOPPING, "answered_ns": 0, "stall": "no worker claims mail"}, set()),
+    ],
+)
+def test_metrics_get_each_part_of_the_rule(changes: dict[str, Any], failed: set[str]) -> None:
+    checks = passed_checks(msgspec.structs.replace(WELL, **changes), now=100 * SECOND)
+    assert {name for name, is_passed in checks.items() if not is_passed} == failed

@@ -25,7 +25,7 @@ from mainspring.store_url import CONFLICT_REMEDY, StoreChoice
 
 T = TypeVar("T")
 
-MOST_CHECKS = 25
+MOST_CHECKS = 26
 """The approximate number of checks, for a progress bar."""
 
 

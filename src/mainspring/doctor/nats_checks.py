@@ -30,6 +30,7 @@ def checks_of_server(facts: NatsFacts, max_payload: int) -> list[Check]:
         return checks
     return [
         *checks,
+        Check("activity", lambda: stream.check_activity(facts)),
         Check("replicas", lambda: stream.check_replicas(facts)),
         Check("sync", lambda: server.check_sync(facts)),
         Check("lease", lambda: stream.check_lease(facts)),

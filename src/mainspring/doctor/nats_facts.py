@@ -36,6 +36,10 @@ class NatsFacts:
     """The usage and the limits of JetStream; None if JetStream is not enabled, or this user may not read them."""
     stream: Mapping[str, Any] | None = None
     events: Mapping[str, Any] | None = None
+    activity: Mapping[str, Any] | None = None
+    """The stream of the counts, for the history of activity; None if there is none."""
+    may_read_activity: bool = True
+    """Whether this user may ask for that stream. Jobs do not need it."""
     wanted: Mapping[str, Any] = field(default_factory=dict)
     """The configuration with which this version of Mainspring would create the stream."""
     consumers: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
@@ -75,6 +79,7 @@ class _FactReader:
         account = self._request("INFO")
         stream = self._request(f"STREAM.INFO.{self._names.stream}") if account is not None else None
         events = self._request(f"STREAM.INFO.{self._names.events_stream}") if account is not None else None
+        activity, may_read_activity = self._activity() if stream is not None else (None, True)
         round_trip, ahead = self._measure() if stream is not None else (0.0, 0.0)
         consumers = self._consumers() if stream is not None else {}
         if stream is not None:
@@ -87,6 +92,8 @@ class _FactReader:
             account=account,
             stream=stream,
             events=events,
+            activity=activity,
+            may_read_activity=may_read_activity,
             wanted=self._streams.stream_config(),
             consumers=consumers,
             round_trip=round_trip,
@@ -111,6 +118,19 @@ class _FactReader:
             if not self._denied:
                 raise
             return None
+
+    def _activity(self) -> tuple[dict[str, Any] | None, bool]:
+        """Return the stream of the counts, and whether this user may ask for it.
+
+        A denial is not reported with the others, because all jobs can be read without this right.
+        """
+        try:
+            return self._jetstream.api(f"STREAM.INFO.{self._names.activity_stream}"), True
+        except ServerError as error:
+            return None, error.code in NOT_FOUND
+        except EngineUnavailable:
+            self._jetstream.denied = None
+            return None, False
 
     def _measure(self) -> tuple[float, float]:
         """Return the median round trip and how far the server's clock is ahead, both in seconds."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from mainspring.doctor.findings import Finding, error, in_seconds, info, ok, some, warning
 from mainspring.doctor.nats_facts import NatsFacts
-from mainspring.engines.nats.streams import NANOSECONDS
+from mainspring.engines.nats.streams import ACTIVITY_BYTES, ACTIVITY_KEPT, NANOSECONDS
 from mainspring.plurals import format_count
 
 LIMITS = ("max_age", "max_bytes", "max_msgs")
@@ -93,6 +93,42 @@ def _without_events(facts: NatsFacts) -> Iterator[Finding]:
             "Processes create this stream when they start; those with prepared=True do not start without it.",
             "Start a worker with permission to create streams.",
         )
+
+
+def check_activity(facts: NatsFacts) -> Finding:
+    """Check the stream of the counts, from which `app.activity()` has its history. Jobs do not need it."""
+    name = f"{facts.settings.prefix}-activity"
+    if not facts.may_read_activity:
+        return info(f"stream {name} was not checked: this user may not read its settings")
+    if facts.activity is None:
+        return warning(
+            f"there is no stream {name}",
+            "The counts of all processes are dropped, so that app.activity() and charts are empty. Jobs do not "
+            "need the stream.",
+            "An operator creates it with permission to create streams:",
+            ("queues", "list"),
+        )
+    config = facts.activity["config"]
+    if config.get("discard", "old") != "old":
+        return warning(
+            f"stream {name} refuses new messages when it is full (discard={config['discard']})",
+            "Then new counts are dropped, and the history ends.",
+            f"nats stream edit {name} --discard=old",
+        )
+    if config.get("max_age", 0) <= 0 and config.get("max_bytes", -1) <= 0:
+        return warning(
+            f"stream {name} has no limit of age and no limit of size",
+            "Every process that works adds a message about every 15 s, so that the stream grows for ever.",
+            f"nats stream edit {name} --max-age=8d --max-bytes={ACTIVITY_BYTES}",
+        )
+    kept = config.get("max_age", 0) / NANOSECONDS
+    if 0 < kept < ACTIVITY_KEPT:
+        return info(
+            f"stream {name} keeps the counts of {in_seconds(kept)}; {in_seconds(ACTIVITY_KEPT)} would be usual",
+            "A process that reads the history for the first time sees no older counts.",
+        )
+    messages = format_count(facts.activity["state"]["messages"], "message")
+    return ok(f"stream {name} keeps counts: {messages}")
 
 
 def check_replicas(facts: NatsFacts) -> Iterator[Finding]:

@@ -116,6 +116,7 @@ def _checks_of_content(path: Path, clock: Clock, check_integrity: Callable[[], F
         Check("log", lambda: content.check_log(path)),
         Check("free-pages", lambda: content.check_free_pages(path)),
         Check("times", lambda: content.check_times(path, clock.now())),
+        Check("activity", lambda: content.check_activity(path, clock.now())),
     ]
 
 

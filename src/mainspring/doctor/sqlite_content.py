@@ -1,4 +1,4 @@
-"""Checks the content of a SQLite file: schema, journal mode, integrity, log size, free pages, times.
+"""Checks the content of a SQLite file: schema, journal mode, integrity, log size, free pages, times, activity.
 
 Invariant: the file is opened read-only, so no check migrates, repairs or checkpoints it.
 """
@@ -20,6 +20,8 @@ from mainspring.engines.sqlite.provider import stat_or_none
 from mainspring.engines.sqlite.read_only import may_write, read_only_address
 from mainspring.engines.sqlite.schema import VERSION, check
 from mainspring.errors import MainspringError
+from mainspring.jobs.activity import MINUTE
+from mainspring.jobs.activity_rows import MINUTES_KEPT
 from mainspring.jobs.timestamps import MICROSECONDS, to_instant
 
 BUSY_MS = 2_000
@@ -36,6 +38,10 @@ SELECT max(at) FROM (
     SELECT max(heartbeat) AS at FROM workers
     UNION ALL SELECT max(created) FROM (SELECT created FROM jobs ORDER BY seq DESC LIMIT 100))
 """
+HAS_ACTIVITY = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'activity'"
+LATEST_SUBMIT = "SELECT max(created) FROM (SELECT created FROM jobs ORDER BY seq DESC LIMIT 100)"
+LATEST_COUNT = "SELECT max(minute) FROM activity"
+GAP = 10 * MINUTE  # processes store their counts after 15 s, so a longer gap has a cause
 
 
 @contextmanager
@@ -164,6 +170,27 @@ def check_times(path: Path, now: datetime) -> Finding:
         "late, and schedules wait for the clock to catch up.",
         "Correct the clock. If it is correct now, look for jobs that are due too late:",
         ("jobs", "list", "--status", "pending"),
+    )
+
+
+def check_activity(path: Path, now: datetime) -> Finding:
+    """Check whether the history of activity has the last submits. If not, processes do not count."""
+    with opened_read_only(path) as connection:
+        if not connection.execute(HAS_ACTIVITY).get:
+            return ok("the file is too old to have a history of activity")
+        submitted = connection.execute(LATEST_SUBMIT).get
+        minute = connection.execute(LATEST_COUNT).get
+    at = to_instant(now, "now")
+    if submitted is None or not at - MINUTES_KEPT < submitted < at - GAP:  # younger counts may be on their way
+        return ok("the history of activity has no gap at its end")
+    if minute is not None and submitted < (minute + 1) * MINUTE + GAP:
+        return ok("the history of activity has no gap at its end")
+    last = "no counts" if minute is None else f"no counts since {in_microseconds(at - minute * MINUTE)} ago"
+    return info(
+        f"the history of activity has {last}, and the last submit was {in_microseconds(at - submitted)} ago",
+        "Processes with activity_pairs=0, processes of a version before the history, and killed processes add no "
+        "counts. app.activity() and charts lack what they did; no job is lost.",
+        "Look for such processes, and for 'the activity of this process is missing' in their logs.",
     )
 
 

@@ -1,7 +1,8 @@
 """The rule that decides whether a worker is healthy.
 
-`mainspring healthcheck`, `/healthz` and `/readyz` use this rule, so they agree. The watchdog of systemd gets its
-signs of life from the same reports (`health_publisher.py`): it restarts a worker that is not LIVE.
+`mainspring healthcheck`, `/healthz`, `/readyz` and the metric `mainspring_worker_healthy` use this rule, so they
+agree. The watchdog of systemd gets its signs of life from the same reports (`health_publisher.py`): it restarts a
+worker that is not LIVE.
 """
 
 from __future__ import annotations
@@ -56,26 +57,52 @@ def find_problem(
     - `now`: a reading of the monotonic clock, in nanoseconds
     - `allowed`: how old the last report and the last answer of the store may be, in nanoseconds
     """
-    age = now - health.turned_ns
-    if not 0 <= age <= allowed:
-        text = f"has reported no health {_since(age)}: it may hang or be suspended; restart it"
-        return HealthProblem(ProblemKind.SILENT, text)
+    silence = _silence(health, now, allowed)
+    if silence is not None:
+        return HealthProblem(ProblemKind.SILENT, silence)
     if level is HealthLevel.LIVE:
         return None
     if health.state is WorkerState.STARTING:
         return HealthProblem(ProblemKind.STARTING, "has not started yet; wait for it")
     if health.state is WorkerState.STOPPING:
         return HealthProblem(ProblemKind.STOPPING, "is stopping")
-    if health.trouble is not None:
-        return HealthProblem(ProblemKind.STORE, f"cannot use its store: {health.trouble}")
-    if health.answered_ns is None:
-        return HealthProblem(ProblemKind.STORE, f"has had no answer from its store yet; check {engine}")
-    silence = now - health.answered_ns
-    if silence > allowed:
-        text = f"has had no answer from its store for {_seconds(silence)}; check {engine}"
-        return HealthProblem(ProblemKind.STORE, text)
+    trouble = _store_trouble(health, engine, now, allowed)
+    if trouble is not None:
+        return HealthProblem(ProblemKind.STORE, trouble)
     if level is HealthLevel.HEALTHY and health.stall is not None:
         return HealthProblem(ProblemKind.STALLED, health.stall)
+    return None
+
+
+def passed_checks(health: WorkerHealth, *, now: int, allowed: int = DEFAULT_ALLOWED_NS) -> dict[str, bool]:
+    """Return for each part of the rule whether the worker passes it. Metrics show the parts separately.
+
+    - `responsive`: the worker has reported its health in time
+    - `store`: the store has answered in time, and the worker can use it
+    - `claims`: the worker has found no due jobs that no worker claims
+    """
+    checks = {"responsive": _silence(health, now, allowed) is None}
+    if health.state is not WorkerState.STOPPING:  # a stopping worker asks the store for nothing
+        checks["store"] = _store_trouble(health, "the store", now, allowed) is None
+        checks["claims"] = health.stall is None
+    return checks
+
+
+def _silence(health: WorkerHealth, now: int, allowed: int) -> str | None:
+    age = now - health.turned_ns
+    if 0 <= age <= allowed:
+        return None
+    return f"has reported no health {_since(age)}: it may hang or be suspended; restart it"
+
+
+def _store_trouble(health: WorkerHealth, engine: str, now: int, allowed: int) -> str | None:
+    if health.trouble is not None:
+        return f"cannot use its store: {health.trouble}"
+    if health.answered_ns is None:
+        return f"has had no answer from its store yet; check {engine}"
+    silence = now - health.answered_ns
+    if silence > allowed:
+        return f"has had no answer from its store for {_seconds(silence)}; check {engine}"
     return None
 
 

@@ -23,41 +23,16 @@ from msgspec import Struct
 
 from mainspring.jobs.histogram import COMMIT_BOUNDS, SIZE_BOUNDS, Histogram
 from mainspring.jobs.interruptible_lock import call_with
-from mainspring.jobs.records import IMMEDIATE, Cause, Conflict, Lease, NewJob, Outcome, OutcomeKind
+from mainspring.jobs.records import IMMEDIATE, AttemptOutcome, Conflict, Lease, NewJob, Outcome, OutcomeKind
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.jobs.timestamps import MICROSECONDS
 
-COMPLETED, FAILED, TIMEOUT, CRASHED, INTERRUPTED, CANCELED, SNOOZED, EXPIRED = OUTCOMES = (
-    "completed",
-    "failed",
-    "timeout",
-    "crashed",
-    "interrupted",
-    "canceled",
-    "snoozed",
-    "expired",
-)
-"""How attempts end. A job that expired, and never started, counts as an attempt, too."""
 OTHER = "other"
 """The queue and type of all jobs beyond the largest number of pairs of queue and type."""
 MAX_PAIRS = 200
 """How many pairs of queue and type a process counts separately, unless it is told otherwise."""
 MINUTE = 60 * MICROSECONDS
 MAX_NOTES = 256  # so many notes are added to the counts at once
-
-_OUTCOME_OF_KIND = {
-    OutcomeKind.COMPLETED: COMPLETED,
-    OutcomeKind.CANCELED: CANCELED,
-    OutcomeKind.SNOOZED: SNOOZED,
-    OutcomeKind.INTERRUPTED: INTERRUPTED,
-}
-_OUTCOME_OF_CAUSE = {
-    Cause.FAILURE: FAILED,
-    Cause.TIMEOUT: TIMEOUT,
-    Cause.CRASH: CRASHED,
-    Cause.DEPLOY: INTERRUPTED,
-    None: FAILED,
-}
 
 Pair: TypeAlias = tuple[str, str]
 """A queue and a type."""
@@ -81,7 +56,7 @@ class Activity:
     submitted: Mapping[Pair, int]
     """Stored jobs by queue and type, with follow-up jobs and the jobs of schedules and dead-letter handlers."""
     attempts: Mapping[tuple[str, str, str], int]
-    """Ended attempts by queue, type and outcome: see `OUTCOMES`."""
+    """Ended attempts by queue, type and outcome: see `records.AttemptOutcome`."""
     retries: Mapping[Pair, int]
     """Attempts after which the job waits for a retry, by queue and type."""
     lateness: Mapping[tuple[str, str, str], Histogram]
@@ -131,7 +106,7 @@ class _Attempts:
 
     __slots__ = ("count", "durations", "is_retry", "kind", "latenesses", "outcome", "pair")
 
-    def __init__(self, pair: Pair, kind: str, outcome: str) -> None:
+    def __init__(self, pair: Pair, kind: str, outcome: AttemptOutcome) -> None:
         self.pair = pair
         self.kind = kind
         self.outcome = outcome
@@ -358,7 +333,6 @@ CountCall: TypeAlias = Callable[[ActivityRecorder, Sequence[Any], Sequence[Any]]
 
 
 def _attempts_like(outcome: Outcome, lease: Lease) -> _Attempts:
-    ended = _OUTCOME_OF_KIND.get(outcome.kind) or _OUTCOME_OF_CAUSE[outcome.cause]
-    attempts = _Attempts((lease.queue, lease.type), lease.kind, ended)
+    attempts = _Attempts((lease.queue, lease.type), lease.kind, outcome.name)
     attempts.is_retry = outcome.kind is OutcomeKind.RETRY
     return attempts

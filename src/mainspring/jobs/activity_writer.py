@@ -3,20 +3,27 @@
 If the engine commits several calls in one transaction, the io layer writes the counts inside of a transaction that
 it makes anyway, about once a second. A timer, which is set at the first new count, makes a transaction after 15
 seconds if there was none. On other engines the timer starts a thread that sends the counts. So a process without
-work never wakes up to store counts.
+work never wakes up to store counts. A process that ends without `close` stores its last counts at the exit of the
+interpreter.
 
 Invariants
 - A failure to store counts neither fails nor delays a job. The counts are kept and sent again, and dropped after a
   few tries.
 - A batch of counts keeps its number when it is sent again, so that the store counts it once.
+- At the exit of the interpreter no thread is started, because Python 3.12 refuses that, and the main thread waits
+  at most `EXIT_SECONDS`. A forked child does not store the counts of its parent.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from secrets import token_hex
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
@@ -26,6 +33,7 @@ from mainspring.errors import MainspringError
 from mainspring.jobs.activity import ActivityRecorder, CountCall
 from mainspring.jobs.activity_rows import ActivityBatch, counts_of
 from mainspring.jobs.engine import Capability, Engine
+from mainspring.runners.task import ShutdownBehavior, TaskTraits
 
 if TYPE_CHECKING:
     from mainspring.jobs.io_layer import IoLayer
@@ -34,10 +42,12 @@ if TYPE_CHECKING:
 
 EVERY_NS = NANOSECONDS  # a transaction contains counts if the last one that did began this long ago
 LATEST_SECONDS = 15.0  # counts are stored after this time, even if there is no other transaction
+EXIT_SECONDS = 1.0  # how long the exit of the interpreter waits for the store to add the last counts
 MAX_TRIES = 4  # how often the same counts are sent before they are dropped
 MAX_COUNTS = 2_000  # in one batch, so that it fits into one message of every store
 
 COUNT_SUBMITS = ActivityRecorder.count_submits
+_AT_EXIT = TaskTraits(shutdown=ShutdownBehavior.CONTINUE)  # the shutdown of the pool does not wait for such a task
 
 logger = logging.getLogger("mainspring.activity")
 
@@ -58,6 +68,7 @@ class ActivityWriter:
         self._runner: TaskRunner | None = None
         self._is_timer_set = False
         self._timer: TaskHandle | None = None
+        self._at_exit: Callable[[], None] | None = None
         self._next_ns = 0  # when the next transaction may contain counts
         # Only the io thread uses the following attributes. If the engine is not atomic, the lock guards them.
         self._lock = Lock()
@@ -127,10 +138,15 @@ class ActivityWriter:
             self._timer = self._runner.post(self._on_timer, delay=LATEST_SECONDS)
         except MainspringError:  # the runner is closed or full; the next count sets the timer again
             self._is_timer_set = False
+        if self._at_exit is None:  # after `post` has started the pool, so that this runs before its shutdown
+            self._at_exit = partial(_flush_at_exit, weakref.ref(self), os.getpid())
+            atexit.register(self._at_exit)
 
     def close(self) -> None:
         """Cancel the timer, and set it no more."""
         self._has_timer = False
+        if self._at_exit is not None:
+            atexit.unregister(self._at_exit)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -172,6 +188,19 @@ class ActivityWriter:
         if wait is not None:
             with suppress(MainspringError, TimeoutError):
                 wait(seconds)
+
+    def flush_at_exit(self) -> None:
+        """Store all counts on a thread that the runner has, and wait for a moment. It raises no error."""
+        if self._runner is not None and self.has_news:
+            with suppress(Exception, KeyboardInterrupt):
+                self._runner.submit(self._store_at_exit, traits=_AT_EXIT).result(EXIT_SECONDS)
+
+    def _store_at_exit(self) -> None:
+        if not self._is_atomic:
+            self._send()
+        elif self._io is not None:
+            self._next_ns = 0
+            self._io.make_empty_transaction()
 
     def _start_flush(self) -> Callable[[float], object] | None:
         """Start to store all counts; return a function that waits a number of seconds for the end."""
@@ -218,3 +247,9 @@ class ActivityWriter:
             self._tries = 0
             self._batches.clear()
             logger.warning("a part of the activity of this process is missing from the history: %s", error)
+
+
+def _flush_at_exit(reference: weakref.ref[ActivityWriter], process: int) -> None:
+    writer = reference()
+    if writer is not None and os.getpid() == process:
+        writer.flush_at_exit()

@@ -289,6 +289,10 @@ class IoLayer:
         self.dispatch(SingleOperation(_do_nothing, answer, durable=False))
         return answer.get
 
+    def make_empty_transaction(self) -> None:
+        """Make a transaction that only stores counts of activity, on this thread."""
+        self._handle([SingleOperation(_do_nothing, BlockingReply(self._runner), durable=False)])
+
     def off_callers(self, function: Callable[[], object]) -> Callable[[], None]:
         """Return a function that calls `function`, but not on the thread of a caller that calls the engine now."""
         return OffCallers(function, self._turn, self._runner)

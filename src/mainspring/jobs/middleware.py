@@ -36,18 +36,13 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypeAlias
 
 from mainspring.jobs.context import JobContext
+from mainspring.jobs.records import AttemptOutcome
 from mainspring.jobs.status import JobStatus
 from mainspring.runners.validation import require_instance
 
 logger = logging.getLogger("mainspring.worker")
-
-AttemptOutcome: TypeAlias = Literal[
-    "completed", "failed", "timeout", "crashed", "interrupted", "canceled", "snoozed"
-]
-"""How an attempt ended."""
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from enum import Enum, StrEnum
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -296,6 +296,28 @@ class Cause(StrEnum):
     """A shutdown of the worker interrupted the attempt."""
 
 
+AttemptOutcome: TypeAlias = Literal[
+    "completed", "failed", "timeout", "crashed", "interrupted", "canceled", "snoozed", "expired"
+]
+"""How an attempt ended, for users: in metrics, in the history of activity and for middleware.
+
+A job that expired never started. It counts as an attempt in metrics and in the history, and middleware does not
+learn of it."""
+
+_OUTCOME_OF_KIND: dict[OutcomeKind, AttemptOutcome] = {
+    OutcomeKind.COMPLETED: "completed",
+    OutcomeKind.CANCELED: "canceled",
+    OutcomeKind.SNOOZED: "snoozed",
+    OutcomeKind.INTERRUPTED: "interrupted",
+    OutcomeKind.HANDED_BACK: "interrupted",
+}
+_OUTCOME_OF_CAUSE: dict[Cause | None, AttemptOutcome] = {
+    Cause.TIMEOUT: "timeout",
+    Cause.CRASH: "crashed",
+    Cause.DEPLOY: "interrupted",
+}
+
+
 class Outcome(Struct, gc=False):
     """The end of a lease: how the attempt ended, and the data to store."""
 
@@ -316,6 +338,11 @@ class Outcome(Struct, gc=False):
     """For COMPLETED: the follow-up job, which the engine stores in the same transaction."""
     took: int | None = None
     """How many microseconds the handler ran; None if it did not begin, or if this was not measured."""
+
+    @property
+    def name(self) -> AttemptOutcome:
+        """How the attempt ended, for users. A retry is named by its cause."""
+        return _OUTCOME_OF_KIND.get(self.kind) or _OUTCOME_OF_CAUSE.get(self.cause, "failed")
 
 
 class ProgressReport(Struct, frozen=True, gc=False):

@@ -192,7 +192,10 @@ class Statistics:
     workers: int
     """How many workers of the store are alive, in all processes and on all machines."""
     fullest_slot: UpcomingSlot | None
-    """The fullest slot of the next scheduled jobs; None if no jobs are scheduled."""
+    """The fullest slot of the next scheduled jobs; None if no jobs are scheduled.
+
+    If slots of several job types have more than 1,000 jobs, it may be the earliest of them.
+    """
     process: ProcessStatistics
 
     @property

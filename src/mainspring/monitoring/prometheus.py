@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from mainspring.app import Mainspring
 from mainspring.clock import NANOSECONDS, Duration, to_nanoseconds
+from mainspring.foreground.health_rules import passed_checks
 from mainspring.jobs.activity import OTHER, Activity
 from mainspring.jobs.histogram import Histogram
 from mainspring.jobs.statistics import GroupStatistics, ProcessStatistics, Statistics
@@ -27,7 +28,6 @@ from mainspring.monitoring import metrics
 from mainspring.monitoring.metrics import METRICS, Metric, MetricKind, MetricScope
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.validation import require_instance, require_positive
-from mainspring.worker_health import WorkerHealth, WorkerState
 
 try:
     from prometheus_client.metrics_core import (
@@ -42,8 +42,6 @@ except ImportError as error:
 
 MAX_QUEUES = 200
 STORE_SECONDS = 5.0  # shorter than the 10 s after which Prometheus gives a scrape up
-HEALTH_NS = 15 * NANOSECONDS
-"""The largest age of a health report, and of an answer of the store. `mainspring healthcheck` has the same."""
 LEVELS = ("open", "near", "mid", "far")  # the current slot of the wheel, and its levels, nearest first
 
 logger = logging.getLogger("mainspring.monitoring")
@@ -99,7 +97,7 @@ class PrometheusCollector(Collector):
             yield from self._collect_activity(manager.recorder.snapshot())
         yield from _process_families(manager.process_statistics())
         health = manager.worker_health
-        checks = {} if health is None else check_health(health, manager.clock.monotonic_ns())
+        checks = {} if health is None else passed_checks(health, now=manager.clock.monotonic_ns())
         yield _gauge(metrics.WORKER_HEALTHY, (((name,), is_passed) for name, is_passed in checks.items()))
 
     def _collect_activity(self, activity: Activity) -> Iterator[Family]:
@@ -221,21 +219,6 @@ class _StoreReader:
         if not self._has_failed:
             self._has_failed = True
             logger.warning("the metrics of the store are not exported until it can be read again: %s", reason)
-
-
-def check_health(health: WorkerHealth, now_ns: int) -> dict[str, bool]:
-    """Return the checks of a worker, and whether it passes each of them.
-
-    - `responsive`: the worker has reported its health within 15 s
-    - `store`: the store has answered within 15 s, and the worker can write to it
-    - `claims`: the worker has found no due jobs that no worker claims
-    """
-    checks = {"responsive": now_ns - health.turned_ns <= HEALTH_NS}
-    if health.state is not WorkerState.STOPPING:  # a stopping worker asks the store for nothing
-        has_answer = health.answered_ns is not None and now_ns - health.answered_ns <= HEALTH_NS
-        checks["store"] = has_answer and health.trouble is None
-        checks["claims"] = health.stall is None
-    return checks
 
 
 # -- families of samples

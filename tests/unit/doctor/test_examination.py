@@ -13,7 +13,7 @@ from mainspring.doctor import Report, Severity, examine
 from mainspring.engines.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION
 
 PLACE = ["file", "file-system", "permissions", "disk", "fsync"]
-CONTENT = ["schema", "journal", "integrity", "log", "free-pages", "times"]
+CONTENT = ["schema", "journal", "integrity", "log", "free-pages", "times", "activity"]
 JOBS = ["workers", "handlers", "queues", "lateness", "paused", "quotas", "slots", "dead-letters", "schedules"]
 MACHINE = ["python", "open-files", "time-zones", "synchronised", "url"]
 

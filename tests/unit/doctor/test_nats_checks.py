@@ -26,6 +26,10 @@ SOUND: dict[str, Any] = {
         "cluster": {"leader": "n1"},
     },
     "events": {},
+    "activity": {
+        "config": {"max_age": 8 * 86_400 * NANOSECONDS, "max_bytes": 1 << 28, "discard": "old"},
+        "state": {"messages": 7},
+    },
     "wanted": {"name": "shop", "num_replicas": 1},
     "consumers": {LANE: CONSUMER},
     "round_trip": 0.001,
@@ -150,6 +154,29 @@ def test_settings_of_the_stream_that_do_harm() -> None:
     assert_finding(stream.check_stream(facts(stream__config={"sealed": True})), Severity.ERROR, "sealed")
     assert_finding(stream.check_stream(facts(stream__config={"sources": [{}]})), Severity.WARNING, "sources")
     assert_finding(stream.check_stream(facts(events=None)), Severity.WARNING, "shop-events")
+
+
+def test_the_stream_of_counts_is_missed_only_by_the_history() -> None:
+    assert is_all_ok([stream.check_activity(facts())])
+    missing = facts(activity=None)
+    assert_finding([stream.check_activity(missing)], Severity.WARNING, "no stream shop-activity")
+    assert why_not_open(missing) is None
+    unknown = facts(activity=None, may_read_activity=False)
+    assert_finding([stream.check_activity(unknown)], Severity.INFO, "was not checked")
+
+
+@pytest.mark.parametrize(
+    ("config", "severity", "words"),
+    [
+        ({"discard": "new"}, Severity.WARNING, "discard=new"),
+        ({"max_age": 0, "max_bytes": -1}, Severity.WARNING, "no limit of age and no limit of size"),
+        ({"max_age": 3_600 * NANOSECONDS}, Severity.INFO, "counts of 1 h"),
+    ],
+)
+def test_limits_of_the_stream_of_counts(config: dict[str, Any], severity: Severity, words: str) -> None:
+    assert_finding([stream.check_activity(facts(activity__config=config))], severity, words)
+    unlimited_age = facts(activity__config={"max_age": 0})
+    assert is_all_ok([stream.check_activity(unlimited_age)])
 
 
 def test_a_stream_of_another_version_is_named() -> None:

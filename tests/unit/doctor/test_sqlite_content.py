@@ -44,6 +44,7 @@ def test_a_store_of_this_version_is_in_order(store: Path) -> None:
     assert is_all_ok(content.check_log(store))
     assert is_all_ok(content.check_free_pages(store))
     assert is_all_ok(content.check_times(store, clock.now()))
+    assert is_all_ok(content.check_activity(store, clock.now()))
     assert content.why_not_open(store) is None
 
 
@@ -136,3 +137,21 @@ def test_a_path_may_have_any_characters(store: Path) -> None:
 def test_what_is_from_the_future_tells_that_the_clock_went_back(store: Path) -> None:
     then = SystemClock().now() - timedelta(hours=3)
     assert_finding(content.check_times(store, then), Severity.WARNING, "3 h ahead")
+
+
+def test_jobs_that_no_process_counted_are_a_gap_in_the_history(store: Path) -> None:
+    hours_later = SystemClock().now() + timedelta(hours=3)
+    assert is_all_ok(content.check_activity(store, hours_later))
+    change(store, "UPDATE activity SET minute = minute - 300")
+    finding = assert_finding(content.check_activity(store, hours_later), Severity.INFO, "since 8 h", "3 h ago")
+    assert "activity_pairs=0" in finding.reason
+    change(store, "DELETE FROM activity")
+    assert_finding(content.check_activity(store, hours_later), Severity.INFO, "has no counts,")
+    assert is_all_ok(content.check_activity(store, SystemClock().now()))  # the counts may be on their way
+    assert is_all_ok(content.check_activity(store, hours_later + timedelta(days=2)))  # by then they are added up
+
+
+def test_a_file_without_a_history_has_no_gap(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    change(path, MIGRATIONS[0])
+    assert is_all_ok(content.check_activity(path, SystemClock().now()))

@@ -17,7 +17,7 @@ from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.engines.sqlite.statistics import count_jobs, evaluate_by, limited_jobs
 from mainspring.engines.sqlite.upcoming_slots import find_fullest_slot
 from mainspring.jobs.limits import bucket_of
-from mainspring.jobs.statistics import SLOT_MICROSECONDS, JobGroup
+from mainspring.jobs.statistics import HOT_JOBS, SLOT_MICROSECONDS, JobGroup
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import TYPE, Bench, seconds
 from mainspring.testing.conformance.statistics import count_naively
@@ -89,6 +89,18 @@ def test_jobs_that_are_due_do_not_hide_scheduled_ones(bench: Bench, connection: 
     assert group.scheduled > 0
 
 
+@pytest.mark.parametrize("number", [1, 8])
+def test_scheduled_jobs_are_counted_beside_due_and_held_ones(
+    bench: Bench, connection: apsw.Connection, number: int
+) -> None:
+    bench.submit("held", after=0.5)
+    assert len(bench.take(bench.enroll(), starts=0, ahead=seconds(1))) == 1
+    bench.submit(*(f"due {n}" for n in range(number)))
+    bench.submit("later", after=60)
+    (group,) = counted(connection, bench.now)
+    assert (group.due, group.scheduled, group.is_exact) == (min(number, MOST), 2, number <= MOST)
+
+
 def test_groups_beyond_the_largest_number_are_not_evaluated(
     bench: Bench, connection: apsw.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,9 +149,10 @@ def test_the_work_does_not_grow_with_the_number_of_jobs(
     bench.submit("b", after=-60)
     now = bench.now
     steps: list[int] = []
+    first = now + seconds(60) if is_later else now - seconds(600)
     for number in (3_000, 30_000):
-        first = now + seconds(60) if is_later else now - seconds(600)
         connection.execute(FILL, (1, first, 1_000, number))
+        first += number * 1_000  # so that no slot has more jobs than before
         ticks = count()
         connection.set_progress_handler(lambda ticks=ticks: next(ticks) < 0, 100)  # type: ignore[misc]
         counted(connection, now, 500)
@@ -196,6 +209,24 @@ def test_the_search_for_the_fullest_slot_ends_in_time(bench: Bench, connection: 
     near = find_fullest_slot(connection, now, lookahead=1_000)
     assert near is not None
     assert near.count < 10
+
+
+def test_among_slots_with_very_many_jobs_the_earliest_is_returned(
+    bench: Bench, connection: apsw.Connection
+) -> None:
+    for queue in "abcdefghijk":
+        bench.submit(queue, after=60, queue=queue)
+    lanes = [row[0] for row in connection.execute("SELECT id FROM lanes ORDER BY id")]
+    now = bench.now
+    connection.execute(FILL, (lanes[0], now + seconds(200), 0, HOT_JOBS + 300))
+    connection.execute(FILL, (lanes[1], now + seconds(100), 0, HOT_JOBS + 200))
+    connection.execute(FILL, (lanes[2], now + seconds(90), 0, HOT_JOBS - 1))
+    slot = find_fullest_slot(connection, now, lookahead=10_000)
+    assert slot is not None
+    assert (slot.queue, slot.count, slot.at_once) == ("b", HOT_JOBS + 200, HOT_JOBS + 200)
+    one_by_one = find_fullest_slot(connection, now, lookahead=200_000)
+    assert one_by_one is not None
+    assert (one_by_one.queue, one_by_one.count) == ("a", HOT_JOBS + 300)
 
 
 def test_an_even_load_has_an_even_average(bench: Bench, connection: apsw.Connection) -> None:

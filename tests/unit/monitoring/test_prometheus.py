@@ -20,11 +20,8 @@ from mainspring import EngineUnavailable, Mainspring, Retry
 from mainspring.jobs.histogram import BOUNDS
 from mainspring.monitoring import PrometheusCollector
 from mainspring.monitoring.metrics import METRICS, MetricKind, MetricScope
-from mainspring.monitoring.prometheus import check_health
-from mainspring.worker_health import WorkerHealth, WorkerState
 from tests.support import PATIENCE, Gate, eventually, within
 
-SECOND = 1_000_000_000
 AGREED = {
     "mainspring_jobs_submitted_total": (MetricKind.COUNTER, {"queue", "type"}),
     "mainspring_attempts_total": (MetricKind.COUNTER, {"queue", "type", "outcome"}),
@@ -351,40 +348,6 @@ def test_many_scrapes_at_once_on_the_threads_of_the_application_wait_for_no_thre
         return await asyncio.gather(*scrapes)
 
     assert within(lambda: asyncio.run(scrape_all())) == [{(): 1}] * 20
-
-
-# -- health
-
-
-def health(**changes: Any) -> WorkerHealth:
-    values: dict[str, Any] = {
-        "state": WorkerState.READY,
-        "turned_ns": 100 * SECOND,
-        "answered_ns": 100 * SECOND,
-        "trouble": None,
-        "stall": None,
-        "jobs": 0,
-    }
-    return WorkerHealth(**values | changes)
-
-
-@pytest.mark.parametrize(
-    ("report", "failed"),
-    [
-        (health(), set()),
-        (health(turned_ns=85 * SECOND), set()),
-        (health(turned_ns=85 * SECOND - 1), {"responsive"}),
-        (health(answered_ns=85 * SECOND), set()),
-        (health(answered_ns=85 * SECOND - 1), {"store"}),
-        (health(answered_ns=None, state=WorkerState.STARTING), {"store"}),
-        (health(trouble="the disk is full"), {"store"}),
-        (health(stall="no worker claims mail"), {"claims"}),
-        (health(state=WorkerState.STOPPING, answered_ns=0, stall="no worker claims mail"), set()),
-    ],
-)
-def test_a_worker_fails_the_checks_of_its_health_report(report: WorkerHealth, failed: set[str]) -> None:
-    checks = check_health(report, 100 * SECOND)
-    assert {name for name, is_passed in checks.items() if not is_passed} == failed
 
 
 # -- formats, and the process of the user

@@ -7,7 +7,9 @@ see `LimitedJobs`. The terms are those of `jobs.statistics`.
   of their due times.
 - In a lane with sequences and limits, the indexes for claims have the heads: the first waiting job of each
   sequence and group. Behind them, due jobs of sequences are in the index `waiting_in_sequences`, and those of
-  groups are counted group by group. All other PENDING jobs of the lane are scheduled.
+  groups are counted group by group.
+- All other PENDING jobs of a lane are scheduled. Whether a lane has many PENDING jobs is the cheapest question of
+  all: see `PENDING_OF_LANES`.
 - A limit refuses either all jobs of a group or none, so it is evaluated once for each group.
 
 Each count stops at `MAX_COUNTED` jobs, so that the time does not grow with the number of jobs in the store. Limits
@@ -53,8 +55,6 @@ LANE_COUNTS = f"""
 SELECT json_group_array(json_array(l.id, l.queue, l.type, l.exact,
     {_count(f"{_CLAIMABLE} AND ready <= ?1")}, {_count(f"{_SUSPECTS} AND ready <= ?1")},
     (SELECT min(ready) {_CLAIMABLE} AND ready <= ?1), (SELECT min(ready) {_SUSPECTS} AND ready <= ?1),
-    iif(l.exact, 0, {_count(f"{_CLAIMABLE} AND ready > ?1")}),
-    iif(l.exact, 0, {_count(f"{_SUSPECTS} AND ready > ?1")}),
     iif(l.exact, {_count(f"{_BEHIND} AND due <= ?1")}, 0), iif(l.exact, (SELECT min(due) {_BEHIND}), NULL),
     {_count(_RUNNING)}, {_count(_LETTERS)})) FROM lanes AS l
 """
@@ -64,11 +64,15 @@ SELECT json_group_array(json_array(lane, held, due, oldest)) FROM (
     SELECT lane, count(*) AS held, total(due <= ?1) AS due, min(iif(due <= ?1, due, NULL)) AS oldest
     FROM jobs INDEXED BY jobs_by_owner WHERE owner IS NOT NULL AND status = 0 GROUP BY lane)
 """
-# batch of lanes; ?2 the largest count: [lane, number of PENDING jobs]
-PENDING_OF_LANES = f"""
-SELECT json_group_array(json_array(l.value, {
-    _count("FROM jobs INDEXED BY jobs_by_lane WHERE lane = l.value AND status = 0")
-})) FROM json_each(?1) AS l
+# batch of lanes; ?2 the largest count: [lane, number of PENDING jobs]. PENDING is the first status, so the index
+# begins with the PENDING jobs of a lane. SQLite skips entries without an upper bound in 8 ns each, and in 40 ns if
+# it must compare each entry with a bound, or if the index lacks a column that the statement names.
+PENDING_OF_LANES = """
+SELECT json_group_array(json_array(l.value, iif(
+    (SELECT lane = l.value AND status = 0 FROM jobs INDEXED BY jobs_by_lane
+        WHERE lane >= l.value ORDER BY lane, status LIMIT 1 OFFSET ?2 - 1), ?2,
+    (SELECT count(*) FROM jobs INDEXED BY jobs_by_lane WHERE lane = l.value AND status = 0)
+))) FROM json_each(?1) AS l
 """
 # batch of lanes; ?2 the largest count, ?3 now: [lane, number of heads and of jobs behind them that are due later]
 LATER_IN_LANES = f"""
@@ -92,8 +96,6 @@ class _LaneRow(msgspec.Struct, array_like=True, gc=False):
     suspects: int
     oldest_claimable: int | None
     oldest_suspect: int | None
-    claimable_later: int
-    suspects_later: int
     behind: int
     oldest_behind: int | None
     running: int
@@ -117,7 +119,7 @@ class LaneCounts(msgspec.Struct, gc=False):
     oldest_blocked: int | None = None
     is_exact: bool = True
     later: int = 0
-    """At least so many jobs under limits are due later, if not all due jobs were counted."""
+    """At least so many jobs that are in no index for claims are due later: under limits, or held by a worker."""
 
     def add_due(self, count: int, oldest: int | None) -> None:
         """Add jobs that could start now."""
@@ -211,15 +213,16 @@ def count_jobs(
     for lane, number, due, oldest in held:
         lanes[lane].add_due(int(due), oldest)
         if not lanes[lane].is_bound:
-            lanes[lane].scheduled += number - int(due)
+            lanes[lane].later += number - int(due)
     bound = [counts for counts in lanes.values() if counts.is_bound]
     groups: list[LimitedGroup] = []
     if bound:
         for group in limited(connection, bound, now, most):
             groups.append(replace(group, count=min(most, group.count)))
             lanes[group.lane].is_exact &= group.count <= most
-        incomplete = [counts for counts in bound if not counts.is_exact]
-        _count_scheduled(connection, [counts for counts in bound if counts.is_exact], groups, most)
+    incomplete = [counts for counts in lanes.values() if not counts.is_exact]
+    _count_scheduled(connection, [counts for counts in lanes.values() if counts.is_exact], groups, most)
+    if incomplete:
         _estimate_scheduled(connection, incomplete, now, most)
     return CountedJobs(lanes, groups)
 
@@ -227,13 +230,11 @@ def count_jobs(
 def _to_counts(row: _LaneRow, most: int) -> LaneCounts:
     counts = LaneCounts(row.lane, row.queue, row.type, bool(row.exact))
     counts.add_due(min(most, row.claimable + row.suspects), _earlier(row.oldest_claimable, row.oldest_suspect))
-    counts.scheduled = min(most, row.claimable_later + row.suspects_later)
     counts.running = min(most, row.running)
     counts.dead_letters = min(most, row.dead_letters)
     if row.behind:
         counts.add_blocked(min(most, row.behind), row.oldest_behind)
-    read = (row.claimable + row.suspects, row.claimable_later + row.suspects_later, row.behind)
-    counts.is_exact = max(*read, row.running, row.dead_letters) <= most
+    counts.is_exact = max(row.claimable + row.suspects, row.behind, row.running, row.dead_letters) <= most
     return counts
 
 

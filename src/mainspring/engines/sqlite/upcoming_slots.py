@@ -15,7 +15,7 @@ from typing import Any
 
 import apsw
 
-from mainspring.jobs.statistics import MAX_COUNTED, SLOT_MICROSECONDS, JobsInSlot
+from mainspring.jobs.statistics import HOT_JOBS, MAX_COUNTED, SLOT_MICROSECONDS, JobsInSlot
 
 STEP = 500
 _SCHEDULED = """FROM jobs INDEXED BY claimable
@@ -78,10 +78,16 @@ class _Search:
         if slots:
             self.end = (slots[-1][0] + 1) * SLOT_MICROSECONDS - 1
 
-    def result(self, queue: str, type_: str) -> JobsInSlot:
-        """Return the fullest slot."""
-        at_once = self._read(AT_ONCE, *self._fullest, self._most)
-        return JobsInSlot(queue, type_, self._fullest[0] + 1, self.count, at_once, self._average_of_others())
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The place of the fullest slot among those of all lanes: by its count, then the earlier one is before."""
+        return self.count, -self._fullest[0]
+
+    def result(self, queue: str, type_: str, most: int) -> JobsInSlot:
+        """Return the fullest slot, with its jobs counted up to `most`."""
+        count = self.count if self.count < self._most else self._read(COUNT_SLOT, *self._fullest, most)
+        at_once = self._read(AT_ONCE, *self._fullest, most)
+        return JobsInSlot(queue, type_, self._fullest[0] + 1, count, at_once, self._average_of_others())
 
     def _average_of_others(self) -> float:
         slots = (self.end - self._now) // SLOT_MICROSECONDS
@@ -96,13 +102,15 @@ def find_fullest_slot(
 ) -> JobsInSlot | None:
     """Return the fullest slot of the next `lookahead` jobs; None if no jobs are scheduled.
 
-    `most` is the largest count. All lanes together share `lookahead`.
+    `most` is the largest count. All lanes together share `lookahead`, so with several lanes a slot is compared
+    with others by a smaller count, yet at least `HOT_JOBS`. Among slots with more jobs, the earliest is returned.
     """
     lanes: list[Any] = connection.execute(LANES_WITH_JOBS, (now,)).fetchall()
     fullest: tuple[_Search, str, str] | None = None
+    share = max(STEP, lookahead // max(1, len(lanes)))
     for lane, queue, type_ in lanes:
-        search = _Search(connection, lane, now, most)
-        search.run(max(STEP, lookahead // len(lanes)))
-        if fullest is None or search.count > fullest[0].count:
+        search = _Search(connection, lane, now, min(most, max(HOT_JOBS, share)))
+        search.run(share)
+        if fullest is None or search.rank > fullest[0].rank:
             fullest = (search, queue, type_)
-    return None if fullest is None else fullest[0].result(*fullest[1:])
+    return None if fullest is None else fullest[0].result(*fullest[1:], most)

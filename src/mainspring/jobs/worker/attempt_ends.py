@@ -6,27 +6,14 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from mainspring.jobs.middleware import AttemptEnd, AttemptOutcome, Middlewares
+from mainspring.jobs.middleware import AttemptEnd, Middlewares
 from mainspring.jobs.processes.messages import ChildAnswer, full_name
-from mainspring.jobs.records import STATUS_AFTER, Cause, Outcome, OutcomeKind
+from mainspring.jobs.records import STATUS_AFTER, AttemptOutcome, Outcome, OutcomeKind
 from mainspring.jobs.timestamps import to_datetime
 from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.jobs.worker.outcomes import RemoteError
 
 BUILTIN = "builtins."
-
-_BY_KIND: dict[OutcomeKind, AttemptOutcome] = {
-    OutcomeKind.COMPLETED: "completed",
-    OutcomeKind.CANCELED: "canceled",
-    OutcomeKind.SNOOZED: "snoozed",
-    OutcomeKind.INTERRUPTED: "interrupted",
-    OutcomeKind.HANDED_BACK: "interrupted",
-}
-_BY_CAUSE: dict[Cause | None, AttemptOutcome] = {
-    Cause.TIMEOUT: "timeout",
-    Cause.CRASH: "crashed",
-    Cause.DEPLOY: "interrupted",
-}
 
 
 def announce_ends(
@@ -49,18 +36,18 @@ def announce_ends(
 
 
 def _end_of(job: LeasedJob, outcome: Outcome, error: BaseException | None) -> AttemptEnd:
-    kind = _BY_KIND.get(outcome.kind) or _BY_CAUSE.get(outcome.cause, "failed")
+    name = outcome.name
     is_failure = outcome.kind in (OutcomeKind.RETRY, OutcomeKind.FAILED)
     status = STATUS_AFTER[outcome.kind]
     if job.has_ended:  # a shutdown has interrupted the job, and its outcome is that of the shutdown
-        kind, status, is_failure = "interrupted", STATUS_AFTER[OutcomeKind.INTERRUPTED], False
+        name, status, is_failure = "interrupted", STATUS_AFTER[OutcomeKind.INTERRUPTED], False
     follow_up = outcome.follow_up
     return AttemptEnd(
         job.context,
-        kind,
+        name,
         status,
         error=error if is_failure else None,
-        error_type=_name_of(error, kind) if is_failure else None,
+        error_type=_name_of(error, name) if is_failure else None,
         error_text=outcome.error if is_failure else None,
         due=None if outcome.due is None else to_datetime(outcome.due),
         follow_up_headers=None if follow_up is None else dict(follow_up.headers or {}),
