@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 from mutmut.__main__ import cli
 from mutmut.mutation.data import SourceFileMutationData
 from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.stats import status_by_exit_code
+from mutmut.workers import isolation
 
 PROCESSES = 2
 MOST_MEMORY = 4 * 1024**3  # bytes: a mutant may fill a list for ever
@@ -23,8 +24,16 @@ def run() -> None:
     """Let mutmut change the module and run the tests, as `setup.cfg` of this folder says."""
     # mutmut 3.8.0 reads `_nodeid`, which items of pytest 9.2 do not have any more.
     pytest.Item._nodeid = property(lambda item: item.nodeid)  # type: ignore[attr-defined]
-    # A failing example kills a mutant; a smaller one is not needed.
-    settings.register_profile("mutants", deadline=None, phases=set(Phase) - {Phase.shrink, Phase.explain})
+    # A busy machine must not look like a kill: only CPU time counts, which mutmut limits as well, and no example is
+    # too slow. A failing example kills a mutant; a smaller one is not needed, nor one that failed for another mutant.
+    isolation.register_timeout = lambda pid, timeout_s: None
+    settings.register_profile(
+        "mutants",
+        deadline=None,
+        database=None,
+        phases=set(Phase) - {Phase.shrink, Phase.explain},
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     cli(["run", "--max-children", str(PROCESSES)], standalone_mode=False)
 
