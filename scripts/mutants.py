@@ -25,8 +25,7 @@ LIST = ROOT / "tests" / "mutants.toml"
 FOLDER = ROOT / ".mutants"
 LOWEST_SCORE = 90.0  # per cent
 
-# A mutant may use 2 * (seconds of the tests + constant) * multiplier of CPU time. Then mutmut reports a time-out. No
-# test waits for half an hour, however busy the machine is.
+# Each test has a limit of CPU time, see run_mutmut.py. No test waits for half an hour, however busy the machine is.
 SETTINGS = """
 [mutmut]
 source_paths=src
@@ -40,8 +39,8 @@ pytest_add_cli_args=
 pytest_add_cli_args_test_selection=
 {tests}
 process_isolation=forkserver
-timeout_constant=4
-timeout_multiplier=3
+timeout_constant=10
+timeout_multiplier=10
 """
 
 

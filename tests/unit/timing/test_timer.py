@@ -35,11 +35,6 @@ class Member:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def timer(clock: ManualClock) -> Iterator[Timer]:
     timer = Timer(clock, name="test")
     clock.attach(Member(timer))
