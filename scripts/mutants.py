@@ -25,7 +25,7 @@ LIST = ROOT / "tests" / "mutants.toml"
 FOLDER = ROOT / ".mutants"
 LOWEST_SCORE = 90.0  # per cent
 
-# Each test has a limit of CPU time, see run_mutmut.py. No test waits for half an hour, however busy the machine is.
+# Each test has a limit of CPU time, see run_mutmut.py. None waits for half an hour, however busy the machine is.
 SETTINGS = """
 [mutmut]
 source_paths=src

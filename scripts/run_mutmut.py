@@ -33,8 +33,9 @@ def run() -> None:
     pytest.Item._nodeid = property(lambda item: item.nodeid)  # type: ignore[attr-defined]
     # A busy machine must not look like a kill: only CPU time counts, and no example is too slow. A failing example
     # kills a mutant; a smaller one is not needed, nor one that failed for another mutant.
-    isolation.register_timeout = lambda pid, timeout_s: None
-    PytestRunner.run_tests = run_tests
+    patch = pytest.MonkeyPatch()
+    patch.setattr(isolation, "register_timeout", lambda *_: None)
+    patch.setattr(PytestRunner, "run_tests", run_tests)
     settings.register_profile(
         "mutants",
         deadline=None,
@@ -46,7 +47,7 @@ def run() -> None:
     cli(["run", "--max-children", str(PROCESSES)], standalone_mode=False)
 
 
-def run_tests(runner: PytestRunner, *, mutant_name: str | None, tests: Iterable[str]) -> int:
+def run_tests(runner: PytestRunner, *, tests: Iterable[str], **_: object) -> int:
     """Run the quickest tests first, because the first failure ends the run. mutmut has them in any order."""
     durations = state().duration_by_test
     ordered = sorted(tests, key=lambda test: durations.get(test, 0.0))
