@@ -153,7 +153,7 @@ def test_a_day_that_is_years_away_is_found_in_both_directions() -> None:
 
 
 def test_times_of_a_day_are_found_from_both_sides() -> None:
-    walls = WallTimes("10,20 5,15 8,18 * * *".split())
+    walls = WallTimes(["10,20", "5,15", "8,18", "*", "*", "*"])
     times = [
         day * 86_400 + hour * 3_600 + minute * 60 + second
         for day in range(-1, 3)
