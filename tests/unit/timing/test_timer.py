@@ -354,7 +354,7 @@ def test_a_closed_timer_makes_no_calls_and_takes_none(timer: Timer, clock: Manua
     clock.advance(2)
     assert called == []
     assert len(timer) == 0
-    with pytest.raises(RuntimeError, match="^timer 'test' is closed and takes no more callbacks$"):
+    with pytest.raises(RuntimeError, match=r"^timer 'test' is closed and takes no more callbacks$"):
         timer.call_at(3 * SECOND, int)
 
 
