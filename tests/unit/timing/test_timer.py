@@ -366,7 +366,7 @@ def test_closing_ends_the_thread(clock: ManualClock) -> None:
     timer = Timer(clock, name="to-be-closed")
     timer.call_at(SECOND, int)
     threads = threads_named("to-be-closed")
-    assert len(threads) == 1
+    assert [(thread.name, thread.daemon) for thread in threads] == [("to-be-closed-timer", True)]
     timer.close()
     threads[0].join(PATIENCE)
     assert not threads[0].is_alive()
