@@ -4,18 +4,26 @@ What became of each mutant is written to `results.json`: function, status, the l
 """
 
 import json
+import os
 import resource
+import signal
 import sys
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 from mutmut.__main__ import cli
 from mutmut.mutation.data import SourceFileMutationData
 from mutmut.mutation.diff_apply import get_diff_for_mutant
+from mutmut.runners.harness import PytestRunner
+from mutmut.state import state
 from mutmut.stats import status_by_exit_code
+from mutmut.utils.file_utils import change_cwd
+from mutmut.workers import isolation
 
 PROCESSES = 2
+TIMED_OUT = 36  # the exit code that mutmut takes for a time-out
 MOST_MEMORY = 4 * 1024**3  # bytes: a mutant may fill a list for ever
 
 
@@ -23,10 +31,42 @@ def run() -> None:
     """Let mutmut change the module and run the tests, as `setup.cfg` of this folder says."""
     # mutmut 3.8.0 reads `_nodeid`, which items of pytest 9.2 do not have any more.
     pytest.Item._nodeid = property(lambda item: item.nodeid)  # type: ignore[attr-defined]
-    # A failing example kills a mutant; a smaller one is not needed.
-    settings.register_profile("mutants", deadline=None, phases=set(Phase) - {Phase.shrink, Phase.explain})
+    # A busy machine must not look like a kill: only CPU time counts, and no example is too slow. A failing example
+    # kills a mutant; a smaller one is not needed, nor one that failed for another mutant.
+    patch = pytest.MonkeyPatch()
+    patch.setattr(isolation, "register_timeout", lambda *_: None)
+    patch.setattr(PytestRunner, "run_tests", run_tests)
+    settings.register_profile(
+        "mutants",
+        deadline=None,
+        database=None,
+        phases=set(Phase) - {Phase.shrink, Phase.explain},
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     cli(["run", "--max-children", str(PROCESSES)], standalone_mode=False)
+
+
+def run_tests(runner: PytestRunner, *, tests: Iterable[str], **_: object) -> int:
+    """Run the quickest tests first, because the first failure ends the run. mutmut has them in any order."""
+    durations = state().duration_by_test
+    ordered = sorted(tests, key=lambda test: durations.get(test, 0.0))
+    signal.signal(signal.SIGPROF, lambda *_: os._exit(TIMED_OUT))
+    with change_cwd("mutants"):
+        return int(runner.execute_pytest(runner._pytest_args_regular_run(ordered), plugins=[CpuTimeLimit()]))
+
+
+class CpuTimeLimit:
+    """Ends the process when a test uses much more CPU time than it took without a change."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
+        duration = state().duration_by_test.get(item.nodeid)
+        signal.setitimer(signal.ITIMER_PROF, 0 if duration is None else 10 + 5 * duration)
+        try:
+            return (yield)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def results_of(module: Path) -> list[tuple[str, str, str, str]]:

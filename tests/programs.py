@@ -1,15 +1,37 @@
-"""Python programs that tests start; each is killed at the end of its block."""
+"""Python programs that tests start: some run to their end, the others are killed at the end of a block."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support import PATIENCE
+
 Program = subprocess.Popen[str]
+
+
+def run_python(
+    *arguments: str,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    patience: float = PATIENCE,
+) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments to its end; return its exit code and what it printed.
+
+    `environment` is its whole environment; by default it has that of this process.
+    """
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=patience,
+        check=False,
+    )
 
 
 @contextmanager
@@ -23,7 +45,7 @@ def program(
     process = subprocess.Popen(
         [sys.executable, *arguments],
         cwd=folder,
-        env=os.environ if environment is None else environment,
+        env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -2,12 +2,11 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.programs import run_python
 from tests.support import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -47,13 +46,6 @@ def test_the_code_of_a_document_runs_from_its_first_block_to_its_last(document: 
 
 
 def run_in(folder: Path, *command: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-W", "error", *command],
-        cwd=folder,
-        env=os.environ | {"DJANGO_SETTINGS_MODULE": "settings"},
-        capture_output=True,
-        text=True,
-        timeout=2 * PATIENCE,
-        check=False,
-    )
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "settings"}
+    run = run_python("-W", "error", *command, folder=folder, environment=environment, patience=2 * PATIENCE)
     assert (run.returncode, run.stderr) == (0, "")

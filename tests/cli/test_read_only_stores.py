@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +17,7 @@ import pytest
 
 from mainspring import Mainspring
 from tests.cli.shop_program import ENVIRONMENT, CommandResult, ShopProgram
-from tests.support import PATIENCE
+from tests.programs import run_python
 
 UNAVAILABLE = 3
 OTHER_USER = 65534  # a user without any rights, on Debian
@@ -76,15 +74,8 @@ class ReadOnlyStore:
         return {path.name for path in self.folder.iterdir()}
 
     def run(self, *arguments: str) -> CommandResult:
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, self._other_url, str(OTHER_USER), *arguments, "--url", self.shop.url],
-            env=ENVIRONMENT,
-            cwd="/",
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        script = ("-c", PROGRAM, self._other_url, str(OTHER_USER))
+        done = run_python(*script, *arguments, "--url", self.shop.url, folder=Path("/"), environment=ENVIRONMENT)
         return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def close(self) -> None:

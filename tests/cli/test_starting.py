@@ -1,7 +1,5 @@
 """A program that is called every few seconds starts fast: what it does not need is not loaded."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from mainspring.cli.exit_codes import ExitCode
 from mainspring.cli.main import commands
 from tests.cli.shop_program import ENVIRONMENT, ShopProgram
-from tests.support import PATIENCE
+from tests.programs import run_python
 
 pytestmark = pytest.mark.long
 
@@ -45,14 +43,8 @@ NOT_FOR_THE_NAMES = {
 
 def loaded_by(source: str) -> set[str]:
     script = f"import sys\n{source}\nprint('loaded:', *sys.modules, file=sys.stderr)"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        env=ENVIRONMENT,
-        timeout=PATIENCE,
-        check=True,
-    )
+    done = run_python("-c", script, environment=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
     return set(done.stderr.partition("loaded:")[2].split())
 
 

@@ -1,7 +1,5 @@
 """One suite of behaviour, kept by every engine."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from mainspring.testing.conformance.started_events import StartedEventTests
 from mainspring.testing.conformance.submits import SubmitTests
 from mainspring.testing.conformance.workers import WorkerTests
 from tests.blank_stores import make_blank_store
+from tests.programs import run_python
 from tests.support import PATIENCE
 
 
@@ -53,4 +52,5 @@ class TestSqliteEngineOfOneProcess(SubmitTests, ClaimTests, WorkerTests, RescueT
 
 def test_the_rest_of_the_test_kit_needs_no_pytest() -> None:
     script = "import sys; sys.modules['pytest'] = None; from mainspring.testing import ManualClock, time_travel"
-    subprocess.run([sys.executable, "-c", script], timeout=3 * PATIENCE, check=True)
+    done = run_python("-c", script, patience=3 * PATIENCE)
+    assert done.returncode == 0, done.stderr

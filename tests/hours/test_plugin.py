@@ -1,11 +1,12 @@
 """The plugin that lets tests begin at a chosen instant, in their own process and in those that they start."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import run_python
+from tests.support import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,21 +35,17 @@ ALONE = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the other plugin
 def test_tests_and_their_child_processes_begin_at_the_hour(tmp_path: Path, options: list[str]) -> None:
     (tmp_path / "test_hour.py").write_text(TESTS)
     pytest_options = ["-p", "tests.hours.plugin", "--hour", "2028-02-29T23:59:55Z", "-c", "/dev/null", *options]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *pytest_options, str(tmp_path)],
-        cwd=ROOT,
-        env=ALONE | {"TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
+    environment = ALONE | {"TMPDIR": str(tmp_path)}
+    done = run_python(
+        "-m", "pytest", *pytest_options, str(tmp_path), folder=ROOT, environment=environment, patience=2 * PATIENCE
     )
     assert "2 passed" in done.stdout, done.stdout + done.stderr
     assert list(tmp_path.glob("mainspring-hour-*")) == []
 
 
 def test_an_hour_without_a_time_zone_is_refused(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "tests.hours.plugin", "--hour", "2028-02-29T23:59:55"]
-    done = subprocess.run(
-        [*command, str(tmp_path)], cwd=ROOT, env=ALONE, capture_output=True, text=True, check=False
+    pytest_options = ["-p", "tests.hours.plugin", "--hour", "2028-02-29T23:59:55"]
+    done = run_python(
+        "-m", "pytest", *pytest_options, str(tmp_path), folder=ROOT, environment=ALONE, patience=2 * PATIENCE
     )
     assert "has no time zone; add Z for UTC" in done.stderr

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -26,7 +24,7 @@ from mainspring import (
 from mainspring.cli.nats_permissions import make_grant
 from mainspring.engines.nats.settings import Role
 from tests.nats.servers import MakeServers, Servers
-from tests.support import PATIENCE
+from tests.programs import run_python
 
 PASSWORD = "s3cret"
 
@@ -88,8 +86,9 @@ def _double(number: int) -> int:
 
 def run_program(*arguments: str) -> str:
     """Run `mainspring` with these arguments; return what it prints."""
-    command = [sys.executable, "-m", "mainspring", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
+    done = run_python("-m", "mainspring", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @cache

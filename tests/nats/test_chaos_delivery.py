@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,48 +21,44 @@ OPTIONS = f"lease={LEASE}&timeout=60"
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Sandbox]:
-    with Sandbox(tmp_path) as site:
-        yield site
-
-
-@pytest.fixture
 def servers(make_nats_server: MakeServers) -> Servers:
     return make_nats_server()
 
 
 @pytest.fixture
-def app(site: Sandbox, servers: Servers) -> Iterator[Mainspring]:
-    mixed.app.url = f"{servers.url}?{OPTIONS}&{projection_in(site.folder)}"
+def app(sandbox: Sandbox, servers: Servers) -> Iterator[Mainspring]:
+    mixed.app.url = f"{servers.url}?{OPTIONS}&{projection_in(sandbox.folder)}"
     with mixed.app as app:
         yield app
 
 
 @pytest.fixture
-def workers(site: Sandbox, servers: Servers, app: Mainspring) -> ChaosWorkers:
-    workers = ChaosWorkers(site, servers, options=OPTIONS, workers=2, proxied=1)
+def workers(sandbox: Sandbox, servers: Servers, app: Mainspring) -> ChaosWorkers:
+    workers = ChaosWorkers(sandbox, servers, options=OPTIONS, workers=2, proxied=1)
     workers.start()
     return workers
 
 
-def starts_of(site: Sandbox) -> dict[str, int]:
+def starts_of(sandbox: Sandbox) -> dict[str, int]:
     starts: dict[str, int] = {}
-    for entry in site.run_log():
+    for entry in sandbox.run_log():
         if entry.event == "start":
             starts[entry.job] = starts.get(entry.job, 0) + 1
     return starts
 
 
-def test_a_job_that_takes_several_times_the_ack_wait_is_started_once(site: Sandbox, workers: ChaosWorkers) -> None:
+def test_a_job_that_takes_several_times_the_ack_wait_is_started_once(
+    sandbox: Sandbox, workers: ChaosWorkers
+) -> None:
     handles = [mixed.plain.submit(f"long/{number}", 3 * LEASE) for number in range(4)]
     assert {handle.wait(PATIENCE) for handle in handles} == {JobStatus.COMPLETED}
     workers.stop()
-    assert starts_of(site) == {handle.id: 1 for handle in handles}
+    assert starts_of(sandbox) == {handle.id: 1 for handle in handles}
     assert {(job.starts, job.crashes) for job in (handle.info() for handle in handles)} == {(1, 0)}
 
 
 def test_messages_that_a_restarted_server_delivers_again_start_nothing_that_a_living_worker_has(
-    site: Sandbox, workers: ChaosWorkers
+    sandbox: Sandbox, workers: ChaosWorkers
 ) -> None:
     handles = [mixed.plain.submit(f"long/{number}", 4 * LEASE) for number in range(8)]
     held = [mixed.plain.after(3 * LEASE).submit(f"held/{number}", 0.0) for number in range(8)]
@@ -73,11 +68,11 @@ def test_messages_that_a_restarted_server_delivers_again_start_nothing_that_a_li
         work_for(LEASE)  # long enough for a message to come again
     assert {handle.wait(PATIENCE) for handle in [*handles, *held]} == {JobStatus.COMPLETED}
     workers.stop()
-    assert starts_of(site) == {handle.id: 1 for handle in [*handles, *held]}
+    assert starts_of(sandbox) == {handle.id: 1 for handle in [*handles, *held]}
 
 
 def test_jobs_whose_worker_comes_back_within_its_lease_are_not_started_again(
-    site: Sandbox, workers: ChaosWorkers
+    sandbox: Sandbox, workers: ChaosWorkers
 ) -> None:
     handles = [mixed.plain.submit(f"long/{number}", 3 * LEASE) for number in range(8)]
     workers.wait_for_lines(8)
@@ -86,10 +81,10 @@ def test_jobs_whose_worker_comes_back_within_its_lease_are_not_started_again(
         work_for(LEASE / 2)
     assert {handle.wait(PATIENCE) for handle in handles} == {JobStatus.COMPLETED}
     workers.stop()
-    assert starts_of(site) == {handle.id: 1 for handle in handles}
+    assert starts_of(sandbox) == {handle.id: 1 for handle in handles}
 
 
-def test_jobs_of_a_killed_worker_start_again_once(site: Sandbox, workers: ChaosWorkers) -> None:
+def test_jobs_of_a_killed_worker_start_again_once(sandbox: Sandbox, workers: ChaosWorkers) -> None:
     handles = [mixed.plain.submit(f"long/{number}", LEASE) for number in range(8)]
     workers.wait_for_lines(8)
     victim = workers.workers[0]
@@ -97,14 +92,14 @@ def test_jobs_of_a_killed_worker_start_again_once(site: Sandbox, workers: ChaosW
     assert {handle.wait(PATIENCE) for handle in handles} == {JobStatus.COMPLETED}
     del workers.workers[0]
     workers.stop()
-    starts = [entry for entry in site.run_log() if entry.event == "start"]
+    starts = [entry for entry in sandbox.run_log() if entry.event == "start"]
     again = [entry for entry in starts if entry.token == 2]
     assert {entry.job for entry in again} == {entry.job for entry in starts if entry.process == victim.pid}
     assert len(again) == 4
 
 
 def test_jobs_of_a_killed_worker_that_run_at_most_once_are_dead_letters(
-    site: Sandbox, workers: ChaosWorkers
+    sandbox: Sandbox, workers: ChaosWorkers
 ) -> None:
     handles = [mixed.single.submit(f"single/{number}", LEASE) for number in range(8)]
     workers.wait_for_lines(8)
@@ -112,8 +107,8 @@ def test_jobs_of_a_killed_worker_that_run_at_most_once_are_dead_letters(
     workers.kill(victim)
     statuses = {handle.id: handle.wait(PATIENCE) for handle in handles}
     workers.stop()
-    processes = {entry.job: entry.process for entry in site.run_log() if entry.event == "start"}
-    assert starts_of(site) == {handle.id: 1 for handle in handles}
+    processes = {entry.job: entry.process for entry in sandbox.run_log() if entry.event == "start"}
+    assert starts_of(sandbox) == {handle.id: 1 for handle in handles}
     assert {job_id for job_id, status in statuses.items() if status is JobStatus.FAILED} == {
         job_id for job_id, process in processes.items() if process == victim.pid
     }
@@ -121,20 +116,20 @@ def test_jobs_of_a_killed_worker_that_run_at_most_once_are_dead_letters(
 
 
 def test_workers_that_were_full_and_are_idle_again_still_rescue_each_other(
-    site: Sandbox, workers: ChaosWorkers
+    sandbox: Sandbox, workers: ChaosWorkers
 ) -> None:
     full = [mixed.plain.submit(f"full/{place}", 0.0) for place in range(4)]  # as many as a worker has threads
     assert {handle.wait(PATIENCE) for handle in full} == {JobStatus.COMPLETED}
     handles = [mixed.plain.submit(f"long/{number}", LEASE / 2) for number in range(2)]
     workers.wait_for_lines(2 * len(full) + 2)
-    processes = {entry.process for entry in site.run_log() if entry.job in {handle.id for handle in handles}}
+    processes = {entry.process for entry in sandbox.run_log() if entry.job in {handle.id for handle in handles}}
     place = next(place for place, worker in enumerate(workers.workers) if worker.pid in processes)
     workers.kill(workers.workers.pop(place))
     assert {handle.wait(PATIENCE) for handle in handles} == {JobStatus.COMPLETED}
     workers.stop()
 
 
-def test_the_late_word_of_a_worker_that_stood_still_is_refused(site: Sandbox, workers: ChaosWorkers) -> None:
+def test_the_late_word_of_a_worker_that_stood_still_is_refused(sandbox: Sandbox, workers: ChaosWorkers) -> None:
     handles = [mixed.plain.submit(f"long/{number}", LEASE / 2) for number in range(8)]
     workers.wait_for_lines(8)
     workers.stop_a_worker(3 * LEASE)
@@ -146,23 +141,25 @@ def test_the_late_word_of_a_worker_that_stood_still_is_refused(site: Sandbox, wo
     for handle in handles:
         info = handle.info()
         ends = {
-            entry.token: entry.process for entry in site.run_log() if (entry.job, entry.event) == (info.id, "end")
+            entry.token: entry.process
+            for entry in sandbox.run_log()
+            if (entry.job, entry.event) == (info.id, "end")
         }
         assert info.fencing_token == max(ends), f"{info} was completed by one who had lost it: {ends}"
         assert (info.starts, info.crashes) == (info.fencing_token, info.fencing_token - 1)
     assert {handle.info().fencing_token for handle in handles} == {1, 2}
 
 
-def test_a_dead_letter_comes_to_be_though_every_worker_is_idle(site: Sandbox, workers: ChaosWorkers) -> None:
+def test_a_dead_letter_comes_to_be_though_every_worker_is_idle(sandbox: Sandbox, workers: ChaosWorkers) -> None:
     letter = mixed.doomed.submit("doomed/0")
     assert letter.wait(PATIENCE) is JobStatus.FAILED
     assert [job.id for job in mixed.app.dead_letters.list()] == [letter.id]
     assert letter.info().failures == mixed.ATTEMPTS
     workers.stop()
-    assert starts_of(site) == {letter.id: mixed.ATTEMPTS}
+    assert starts_of(sandbox) == {letter.id: mixed.ATTEMPTS}
 
 
-def test_a_job_that_kills_each_worker_becomes_a_dead_letter(site: Sandbox, workers: ChaosWorkers) -> None:
+def test_a_job_that_kills_each_worker_becomes_a_dead_letter(sandbox: Sandbox, workers: ChaosWorkers) -> None:
     letter = mixed.deadly.submit("deadly/0")
     for crashes in range(3):
         victim = _wait_for_the_dead(workers)

@@ -71,19 +71,13 @@ def test_more_dead_letters_than_fit_into_one_batch_all_make_jobs(bench: FaultBen
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Sandbox]:
-    with Sandbox(tmp_path) as site:
-        yield site
-
-
-@pytest.fixture
 def servers(make_nats_server: MakeServers) -> Servers:
     return make_nats_server()
 
 
 @pytest.fixture
-def app(site: Sandbox, servers: Servers) -> Iterator[Mainspring]:
-    alerted.app.url, before = f"{servers.url}?{OPTIONS}&{projection_in(site.folder)}", alerted.app.url
+def app(sandbox: Sandbox, servers: Servers) -> Iterator[Mainspring]:
+    alerted.app.url, before = f"{servers.url}?{OPTIONS}&{projection_in(sandbox.folder)}", alerted.app.url
     with alerted.app as app:
         yield app
     alerted.app.url = before
@@ -97,9 +91,9 @@ class AlertedWorkers(ChaosWorkers):
 
 @pytest.mark.long
 def test_jobs_of_a_killed_worker_reach_the_handler_of_another(
-    site: Sandbox, servers: Servers, app: Mainspring
+    sandbox: Sandbox, servers: Servers, app: Mainspring
 ) -> None:
-    workers = AlertedWorkers(site, servers, options=OPTIONS, module="alerted", workers=2, proxied=0)
+    workers = AlertedWorkers(sandbox, servers, options=OPTIONS, module="alerted", workers=2, proxied=0)
     workers.start()
     handles = [alerted.charge.submit(number, 5.0) for number in range(8)]
     workers.wait_for_lines(8)

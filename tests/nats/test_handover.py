@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -17,8 +16,7 @@ from mainspring.jobs.commands import Delete, Reopen
 from mainspring.jobs.limits import bucket_of, family_of
 from mainspring.jobs.records import Lease, OutcomeKind
 from mainspring.jobs.status import JobStatus
-from tests.nats.fault_bench import FaultBench, MakeBench, fault_benches
-from tests.nats.servers import Servers
+from tests.nats.fault_bench import FaultBench, MakeBench
 
 pytestmark = pytest.mark.long
 
@@ -75,12 +73,6 @@ class Steps:
             return self._store(writes)
 
         vars(self._bench.jetstream)["store_each"] = store_each
-
-
-@pytest.fixture
-def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeBench]:
-    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
-        yield make
 
 
 @pytest.fixture

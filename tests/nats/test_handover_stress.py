@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,8 +17,7 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import Lease, Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
-from tests.nats.fault_bench import FaultBench, MakeBench, fault_benches
-from tests.nats.servers import Servers
+from tests.nats.fault_bench import FaultBench, MakeBench
 from tests.support import amount
 
 pytestmark = [pytest.mark.stress, pytest.mark.long]
@@ -151,12 +149,6 @@ class Fleet:
                 process.settle([*process.leases.values()], OutcomeKind.COMPLETED)
         bench = self.processes[0].bench
         return all(bench.status(job_id) not in (JobStatus.PENDING, JobStatus.RUNNING) for job_id in self.jobs)
-
-
-@pytest.fixture
-def make_bench(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[MakeBench]:
-    with fault_benches(nats_server, nats_prefix, tmp_path) as make:
-        yield make
 
 
 @pytest.mark.parametrize("seed", SEEDS)

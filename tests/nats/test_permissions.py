@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from base64 import b64decode
 from collections.abc import Iterable
 from datetime import timedelta
@@ -27,6 +25,7 @@ from mainspring.jobs.commands import NoteTokenUses
 from mainspring.jobs.request_records import RequestEnd
 from mainspring.testing.conformance.requests import new_request
 from tests.nats.restricted_servers import RestrictedServers, Shop, run_program
+from tests.programs import program
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.long
@@ -139,7 +138,7 @@ def test_jobs_of_a_dead_worker_are_rescued_by_one_with_the_same_rights(
         operator.manager()
     app = restricted_server.app("worker")
     code = f"from tests.nats.restricted_servers import Shop; Shop({restricted_server.url('worker')!r}).run()"
-    with app, subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE) as worker:
+    with app, program("-c", code, folder=ROOT) as worker:
         events = app.events(timeout=PATIENCE)
         job = app.slow.submit()
         assert any(event.kind is EventKind.STARTED and event.job_id == job.id for event in events)

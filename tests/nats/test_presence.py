@@ -155,12 +155,6 @@ app.run()
 """
 
 
-@pytest.fixture
-def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
-    with Sandbox(tmp_path) as sandbox:
-        yield sandbox
-
-
 def start_worker(sandbox: Sandbox, bench: FaultBench) -> Child:
     """Start a worker process on the store of a bench, and wait until it runs a job."""
     settings = bench.nats.settings

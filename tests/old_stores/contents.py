@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +21,8 @@ import pytest
 from mainspring import CatchUp, Cron, DuplicateJob, Every, JobInfo, Mainspring, Priority, Unique
 from tests.old_stores.filling import PACKED, TEXTS, WEIGHED
 from tests.old_stores.shop import ALWAYS, FAR, Shop
-from tests.support import PATIENCE, eventually
+from tests.programs import run_python
+from tests.support import eventually
 
 STORES = Path(__file__).parents[1] / "data"
 MACHINE = {"python", "open-files", "time-zones", "synchronised", "clock", "file-system", "permissions", "disk"}
@@ -331,15 +330,8 @@ def check_afterwards(shop: Shop) -> None:
 def run_program(*arguments: str, cache: Path) -> tuple[int, Any]:
     """Run the program; return its exit code and the document that it prints."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "mainspring", *arguments, "--json"],
-        env=environment | {"XDG_CACHE_HOME": str(cache)},
-        cwd=cache,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    environment["XDG_CACHE_HOME"] = str(cache)
+    done = run_python("-m", "mainspring", *arguments, "--json", folder=cache, environment=environment)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 

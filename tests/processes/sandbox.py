@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
 from threading import Condition, Thread
 from typing import TypeVar
+
+import pytest
 
 from mainspring import JobInfo
 from tests.processes.apps.jobs import app
@@ -250,3 +252,9 @@ class Sandbox:
     def run_log(self) -> list[Entry]:
         """Return the entries that handlers have written so far."""
         return read_run_log(self.folder / RUN_LOG)
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path) as sandbox:
+        yield sandbox

@@ -19,6 +19,7 @@ from mainspring import JobFunction, JobHandle, JobStatus, Mainspring, Queue, Ret
 from mainspring.engines.sqlite.connections import FileConnectionPool
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.recurrence.schedules import Schedules
+from tests.programs import run_python
 from tests.support import PATIENCE
 
 CLASSES: tuple[type, ...] = (Mainspring, JobHandle, DeadLetters, Schedules, Queue, JobFunction)
@@ -378,13 +379,7 @@ asyncio.run(submit("the parent again"))
 
 
 def test_a_forked_child_has_threads_of_its_own(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORKING, f"sqlite:///{tmp_path}/jobs.db"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    run = run_python("-W", "ignore", "-c", FORKING, f"sqlite:///{tmp_path}/jobs.db")
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.splitlines() == [
         "parent ['parent']",

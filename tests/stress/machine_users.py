@@ -15,8 +15,7 @@ from mainspring.jobs.records import Lease, NewJob, Query, UniqueKey
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import Bench, seconds
-from tests.stress.engine_model import EngineModel
-from tests.stress.model_jobs import Job
+from tests.stress.engine_model import EngineModel, Job
 
 TYPES = ("ping", "pong")
 QUEUES = ("default", "other")

@@ -25,9 +25,8 @@ from mainspring.jobs.records import (
 )
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import LEAD_SECONDS, START_LEAD_SECONDS, seconds
-from tests.stress.engine_model import COUNTERS
+from tests.stress.engine_model import COUNTERS, Job
 from tests.stress.machine_users import TYPES, UserMachine, delays, jobs, places
-from tests.stress.model_jobs import Job
 
 WORKERS = 3
 WELL: dict[str, Any] = {"kind": OutcomeKind.COMPLETED, "error": None, "cause": Cause.FAILURE, "delay": 0.0}

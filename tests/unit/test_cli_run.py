@@ -1,6 +1,5 @@
 """`mainspring run` up to the point at which it runs: help, and load errors in one line with a remedy."""
 
-import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +11,7 @@ from mainspring import EngineUnavailable, Mainspring
 from mainspring.cli.app_selection import import_app
 from mainspring.cli.exit_codes import AppImportFailed
 from mainspring.cli.main import commands
-from tests.support import PATIENCE
+from tests.programs import run_python
 
 USAGE = 2
 
@@ -196,8 +195,7 @@ def test_an_error_of_ours_is_one_line_and_exit_code_three(tmp_path: Path) -> Non
     (tmp_path / "shop.py").write_text(
         "from mainspring import Mainspring\napp = Mainspring('sqlite:///gone/orders.db')\n"
     )
-    command = [sys.executable, "-m", "mainspring", "run", "shop:app"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = run_python("-m", "mainspring", "run", "shop:app", folder=tmp_path)
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("mainspring: SQLite file ")

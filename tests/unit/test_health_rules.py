@@ -81,6 +81,7 @@ def test_the_own_worker_is_judged_by_its_last_report() -> None:
     health.update(msgspec.structs.replace(WELL, turned_ns=now, answered_ns=now - 16 * SECOND))
     text = "has had no answer from its store for 16 s; check the store"
     assert health.problem(HealthLevel.READY) == (ProblemKind.STORE, text)
+    assert health.problem(HealthLevel.LIVE) is None
     health.update(msgspec.structs.replace(WELL, turned_ns=now, answered_ns=now))
     assert health.problem(HealthLevel.HEALTHY) is None
 

@@ -16,7 +16,9 @@ HANDLERS = ("shop.cancel_order", "shop.send_mail", "billing.cancel_order")
         (" send mail ", ("send-mail",), ["send-mail"]),
         ("send-mail", ("send_mail",), ["send_mail"]),
         ("shop.cancel_ordr", HANDLERS, ["shop.cancel_order"]),
+        ("a b", ("a-b",), ["a-b"]),
         ("sendmail", HANDLERS, ["shop.send_mail"]),
+        ("pay", ("company.accounting.invoices.pay",), ["company.accounting.invoices.pay"]),
         ("cancel_ordr", HANDLERS, ["shop.cancel_order", "billing.cancel_order"]),
         ("abcd", ("abcd1", "abcd2", "abcd3", "abcd4"), ["abcd4", "abcd3", "abcd2"]),
         ("zzz", HANDLERS, []),
@@ -38,6 +40,7 @@ def test_the_last_part_of_a_name_is_compared_by_the_separator() -> None:
 
 def test_the_question_names_all_that_are_similar() -> None:
     assert did_you_mean("ordes", ["orders", "order"]) == "did you mean 'orders', 'order'?"
+    assert did_you_mean("paay", ["accounting.invoices.pay"]) == "did you mean 'accounting.invoices.pay'?"
 
 
 def test_an_unknown_handler_is_answered_with_the_handler_that_was_meant() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -19,6 +17,7 @@ from mainspring.jobs.records import OutcomeKind, WorkerInfo
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import Bench
+from tests.programs import run_python
 from tests.support import PATIENCE
 from tests.unit.engines.crash_points import integrity, opened
 
@@ -198,8 +197,7 @@ def run_script(script: str, *arguments: object) -> str:
     prologue += (
         "from mainspring.errors import EngineUnavailable\nfrom mainspring.jobs.engine import NewJob, Query\n"
     )
-    command = [sys.executable, "-c", prologue + script, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3 * PATIENCE, check=False)
+    done = run_python("-c", prologue + script, *map(str, arguments), patience=3 * PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

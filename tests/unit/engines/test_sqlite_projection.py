@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -38,6 +36,7 @@ from mainspring.jobs.records import (
 )
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench
+from tests.programs import Program, program, read_line
 from tests.support import PATIENCE, amount
 from tests.unit.engines.projected_jobs import forget, put, record
 
@@ -571,25 +570,12 @@ os.waitpid(child, 0)
 """
 
 
-@contextmanager
-def child(script: str, path: Path) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROLOGUE + script, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[3],
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def child(script: str, path: Path) -> AbstractContextManager[Program]:
+    return program("-c", PROLOGUE + script, str(path), folder=Path(__file__).parents[3])
 
 
-def lines(process: subprocess.Popen[str], number: int) -> Sequence[str]:
-    assert process.stdout is not None
-    return [process.stdout.readline().strip() for _ in range(number)]
+def lines(process: Program, number: int) -> Sequence[str]:
+    return [read_line(process).strip() for _ in range(number)]
 
 
 def test_what_a_killed_process_leaves_is_complete_up_to_its_position(path: Path) -> None:

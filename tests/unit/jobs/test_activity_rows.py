@@ -46,6 +46,11 @@ def test_nothing_is_stored_for_counts_of_zero() -> None:
     )  # two buckets, and one of another kind
 
 
+def test_only_attempts_and_histograms_have_a_label() -> None:
+    labels = {count.measure: count.label for count in counts_of({MINUTE_OF_NOON: make_tally()})}
+    assert {measure for measure, label in labels.items() if not label} == {"submitted", "retries"}
+
+
 def test_the_counts_of_several_processes_make_one_row() -> None:
     counts = [*counts_of({MINUTE_OF_NOON: make_tally()}), *counts_of({MINUTE_OF_NOON: make_tally()})]
     (row,) = rows_of(counts)

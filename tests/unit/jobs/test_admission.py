@@ -113,6 +113,27 @@ def test_a_limit_without_a_key_has_one_bucket() -> None:
     assert bucket_of("rate") == bucket_of("rate", "")
 
 
+# -- several at once
+
+
+def test_a_rate_tells_the_instant_from_which_several_jobs_are_admitted_at_once() -> None:
+    admission = Admission({"rate": Limit(4, 40)}, {RATE: BucketState(full_at=140)}, 100)
+    assert [admission.room_at(RATE, count) for count in (1, 2, 4, 5)] == [110, 120, 140, None]
+    for now, room in ((119, 1), (120, 2), (140, 4)):
+        admission.begin(now)
+        assert admission.room((RATE,), 9) == room
+
+
+def test_of_several_buckets_the_last_to_admit_them_decides() -> None:
+    slow = bucket_of("slow")
+    limits = {"rate": Limit(4, 40), "slow": Limit(2, 200), "one": Limit(2, None)}
+    admission = Admission(limits, {RATE: BucketState(full_at=140), slow: BucketState(full_at=250)}, 100)
+    both = admission.limit_for((RATE, slow))
+    assert [both.room_at(count) for count in (1, 2, 3)] == [150, 250, None]
+    assert admission.limit_for((RATE, ONE)).room_at(1) is None  # a job has to end first
+    assert admission.room_at(bucket_of("undefined"), 1) is None
+
+
 # -- ends
 
 

@@ -1,7 +1,7 @@
 """Batch handlers: jobs that are due together become one call, and each of them ends on its own."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,12 +29,6 @@ def on_a_loop(call: Call) -> Callable[..., Any]:
         return call(numbers)
 
     return handler
-
-
-@pytest.fixture
-def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
-    with running_manager(clock) as shop:
-        yield shop
 
 
 @pytest.fixture(params=[plain, on_a_loop], ids=["def", "async def"])

@@ -6,16 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from mainspring import JobStatus, Mainspring, current_job
-from mainspring.testing import ManualClock, TimeTravel, time_travel
+from mainspring.testing import ManualClock, TimeTravel
 from tests.support import Gate, eventually
-from tests.unit.jobs.call_log import START
 from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
-
-
-@pytest.fixture
-def travel(app: Mainspring) -> Iterator[TimeTravel]:
-    with time_travel(app, start=START) as travel:
-        yield travel
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """`@app.on_dead_letter`: a handler gets each dead letter as a job, stored when the other job is given up."""
 
 import logging
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,12 +25,6 @@ from tests.unit.jobs.call_log import START
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ONE = Retry(max_attempts=1)
-
-
-@pytest.fixture
-def travel(app: Mainspring) -> Iterator[TimeTravel]:
-    with time_travel(app, start=START) as travel:
-        yield travel
 
 
 def fail(order: int) -> None:

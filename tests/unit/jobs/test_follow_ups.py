@@ -1,7 +1,6 @@
 """Follow-ups: stored in the same step that completes their predecessor, with its result as their argument."""
 
 import asyncio
-from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -152,12 +151,6 @@ def test_nothing_is_not_kept_for_a_time(invoker: HandlerInvoker) -> None:
 
 
 # -- on real engines
-
-
-@pytest.fixture
-def travel(app: Mainspring) -> Iterator[TimeTravel]:
-    with time_travel(app, start=START) as travel:
-        yield travel
 
 
 def test_one_job_follows_the_other_down_the_line(app: Mainspring, travel: TimeTravel) -> None:

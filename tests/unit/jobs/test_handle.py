@@ -1,7 +1,6 @@
 """Handles and waiting: told at once by a worker here, found out by looking otherwise."""
 
 import gc
-from collections.abc import Iterator
 from datetime import timedelta
 from threading import Semaphore
 
@@ -9,16 +8,9 @@ import pytest
 
 from mainspring import Cancel, JobFailed, JobHandle, JobNotFound, JobStatus, Mainspring, Retry
 from mainspring.jobs.job_waiter import JobWaiter
-from mainspring.testing import TimeTravel, time_travel
+from mainspring.testing import TimeTravel
 from tests.support import PATIENCE, Background, Gate, WatchedClock
-from tests.unit.jobs.call_log import START
 from tests.unit.jobs.manager_fixture import running_manager
-
-
-@pytest.fixture
-def travel(app: Mainspring) -> Iterator[TimeTravel]:
-    with time_travel(app, start=START) as travel:
-        yield travel
 
 
 def test_a_result_has_the_type_that_the_handler_returns(app: Mainspring, travel: TimeTravel) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,12 +18,6 @@ from mainspring.testing import ManualClock
 from tests.support import PATIENCE, Gate
 from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 from tests.unit.jobs.scripted_engines import ScriptedEngine
-
-
-@pytest.fixture
-def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
-    with running_manager(clock) as shop:
-        yield shop
 
 
 def _types(shop: ManagerFixture) -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """The job manager on runners of the user's own choice: three layers, as a user would put them together."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,12 +23,6 @@ from mainspring.testing import ManualClock
 from tests.support import Gate, within
 from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 from tests.unit.jobs.scripted_engines import ScriptedEngine
-
-
-@pytest.fixture
-def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
-    with running_manager(clock) as shop:
-        yield shop
 
 
 @pytest.fixture

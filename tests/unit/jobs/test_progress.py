@@ -9,18 +9,11 @@ import pytest
 
 from mainspring import JobContext, JobStatus, Retry, current_job
 from mainspring.jobs.records import Progress, ProgressReport
-from mainspring.testing import ManualClock
 from tests.support import PATIENCE, Gate
 from tests.unit.jobs.leases import make_lease
-from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
+from tests.unit.jobs.manager_fixture import ManagerFixture
 
 Step = Callable[[], object]
-
-
-@pytest.fixture
-def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
-    with running_manager(clock) as shop:
-        yield shop
 
 
 class Steps:

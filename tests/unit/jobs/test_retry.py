@@ -129,11 +129,13 @@ def test_values_that_make_no_sense_are_refused_by_name(options: dict[str, Any]) 
         {"give_up_on": [ValueError]},
         {"give_up_on": ValueError},
         {"give_up_on": ("ValueError",)},
+        {"on": [ValueError]},
+        {"on": ("ValueError",)},
     ],
     ids=str,
 )
 def test_values_of_another_type_are_refused_by_name(options: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match=f"{next(iter(options))} must"):
+    with pytest.raises(TypeError, match=f"^{next(iter(options))} must"):
         Retry(**options)
 
 
@@ -150,6 +152,35 @@ def test_every_exception_class_may_be_given_up_on(kinds: tuple[type[BaseExceptio
 def test_other_classes_cannot_be_given_up_on() -> None:
     with pytest.raises(TypeError, match="give_up_on must be a tuple of exception classes"):
         Retry(give_up_on=(ValueError, int))  # type: ignore[arg-type]
+
+
+def gives_up(policy: Retry, raised: type[BaseException], **options: bool) -> bool:
+    return policy.gives_up(lambda kinds: issubclass(raised, kinds), **options)
+
+
+@pytest.mark.parametrize(
+    ("policy", "raised", "expected"),
+    [
+        (Retry(), ValueError, False),
+        (Retry(give_up_on=(ValueError,)), ValueError, True),
+        (Retry(give_up_on=(ValueError,)), KeyError, False),
+        (Retry(on=(OSError,)), ConnectionError, False),
+        (Retry(on=(OSError,)), ValueError, True),
+        (Retry(on=(OSError,)), Retry.Later, False),
+        (Retry(on=()), ValueError, True),
+        (Retry(on=(OSError,), give_up_on=(ConnectionError,)), ConnectionError, True),
+    ],
+)
+def test_exceptions_are_retried_or_given_up_on(
+    policy: Retry, raised: type[BaseException], *, expected: bool
+) -> None:
+    assert gives_up(policy, raised) is expected
+
+
+def test_after_a_timeout_only_the_exceptions_to_give_up_on_matter() -> None:
+    policy = Retry(on=(OSError,), give_up_on=(KeyError,))
+    assert not gives_up(policy, ValueError, has_timed_out=True)
+    assert gives_up(policy, KeyError, has_timed_out=True)
 
 
 @pytest.mark.parametrize("delay", [5, 0.5, timedelta(minutes=2)])

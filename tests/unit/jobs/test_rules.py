@@ -6,7 +6,8 @@ import copy
 import json
 import pickle
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -20,8 +21,10 @@ from mainspring.jobs.recurrence.rules import (
     decode_rule,
     encode_rule,
     rule_from,
+    rule_of,
     upcoming,
 )
+from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.timestamps import LAST_INSTANT
 from tests.unit.jobs.cron_oracle import at
 
@@ -240,3 +243,12 @@ def test_a_rule_is_decoded_once() -> None:
 def test_what_no_rule_can_be_made_of_is_unreadable(text: str) -> None:
     with pytest.raises(UNREADABLE):
         decode_rule(text)
+    assert rule_of(stored_with(text)) is None
+
+
+def test_the_rule_of_a_stored_schedule_is_decoded() -> None:
+    assert rule_of(stored_with(encode_rule(Every(60, anchor=7)))) == Every(60, anchor=7)
+
+
+def stored_with(rule: str) -> ScheduleRecord:
+    return cast(ScheduleRecord, SimpleNamespace(rule=rule))

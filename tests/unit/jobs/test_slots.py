@@ -226,3 +226,16 @@ def test_jobs_that_run_at_most_once_are_not_prefetched() -> None:
     slots.started_at_most_once = 5
     assert slots.demand(TYPES, at_most_once=TYPES).at_most_once_starts == 0
     assert (slots.demand(TYPES).at_most_once, slots.demand(TYPES).at_most_once_starts) == ((), 0)
+
+
+def test_an_idle_worker_asks_for_as_many_jobs_that_run_at_most_once_as_it_has_slots() -> None:
+    assert make(4).demand(TYPES, at_most_once=TYPES).at_most_once_starts == 4
+    assert make(4).demand(TYPES).at_most_once_starts == 0
+
+
+def test_a_batch_handler_whose_jobs_run_at_most_once_asks_for_one_call() -> None:
+    slots = BatchSlots(3, None, make(4))
+    demand = slots.demand(TYPES, at_most_once=TYPES)
+    assert (demand.at_most_once, demand.at_most_once_starts) == (TYPES, 3)
+    slots.started = 1
+    assert slots.demand(TYPES, at_most_once=TYPES).at_most_once_starts == 0

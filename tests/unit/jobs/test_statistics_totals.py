@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mainspring import GroupStatistics, ProcessStatistics, Statistics, UpcomingSlot
-from mainspring.jobs.statistics import JobGroup, JobsInSlot, to_groups, to_slot
+from mainspring.jobs.histogram import COMMIT_BOUNDS, SIZE_BOUNDS, Histogram
+from mainspring.jobs.statistics import CommitStatistics, JobGroup, JobsInSlot, to_commits, to_groups, to_slot
 
 START = datetime(2026, 3, 2, 12, tzinfo=UTC)
 IDLE = ProcessStatistics(slots=(), timers=None, pools=(), commits=None)
@@ -83,3 +84,11 @@ def test_a_slot_is_hot_if_it_has_many_jobs_and_far_more_than_others(
     )
     assert slot.is_hot is is_hot
     assert to_slot(None) is None
+
+
+def test_commits_are_summed_up_in_seconds() -> None:
+    durations, sizes = Histogram(bounds=COMMIT_BOUNDS), Histogram(bounds=SIZE_BOUNDS)
+    for microseconds, operations in ((1_500_000, 1), (500_000, 7)):
+        durations.observe(microseconds)
+        sizes.observe(operations)
+    assert to_commits(durations, sizes) == CommitStatistics(commits=2, seconds=2.0, operations=8)

@@ -1,7 +1,6 @@
 """Timeouts and requests to stop: what they do to a thread and to a coroutine, and what is charged to what."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,12 +10,6 @@ from mainspring.jobs.records import Cause, Outcome, OutcomeKind
 from mainspring.testing import ManualClock
 from tests.support import Background, Gate, eventually
 from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
-
-
-@pytest.fixture
-def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
-    with running_manager(clock) as shop:
-        yield shop
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from calendar import monthrange
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import pytest
 from cronsim import CronSim, CronSimError
@@ -98,6 +99,74 @@ def test_remembered_answers_are_the_ones_of_a_process_that_remembers_nothing(ask
     for questions in (asked, asked[::-1], asked):
         remembered = {question: answer(*question) for question in questions}
         assert [remembered[question] for question in asked] == fresh
+
+
+@pytest.mark.parametrize(
+    ("day", "weekday", "month", "days"),
+    [
+        ("L", "*", 2, [28]),
+        ("L", "*", 4, [30]),
+        ("LW", "*", 1, [30]),  # the 31st is a Saturday
+        ("LW", "*", 5, [29]),  # the 31st is a Sunday
+        ("LW", "*", 6, [30]),  # a Tuesday
+        ("1,31", "*", 3, [1, 31]),
+        ("*", "SUN", 3, [1, 8, 15, 22, 29]),
+        ("*", "7", 3, [1, 8, 15, 22, 29]),
+        ("*", "6", 3, [7, 14, 21, 28]),
+        ("*", "SUN#1", 3, [1]),
+        ("*", "MON#5", 3, [30]),
+        ("*", "MON#5", 4, []),
+        ("*", "2L", 3, [31]),
+        ("*", "3L", 3, [25]),
+        ("13", "FRI", 3, [6, 13, 20, 27]),  # one of both is enough
+        ("*/10", "SUN", 3, [1]),  # a field with a star: it needs both
+        ("L", "*/2", 2, [28]),
+    ],
+)
+def test_the_days_of_a_month(day: str, weekday: str, month: int, days: list[int]) -> None:
+    pattern = DayPattern(day, "*", weekday)
+    every = [date(2026, month, number) for number in range(1, 1 + monthrange(2026, month)[1])]
+    assert [one.day for one in every if pattern.first_from(one) == one] == days
+    assert [one.day for one in every if pattern.last_until(one) == one] == days
+
+
+def test_other_months_are_passed_over_in_both_directions() -> None:
+    pattern = DayPattern("10,20", "3,5", "*")
+    for day, first, last in [
+        (date(2026, 3, 10), date(2026, 3, 10), date(2026, 3, 10)),
+        (date(2026, 3, 11), date(2026, 3, 20), date(2026, 3, 10)),
+        (date(2026, 3, 21), date(2026, 5, 10), date(2026, 3, 20)),
+        (date(2026, 4, 15), date(2026, 5, 10), date(2026, 3, 20)),
+        (date(2026, 5, 9), date(2026, 5, 10), date(2026, 3, 20)),
+        (date(2026, 12, 31), date(2027, 3, 10), date(2026, 5, 20)),
+        (date(2027, 1, 1), date(2027, 3, 10), date(2026, 5, 20)),
+    ]:
+        assert (pattern.first_from(day), pattern.last_until(day)) == (first, last)
+
+
+def test_a_day_that_is_years_away_is_found_in_both_directions() -> None:
+    sunday = DayPattern("29", "2", "*/7")  # 29 February on a Sunday: 1880, 1920, …, 2004, 2032
+    assert sunday.first_from(date(2004, 3, 1)) == date(2032, 2, 29)
+    assert sunday.last_until(date(2032, 2, 28)) == date(2004, 2, 29)
+    assert sunday.first_from(date(1880, 3, 1)) == date(1920, 2, 29)  # there was none in 1900
+    assert sunday.last_until(date(1920, 2, 28)) == date(1880, 2, 29)
+
+
+def test_times_of_a_day_are_found_from_both_sides() -> None:
+    walls = WallTimes(["10,20", "5,15", "8,18", "*", "*", "*"])
+    times = [
+        day * 86_400 + hour * 3_600 + minute * 60 + second
+        for day in range(-1, 3)
+        for hour in (8, 18)
+        for minute in (5, 15)
+        for second in (10, 20)
+    ]
+    for time in times[8:-8]:
+        minute, hour, day = (time // length * length for length in (60, 3_600, 86_400))
+        around = (time - 1, time, time + 1, minute, minute + 59, hour, hour + 3_599, day, day + 86_399)
+        for moment in around:
+            assert walls.first_from(moment) == min(each for each in times if each >= moment)
+            assert walls.last_until(moment) == max(each for each in times if each <= moment)
 
 
 def test_a_pattern_works_out_each_kind_of_month_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,6 @@ from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 
 
 @pytest.fixture
-def travel(app: Mainspring) -> Iterator[TimeTravel]:
-    with time_travel(app, start=START) as travel:
-        yield travel
-
-
-@pytest.fixture
 def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
     """One thread for handlers, on memory."""
     with running_manager(clock, threads=1) as shop:

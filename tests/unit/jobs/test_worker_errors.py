@@ -2,21 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from mainspring import JobStatus, Retry, current_job
 from mainspring.jobs.records import Cause, OutcomeKind
-from mainspring.testing import ManualClock
 from tests.support import Background, Gate
-from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
-
-
-@pytest.fixture
-def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
-    with running_manager(clock) as shop:
-        yield shop
+from tests.unit.jobs.manager_fixture import ManagerFixture
 
 
 @pytest.fixture

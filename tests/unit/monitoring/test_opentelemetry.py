@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -30,6 +28,7 @@ from mainspring import (
 )
 from mainspring.monitoring import OpenTelemetryMiddleware
 from mainspring.testing import time_travel
+from tests.programs import run_python
 from tests.recorded_spans import RecordedSpans, attributes, ids_of, links_of, parent_of
 from tests.support import PATIENCE, eventually
 
@@ -436,7 +435,7 @@ def test_a_middleware_that_fails_before_the_span_leaves_none_open(
 
 def test_the_package_is_imported_at_the_first_use() -> None:
     code = "import sys, mainspring.monitoring; sys.exit(any('opentelemetry' == name for name in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert run_python("-c", code).returncode == 0
 
 
 def test_a_missing_package_is_an_error_with_the_remedy() -> None:
@@ -444,8 +443,7 @@ def test_a_missing_package_is_an_error_with_the_remedy() -> None:
         "import sys; sys.modules['opentelemetry'] = None; "
         "from mainspring.monitoring import OpenTelemetryMiddleware"
     )
-    run = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert "pip install 'mainspring[otel]'" in run.stderr.splitlines()[-1]
+    assert "pip install 'mainspring[otel]'" in run_python("-c", code).stderr.splitlines()[-1]
 
 
 def test_an_unknown_form_of_names_is_refused() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from textwrap import dedent
 
 import pytest
 
-from tests.support import PATIENCE
+from tests.programs import run_python
 
 PRELUDE = """
 import asyncio
@@ -207,13 +205,7 @@ SCRIPTS = {
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_at_exit(name: str) -> None:
     script, expected = SCRIPTS[name]
-    result = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", PRELUDE + dedent(script)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    result = run_python("-X", "dev", "-W", "error", "-c", PRELUDE + dedent(script))
     assert result.stderr == ""
     assert result.stdout.split() == expected
     assert result.returncode == 0

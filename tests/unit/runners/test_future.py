@@ -18,11 +18,6 @@ from tests.support import PATIENCE, Gate, frequent_thread_switches, occupied, wi
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def pool(clock: ManualClock) -> Iterator[ThreadPool]:
     with running(ThreadPool(1, max_workers=1, clock=clock)) as pool:
         yield pool

@@ -17,11 +17,6 @@ MAY_BLOCK = TaskTraits(may_block=True)
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def pool(clock: ManualClock) -> Iterator[ThreadPool]:
     with running(ThreadPool(1, max_workers=3, idle_timeout=IDLE_TIMEOUT, clock=clock)) as pool:
         yield pool

@@ -20,11 +20,6 @@ URGENT = TaskTraits(priority=Priority.USER_BLOCKING)
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def pool(clock: ManualClock) -> Iterator[ThreadPool]:
     with running(ThreadPool(1, max_workers=1, clock=clock)) as pool:
         yield pool

@@ -13,11 +13,6 @@ from tests.support import PATIENCE, Gate, occupied
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def lonely(clock: ManualClock) -> Iterator[ThreadPool]:
     """A pool that can never grow: waiting in it must not need another thread."""
     with running(ThreadPool(1, max_workers=1, clock=clock)) as pool:

@@ -20,11 +20,6 @@ SLICE = 4
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def pool(clock: ManualClock) -> Iterator[ThreadPool]:
     """One worker, so that order is visible."""
     with running(ThreadPool(1, max_workers=1, clock=clock)) as pool:

@@ -35,11 +35,6 @@ class Member:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def timer(clock: ManualClock) -> Iterator[Timer]:
     timer = Timer(clock, name="test")
     clock.attach(Member(timer))
@@ -158,6 +153,18 @@ def test_a_canceled_call_is_not_made(timer: Timer, clock: ManualClock, called: l
     assert not timer.cancel(entry)
 
 
+def test_a_call_is_discarded_by_a_thread_that_holds_the_lock(
+    timer: Timer, clock: ManualClock, called: list[str]
+) -> None:
+    kept, dropped = (timer.call_at(SECOND, partial(called.append, name)) for name in ("kept", "dropped"))
+    with timer.lock:
+        assert timer.discard(dropped)
+        assert not timer.discard(dropped)
+    clock.advance(1)
+    assert called == ["kept"]
+    assert not timer.cancel(kept)
+
+
 def test_a_call_that_was_made_cannot_be_canceled(timer: Timer, clock: ManualClock, called: list[str]) -> None:
     entry = timer.call_at(SECOND, partial(called.append, "a"))
     clock.advance(1)
@@ -234,7 +241,8 @@ def test_a_callback_that_raises_is_logged_and_the_timer_goes_on(
     clock.jump(1)
     assert reached.wait(PATIENCE)
     assert called == ["same time"]
-    assert "failed; the timer goes on with the others" in caplog.text
+    (record,) = caplog.records
+    assert record.getMessage() == "a callback of timer 'test' failed; the timer goes on with the others"
     assert "as expected" in caplog.text
 
 
@@ -279,6 +287,13 @@ def test_an_idle_timer_sleeps_without_a_deadline() -> None:
     clock.advance(timedelta(days=365))
     assert len(deadlines) == seen  # it was not even woken
     timer.close()
+
+
+def test_a_callback_does_not_wait_for_itself(timer: Timer, clock: ManualClock) -> None:
+    settled: list[bool] = []
+    timer.call_at(SECOND, lambda: settled.append(timer.settle(PATIENCE)))
+    clock.advance(1)
+    assert settled == [True]
 
 
 def test_settle_gives_up_on_a_callback_that_does_not_end(timer: Timer, clock: ManualClock) -> None:
@@ -339,7 +354,7 @@ def test_a_closed_timer_makes_no_calls_and_takes_none(timer: Timer, clock: Manua
     clock.advance(2)
     assert called == []
     assert len(timer) == 0
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(RuntimeError, match=r"^timer 'test' is closed and takes no more callbacks$"):
         timer.call_at(3 * SECOND, int)
 
 
@@ -351,7 +366,7 @@ def test_closing_ends_the_thread(clock: ManualClock) -> None:
     timer = Timer(clock, name="to-be-closed")
     timer.call_at(SECOND, int)
     threads = threads_named("to-be-closed")
-    assert len(threads) == 1
+    assert [(thread.name, thread.daemon) for thread in threads] == [("to-be-closed-timer", True)]
     timer.close()
     threads[0].join(PATIENCE)
     assert not threads[0].is_alive()
