@@ -192,6 +192,25 @@ def test_a_schedule_is_triggered_by_hand_and_its_occurrences_stay(app: Mainsprin
     assert call_log.entries[1] >= at(28, 12)
 
 
+def test_a_trigger_with_an_id_makes_one_job_however_often_it_is_repeated(
+    app: Mainspring, call_log: CallLog
+) -> None:
+    @app.every(timedelta(days=1), name="sync")
+    def sync() -> str:
+        call_log.record()
+        return "done"
+
+    with time_travel(app, start=START) as travel:
+        first = app.schedules.trigger("sync", id="by hand")  # repeated while it is PENDING, and after its end
+        assert app.schedules.trigger("sync", id="by hand").id == first.id == "by hand"
+        travel.settle()
+        assert app.schedules.trigger("sync", id="by hand").result() == "done"
+        travel.settle()
+        with pytest.raises(ValueError, match="non-empty printable string"):
+            app.schedules.trigger("sync", id="")
+    assert call_log.entries == [START]
+
+
 def test_a_paused_schedule_is_triggered_by_hand_any_number_of_times(app: Mainspring, call_log: CallLog) -> None:
     @app.every(timedelta(hours=1), name="sync")
     def sync() -> None:

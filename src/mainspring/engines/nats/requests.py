@@ -102,31 +102,30 @@ class NatsRequests:
         items: Sequence[Item],
         decide: Callable[[Item, RequestRecord | None, int], tuple[RequestRecord | None, bool]],
     ) -> list[RequestRecord | None]:
-        results: dict[int, RequestRecord | None] = {}
-        left = dict(enumerate(items))
+        results: list[RequestRecord | None] = [None] * len(items)
+        left: dict[str, list[int]] = {}  # the places of the items, by subject; those of one key are in order
+        for place, item in enumerate(items):
+            left.setdefault(self._subject(item), []).append(place)
         for attempt in range(MAX_TRIES):
-            # items of the same key come one after the other
-            turn = {self._subject(item): number for number, item in reversed(left.items())}
-            found = self._jetstream.read_each(list(turn), self._names.requests_stream)
+            found = self._jetstream.read_each(list(left), self._names.requests_stream)
             now = self._jetstream.now()
             writes: list[Write] = []
-            decided: list[int] = []
-            for subject, number in turn.items():
-                after, must_write = decide(left[number], _decode(found[subject]), now)
-                results[number] = after
-                if must_write and after is not None:
-                    writes.append(_write(subject, after, found[subject].revision, now))
-                    decided.append(number)
+            for subject, places in list(left.items()):
+                current = before = _decode(found[subject])
+                for place in places:
+                    results[place], must_write = decide(items[place], current, now)
+                    current = results[place] if must_write else current
+                if current is None or current is before:
+                    del left[subject]
                 else:
-                    left.pop(number)
+                    writes.append(_write(subject, current, found[subject].revision, now))
             revisions = self._jetstream.store_each(writes) if writes else []
-            for number, revision in zip(decided, revisions, strict=True):
+            for write, revision in zip(writes, revisions, strict=True):
                 if revision is not None:
-                    left.pop(number)
+                    del left[write.subject]
             if not left:
-                return [results[number] for number in range(len(items))]
-            if None in revisions:
-                time.sleep(PAUSE_SECONDS * random.random() * min(attempt, 20))  # noqa: TID251 - back-off
+                return results
+            time.sleep(PAUSE_SECONDS * random.random() * min(attempt, 20))  # noqa: TID251 - back-off
         raise self._jetstream.unavailable(
             f"the record of an idempotency key was not stored after {MAX_TRIES} tries, because other processes "
             "changed it, or the server did not confirm it"
@@ -142,8 +141,9 @@ class NatsRequests:
         own = self._names.requests_of(request.caller)
         if not self._is_below(everything, MAX_REQUESTS) or not self._is_below(own, request.most):
             return False
-        self._counts[everything].number += 1
-        self._counts[own].number += 1
+        for subject in (everything, own):
+            if subject in self._counts:  # counts may have been forgotten meanwhile
+                self._counts[subject].number += 1
         return True
 
     def _is_below(self, subject: str, limit: int) -> bool:

@@ -151,6 +151,8 @@ class RequestTests(EngineSuite):
             RequestEnd(caller="shop", key=key, owner=f"owner {n}", answer=b"x") for n, key in enumerate("abac")
         ]
         assert bench.engine.end_requests(ends) == [True, True, False, True]
+        many = bench.engine.begin_requests([new_request("d", owner=f"owner {n}") for n in range(200)])
+        assert [record and record.owner for record in many] == ["owner 0"] * 200
         assert bench.engine.begin_requests([]) == []
         assert bench.engine.end_requests([]) == []
 
