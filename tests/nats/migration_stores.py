@@ -15,7 +15,7 @@ from mainspring.clock import SystemClock
 from mainspring.engines.nats.engine import NatsEngine
 from mainspring.engines.sqlite import SqliteEngine, SqliteProjection
 from mainspring.engines.sqlite.export import SqliteExport
-from mainspring.jobs.commands import PauseSchedule, PutSchedule, Replay
+from mainspring.jobs.commands import PauseSchedule, PutRedaction, PutSchedule, Replay
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import Cause, FollowUp, JobRecord, OutcomeKind, Query, UniqueKey
 from mainspring.jobs.recurrence.schedule_records import Firing, Occurrence, OccurrenceKind, Overlap, ScheduleRecord
@@ -120,6 +120,7 @@ class Contents:
             self.left_out = {name: engine.occurrences(name, 100) for name in self.schedules}
             self.paused = engine.paused_queues()
             self.limits = engine.limits()
+            self.redactions = engine.redactions()
         finally:
             engine.close()
 
@@ -134,6 +135,7 @@ class Contents:
         assert schedules == {name: replace(record, revision=0) for name, record in self.schedules.items()}
         assert {name: engine.occurrences(name, 100) for name in schedules} == self.left_out
         assert engine.paused_queues() == self.paused
+        assert engine.redactions() == self.redactions
         assert sorted(engine.limits(), key=lambda limit: limit.family) == sorted(
             self.limits, key=lambda limit: limit.family
         )
@@ -214,6 +216,7 @@ def _make_schedules(bench: Bench) -> None:
         limits=(),
         next_due=now + seconds(10),
     )
+    assert bench.arrange(PutRedaction("ping", ("pin", "card")))
     assert bench.arrange(PutSchedule(hourly, None))
     assert bench.arrange(PutSchedule(replace(hourly, name="resting", overlap=Overlap.ALLOW), None))
     assert bench.arrange(PauseSchedule("resting", is_paused=True, next_due=None))

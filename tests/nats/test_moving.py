@@ -51,6 +51,7 @@ def test_everything_that_is_not_over_arrives_as_it_was(path: Path, target: Targe
     move(path, target)
     with target.opened() as engine:
         contents.assert_are_in(engine)
+        assert engine.redactions() == {"ping": ("card", "pin")}
 
 
 def test_what_arrives_goes_on_where_it_stood(path: Path, target: Target) -> None:
