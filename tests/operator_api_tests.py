@@ -91,7 +91,7 @@ class ScheduleApiTests:
         again = put(site, "night", {"priority": "BEST_EFFORT", "queue": "slow", "jitter": 2.5})
         assert (again.status, again.headers["etag"]) == (200, stored.headers["etag"])
         assert not again.json["is_new"]
-        every = {"kind": "every", "interval": 0.5, "anchor": "2026-01-01T00:00:00Z"}
+        every = {"kind": "every", "interval": 10.5, "anchor": "2026-01-01T00:00:00Z"}
         changed = put(site, "night", {"rule": every, "misfire": "catch-up", "catch_up": 7, "overlap": "queue"})
         assert changed.status == 200
         assert changed.headers["etag"] != stored.headers["etag"]
@@ -139,12 +139,28 @@ class ScheduleApiTests:
         job = request(site.asgi, triggered.headers["location"], token=site.admin).json
         assert (job["id"], job["schedule"]) == (triggered.json["id"], "night")
         put(site, "night", {"overlap": "skip"})
+        key = {"idempotency_key": "trigger-1"}
+        put(site, "other", {"overlap": "allow"})
+        first, second = (send(site, "POST", "/schedules/other/trigger", **key) for _ in range(2))
+        assert (first.status, first.json) == (second.status, second.json) == (201, first.json)
+        assert [entry["job_id"] for entry in site.get("/schedules/other/history").json["history"]] == [
+            first.json["id"]
+        ]
         busy = send(site, "POST", "/schedules/night/trigger")
         assert (busy.status, busy.problem) == (409, "schedule-busy")
         history = site.get("/schedules/night/history").json["history"]
         assert [entry["kind"] for entry in history] == ["skipped", "trigger"]
         assert history[1]["job_id"] == job["id"]
         assert len(site.get("/schedules/night/history?limit=1").json["history"]) == 1
+
+    @pytest.mark.parametrize(
+        "rule", [{"kind": "every", "interval": 9.5}, {"kind": "cron", "expression": "* * * * * */5"}]
+    )
+    def test_a_schedule_that_recurs_too_often_is_refused(self, site: ApiSite, rule: dict[str, Any]) -> None:
+        answer = put(site, "busy", {"rule": rule})
+        assert (answer.status, answer.problem) == (422, "schedule-too-dense")
+        assert "the least time over HTTP is 10 s" in answer.json["detail"]
+        assert site.get("/schedules").json["schedules"] == []
 
     def test_a_change_can_be_made_conditional(self, site: ApiSite) -> None:
         refused = put(site, "night", if_match='"1-1"')
@@ -569,6 +585,9 @@ class AuditApiTests:
 
         assert targets() == ["money", "orders", money, orders]
         assert targets("?limit=1") == ["money"]
+        page = site.get("/audit?limit=3").json
+        assert targets(f"?limit=3&after={page['next']}") == [orders]
+        assert site.get(f"/audit?limit=1&after={page['next']}").json["next"] is None
         assert targets("?action=queue") == targets("?action=queue.pause") == ["money", "orders"]
         assert targets(f"?job={orders}") == [orders]
         assert targets("?actor=token+1&since=1h") == ["money", "orders", money, orders]

@@ -29,12 +29,14 @@ from mainspring.jobs.commands import (
     Delete,
     DropDeadLetterHandler,
     DropLimit,
+    DropRedaction,
     Edit,
     NoteTokenUses,
     PauseQueue,
     PauseSchedule,
     PutDeadLetterHandler,
     PutLimit,
+    PutRedaction,
     PutSchedule,
     PutToken,
     RemoveSchedule,
@@ -74,6 +76,7 @@ ALL_ACTIONS = (
     "limit.remove",
     "dead_letter_handler.put",
     "dead_letter_handler.remove",
+    "redaction.remove",
     "token.create",
     "token.revoke",
     "store.migrate",
@@ -259,12 +262,20 @@ def _describe(arrangement: Arrangement) -> _Description | None:
             return "dead_letter_handler.put", handler.type, {}
         case DropDeadLetterHandler(type_):
             return "dead_letter_handler.remove", type_, {}
+        case DropRedaction(type_):
+            return "redaction.remove", type_, {}
+        case PutToken() | RevokeToken():
+            return _describe_token(arrangement)
+        case PutRedaction() | NoteTokenUses():  # a process declares redactions by itself
+            return None
+
+
+def _describe_token(arrangement: PutToken | RevokeToken) -> _Description:
+    match arrangement:
         case PutToken(record):
             return "token.create", record.name, {"token": record.id, "scopes": list(record.scopes)}
         case RevokeToken(token):
             return "token.revoke", token, {"token": token}
-        case NoteTokenUses():
-            return None
 
 
 def _describe_schedule(arrangement: PutSchedule | PauseSchedule | RemoveSchedule) -> _Description:

@@ -26,8 +26,6 @@ class HttpLimits:
     """A connection without a request is closed after this time."""
     connections: int = 1_000
     """How many connections are served at once. Twice as many are answered with an error, more are closed."""
-    event_readers: int = 100
-    """How many clients may read events at once."""
     grace_seconds: float = 10.0
     """How long a stopping server waits for the answers of accepted requests."""
     event_readers: int = 100

@@ -20,7 +20,6 @@ from mainspring.jobs.handle import JobHandle, ManagerProvider
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo
 from mainspring.jobs.job_function import JobFunction
-from mainspring.jobs.manager import JobManager
 from mainspring.jobs.off_loop import OffLoop, async_twin
 from mainspring.jobs.records import Query
 from mainspring.jobs.recurrence.cron import Cron

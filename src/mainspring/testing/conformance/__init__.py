@@ -83,8 +83,8 @@ from mainspring.testing.conformance.queries import QueryTests
 from mainspring.testing.conformance.queues import QueueTests
 from mainspring.testing.conformance.quotas import QuotaTests
 from mainspring.testing.conformance.rates import RateTests
-from mainspring.testing.conformance.requests import RequestTests
 from mainspring.testing.conformance.redactions import RedactionTests
+from mainspring.testing.conformance.requests import RequestTests
 from mainspring.testing.conformance.rescue import RescueTests
 from mainspring.testing.conformance.schedules import ScheduleTests
 from mainspring.testing.conformance.searching import SearchTests

@@ -58,6 +58,7 @@ from mainspring.web.api.schedule_views import (
     to_schedule_view,
 )
 from mainspring.web.guard import header_of
+from mainspring.web.schedule_density import require_sparse
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -214,6 +215,7 @@ class ScheduleEndpoints:
         await open_manager(call.app)
         identity, preconditions = call.identity, _preconditions(call)
         definition = define(call.app, identity, name, call.body)
+        require_sparse(definition.rule, call.app.manager().engine.now(), call.limits)
         may_change = check_for(identity, Scope.OPERATE)
         before: list[ScheduleRecord | None] = []
 
@@ -265,7 +267,8 @@ class ScheduleEndpoints:
     async def trigger(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
         """Run the job of a schedule once, now."""
         name, schedules = _name(call), _schedules(call, check_for(call.identity, Scope.OPERATE))
-        job_id = (await schedules.trigger_async(name)).id
+        chosen = None if call.ids is None else call.ids.take()[0]
+        job_id = (await schedules.trigger_async(name, id=chosen)).id
         place = quote(f"{call.request.scope.get('root_path', '')}{API}/jobs/", safe="/%:@")
         return ApiAnswer(
             status=CREATED,
@@ -509,6 +512,7 @@ def _definitions(schedules: ScheduleEndpoints) -> list[Endpoint]:
                 "invalid-arguments",
                 "arguments-too-large",
                 "schedule-invalid",
+                "schedule-too-dense",
                 "invalid-value",
                 "precondition-failed",
                 "refused-by-store",
