@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 RECHECK_NS = NANOSECONDS
 """A caller whose body takes longer to arrive is identified again. No list of tokens is older than that."""
+LARGE_BODY = 65_536
 _ALSO_NDJSON = "application/ndjson"
 
 
@@ -126,7 +127,7 @@ class ApiRouter:
             identity=identity,
             path=path,
             query=query,
-            body=self._decode(raw, endpoint) if decodes else None,
+            body=await self._decode(raw, endpoint.body) if decodes else None,
             raw=raw,
             request_id=request.scope[REQUEST_ID],
             request=request,
@@ -134,6 +135,12 @@ class ApiRouter:
             meter=self._rates.meter(caller_of(identity)),
         )
         return await self.perform_write(endpoint, call) if endpoint.is_write else await endpoint.serve(call)
+
+    async def _decode(self, raw: bytes, kind: Any) -> Any:
+        """Decode a body. A large one is decoded on a thread, because other requests must not wait for it."""
+        if len(raw) > LARGE_BODY:
+            return await self._app.off_loop.read(decode_json, raw, kind, max_depth=self._limits.max_depth)
+        return decode_json(raw if raw.strip() else b"{}", kind, max_depth=self._limits.max_depth)
 
     async def perform_write(self, endpoint: Endpoint, call: ApiCall[Any, Any]) -> ApiAnswer:
         """Serve a request that may change something. Every such request passes here, after it was decoded."""
@@ -161,10 +168,6 @@ class ApiRouter:
         digest = digest_of(endpoint.method.encode(), place.encode(), query, kind.encode(), call.raw)
         found = await self._idempotent_writes.perform(call.identity, key, digest, carry_out)
         return ApiAnswer(content=found.body, status=found.status, headers=found.headers)
-
-    def _decode(self, raw: bytes, endpoint: Endpoint) -> Any:
-        text = raw if raw.strip() else b"{}"
-        return decode_json(text, endpoint.body, max_depth=self._limits.max_depth)
 
     # -- paths
 
