@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from mainspring import ArgumentsTooLarge, EngineUnavailable, JobFunction
 from mainspring.engines.sqlite.memory import MemoryEngine
+from mainspring.jobs.audit_drafts import AuditDraft
 from mainspring.jobs.commands import CancelJob, PutSchedule
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.handle import ManagerProvider
@@ -61,17 +62,17 @@ class ScheduleEngine(MemoryEngine):
         self._called("schedules")
         return super().schedules(**query)
 
-    def arrange(self, arrangements: Sequence[Any]) -> list[bool]:
+    def arrange(self, arrangements: Sequence[Any], *, audit: AuditDraft | None = None) -> list[bool]:
         hook, self.before_arrange = self.before_arrange, lambda: None
         hook()
         self._called("arrange")
-        return super().arrange(arrangements)
+        return super().arrange(arrangements, audit=audit)
 
-    def fire(self, firings: Sequence[Firing]) -> list[Fired]:
+    def fire(self, firings: Sequence[Firing], *, audit: AuditDraft | None = None) -> list[Fired]:
         self.before_fire()
         self._called("fire")
         self.fired_together.append(len(firings))
-        answers = super().fire(firings)
+        answers = super().fire(firings, audit=audit)
         stored = {job_id for answer in answers for job_id in answer.submitted}
         new = [job for firing in firings for job in firing.jobs if job.id in stored]
         self.jobs += new

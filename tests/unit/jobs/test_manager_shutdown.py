@@ -119,9 +119,9 @@ def test_a_schedule_that_is_being_fired_does_not_keep_a_shutdown(tmp_path: Path)
     firing = Gate()
     fire = engine.fire
 
-    def wait_and_fire(firings: Any) -> Any:
+    def wait_and_fire(firings: Any, *, audit: Any = None) -> Any:
         firing()
-        return fire(firings)
+        return fire(firings, audit=audit)
 
     engine.fire = wait_and_fire  # type: ignore[method-assign]
     app.make_engine = lambda *_arguments, **_options: engine  # type: ignore[method-assign]
