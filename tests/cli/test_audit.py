@@ -23,6 +23,9 @@ def entries(shop: ShopProgram, *options: str) -> list[dict[str, Any]]:
     return found
 
 
+def _report() -> None: ...
+
+
 @pytest.fixture
 def orders(shop: ShopProgram) -> ShopProgram:
     """A shop with two pending jobs, two dead letters and a schedule."""
@@ -30,7 +33,7 @@ def orders(shop: ShopProgram) -> ShopProgram:
     shop.submit({"order_id": 2}, id="job-2")
     shop.make_dead_letters("dead-1", "dead-2")
     with shop.open() as app:
-        app.schedules.put("nightly", app.job(name="report", queue="reports")(lambda: None), "0 2 * * *")
+        app.schedules.put("nightly", app.job(name="report", queue="reports")(_report), "0 2 * * *")
     return shop
 
 
@@ -136,8 +139,8 @@ def test_a_command_that_changes_nothing_and_a_submit_leave_no_entry(orders: Shop
 
 
 def test_a_variable_does_not_change_the_name_and_sudo_adds_one(orders: ShopProgram) -> None:
-    changed = {"USER": "mallory", "LOGNAME": "mallory", "SUDO_USER": "alice"}
-    assert orders.run("queues", "pause", "orders", "--url", orders.url, **changed).code == 0
+    command = ("queues", "pause", "orders", "--url", orders.url)
+    assert orders.run(*command, USER="mallory", LOGNAME="mallory", SUDO_USER="alice").code == 0
     (entry,) = entries(orders)
     assert (entry["actor"], entry["details"]) == (USER, {"sudo_user": "alice"})
 

@@ -182,7 +182,8 @@ def test_each_role_records_what_it_may_do_with_the_printed_rights(restricted_ser
     with restricted_server.app("operator") as operator, acting_as("operator"):
         operator.queue("a").pause()
         operator.tokens.create("front end", scopes=["read"])
-    with restricted_server.app("submitter") as submitter, acting_as("submitter"):
+    submitter = restricted_server.app("submitter")
+    with submitter, acting_as("submitter"):
         assert submitter.plain.options(id="job").after(60).submit().cancel()
         submitter.queue("b").pause()
         assert submitter.prune() == 0

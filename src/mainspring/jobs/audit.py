@@ -102,6 +102,10 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
     """An action, or its part before the dot."""
     job: str | None = None
     """The id of a job."""
+    before: str | None = None
+    """The id of the last entry of the page before."""
+    reader: Permissions | None = None
+    """List only entries that a reader with these permissions may see."""
 
     def matches(self, entry: AuditEntry) -> bool:
         """Return whether an entry is among those that the query asks for, whatever the limit."""
@@ -112,6 +116,8 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
             and (self.actor is None or self.actor in (entry.actor, entry.actor.rpartition("@")[0], entry.token))
             and (self.action is None or self.action in (entry.action, entry.action.partition(".")[0]))
             and (self.job is None or entry.concerns(self.job))
+            and (self.before is None or entry.id < self.before)
+            and (self.reader is None or entry.is_visible_to(self.reader))
         )
 
     @property

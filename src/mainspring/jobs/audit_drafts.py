@@ -83,7 +83,7 @@ ALL_ACTIONS = (
 _numbers = count(1)
 
 
-class Tally(Struct, frozen=True):
+class JobTally(Struct, frozen=True):
     """What a change of jobs did so far."""
 
     changed: int = 0
@@ -93,7 +93,9 @@ class Tally(Struct, frozen=True):
     types: frozenset[str] = frozenset()
     queues: frozenset[str] = frozenset()
 
-    def plus(self, commands: Sequence[Command], answers: Sequence[Changed], places: Mapping[str, Place]) -> Tally:
+    def plus(
+        self, commands: Sequence[Command], answers: Sequence[Changed], places: Mapping[str, Place]
+    ) -> JobTally:
         """Return the sum of this tally and more commands with their answers."""
         changed = asked = refused = 0
         jobs = list(self.jobs)
@@ -112,7 +114,7 @@ class Tally(Struct, frozen=True):
                 type_, queue = places[command.id]
                 types.add(type_)
                 queues.add(queue)
-        return Tally(
+        return JobTally(
             self.changed + changed,
             self.asked_to_stop + asked,
             self.refused + refused,
@@ -136,8 +138,8 @@ class AuditDraft:
         self._note = note or AuditNote()
         self._is_bulk = is_bulk
         self._random = os.urandom(4).hex()[:7]
-        self._before = Tally()  # what the calls before did
-        self._after = Tally()  # what they did, and the call that was made last
+        self._before = JobTally()  # what the calls before did
+        self._after = JobTally()  # what they did, and the call that was made last
         self.number = next(_numbers)
         """A number that no other draft of this process has."""
 

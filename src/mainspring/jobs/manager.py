@@ -60,6 +60,7 @@ from mainspring.jobs.worker_status import Liveness, WorkerStatus, to_worker_stat
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.validation import require_positive
+from mainspring.security.permissions import Permissions
 from mainspring.worker_health import WorkerHealth
 
 if TYPE_CHECKING:
@@ -444,8 +445,14 @@ class JobManager:
         actor: str | None = None,
         action: str | None = None,
         job: str | None = None,
+        before: str | None = None,
+        reader: Permissions | None = None,
     ) -> builtins.list[AuditEntry]:
-        """List entries of the audit trail, the latest first."""
+        """List entries of the audit trail, the latest first.
+
+        `before` is the id of the last entry of the page before. With `reader`, the list has only entries that a
+        reader with these permissions may see.
+        """
         engine = self._open_engine()
         query = AuditQuery(
             limit=require_positive(limit, "limit", "entries"),
@@ -454,6 +461,8 @@ class JobManager:
             actor=actor,
             action=action,
             job=job,
+            before=before,
+            reader=reader,
         )
         return engine.audit_entries(query)
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -67,7 +67,7 @@ OPERATIONS: dict[str, Callable[[OpenedStore], Any]] = {
 }
 
 
-def content(bench: Bench) -> Any:
+def content(bench: Bench) -> tuple[Any, ...]:
     engine = bench.engine
     entries = [(entry.action, entry.count) for entry in engine.audit_entries(AuditQuery(limit=10))]
     return snapshot(bench), engine.paused_queues(), engine.schedules(), entries
@@ -83,7 +83,8 @@ def test_a_crash_leaves_a_change_with_its_entry_or_neither(
     prepared: PreparedStore, tmp_path: Path, operation: Operation
 ) -> None:
     experiment = CrashExperiment(prepared, tmp_path, operation, look=content)
-    before, after = experiment.before, experiment.after
+    before: tuple[Any, ...] = cast("Any", experiment.before)
+    after: tuple[Any, ...] = cast("Any", experiment.after)
     assert (before[-1], len(after[-1])) == ([], 1)
     assert before[:-1] != after[:-1]
 

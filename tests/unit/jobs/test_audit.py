@@ -366,6 +366,21 @@ def test_a_restricted_reader_sees_only_changes_of_its_types_and_queues(
     assert not entry_about(**entry).is_visible_to(Permissions(scopes=frozenset({Scope.SUBMIT})))
 
 
+def test_a_page_for_a_restricted_reader_is_full_and_has_a_next_page(app: Mainspring) -> None:
+    with acting_as("alice"):
+        for number in range(6):
+            app.queue("mail").pause()
+            app.queue("secret").pause()
+            app.queue("mail").resume()
+            app.queue("secret").resume()
+            assert len(app.audit(100)) == 4 * (number + 1)
+    reader = Permissions(scopes=frozenset({Scope.READ}), queues=frozenset({"mail"}))
+    first = app.manager().audit(8, reader=reader)
+    second = app.manager().audit(8, reader=reader, before=first[-1].id)
+    assert ([entry.target for entry in first], len(second)) == (["mail"] * 8, 4)
+    assert first + second == app.manager().audit(100, reader=reader)
+
+
 def test_only_entries_about_jobs_are_found_by_the_id_of_a_job() -> None:
     assert entry_about().concerns("job")
     assert entry_about(action="dead_letter.purge").concerns("job")

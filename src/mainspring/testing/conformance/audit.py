@@ -182,7 +182,7 @@ class AuditTests(EngineSuite):
         assert again.jobs == tuple(command.id for command in commands)[:MAX_JOBS]
         assert (again.types, again.queues) == (("other", TYPE), ("mail", "news"))
 
-    def test_many_jobs_of_which_none_changes_have_no_entry(self, bench: Bench) -> None:
+    def test_many_jobs_that_do_not_change_have_no_entry(self, bench: Bench) -> None:
         draft = self.draft(bench, is_bulk=True)
         self.change(bench, CancelJob("unknown"), CancelJob("other"), draft=draft)
         assert self.entries(bench) == []
