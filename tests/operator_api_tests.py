@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from mainspring import Mainspring, Rate, Retry
+from mainspring.jobs.dead_letters import plan_replay
 from mainspring.web.api import dead_letters
 from tests.api_site import JSON, ApiSite, add_handlers
 from tests.asgi_client import Answer, request
@@ -218,8 +219,9 @@ class ScheduleApiTests:
                 assert [answer.status for answer in answers] == [404, 404]
                 texts = [json.dumps(without_request_id(answer)) for answer in answers]
                 assert texts[0].replace(hidden, "X") == texts[1].replace(missing, "X")
-        hidden, missing = (site.get(f"/schedules/preview?name={name}", token=token) for name in ("money", "monex"))
-        assert (hidden.problem, missing.problem) == ("schedule-not-found",) * 2
+        for name in ("money", "monex"):
+            preview = site.get(f"/schedules/preview?name={name}", token=token)
+            assert (preview.status, preview.problem) == (404, "schedule-not-found")
         assert [schedule.name for schedule in site.app.schedules.list()] == ["elsewhere", "money", "orders"]
         assert not any(schedule.is_paused for schedule in site.app.schedules.list())
 
@@ -568,7 +570,10 @@ class AuditApiTests:
             return [entry["target"] for entry in answer.json["entries"]]
 
         assert targets() == ["money", "orders", money, orders]
-        assert targets("?limit=1") == ["money"]
+        page = site.get("/audit?limit=3").json
+        assert [entry["target"] for entry in page["entries"]] == ["money", "orders", money]
+        assert targets(f"?limit=1&after={page['next']}") == [orders]
+        assert site.get("/audit?limit=4").json["next"] is None
         assert targets("?action=queue") == targets("?action=queue.pause") == ["money", "orders"]
         assert targets(f"?job={orders}") == [orders]
         assert targets("?actor=token+1&since=1h") == ["money", "orders", money, orders]
@@ -626,8 +631,8 @@ class DeadLetterApiTests:
         (letter,) = fail(site, *charges([1]))
         wrong = send(site, "PATCH", f"/dead-letters/{letter}", {"changes": {"order_id": "x"}})
         assert (wrong.problem, wrong.json["parameter"]) == ("invalid-arguments", "order_id")
-        for body in ({}, {"changes": {}, "without": []}):
-            assert send(site, "PATCH", f"/dead-letters/{letter}", body).problem == "invalid-value"
+        for empty in ({}, {"changes": {}, "without": []}):
+            assert send(site, "PATCH", f"/dead-letters/{letter}", empty).problem == "invalid-value"
         assert send(site, "PATCH", f"/dead-letters/{letter}", {"change": {}}).problem == "invalid-body"
         assert site.get(f"/dead-letters/{letter}").json["arguments"] == {"order_id": 1}
         body = {"changes": {"order_id": 2, "reason": "late"}}
@@ -742,7 +747,7 @@ class DeadLetterApiTests:
         self, site: ApiSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first, second = fail(site, *charges([1, 2]))
-        plan = dead_letters.plan_replay
+        plan = plan_replay
 
         def race(*args: Any, **options: Any) -> Any:
             found = plan(*args, **options)

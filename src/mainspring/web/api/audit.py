@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 500
-SEARCHED = 10_000
-"""How many entries are read for a restricted token, which may see few of them."""
 
 
 class AuditListQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,7 +45,8 @@ class AuditListQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(description="Only this action, or this kind of actions.", examples=["job.cancel", "queue"]),
     ] = None
     job: Annotated[str | None, Meta(description="Only changes of the job with this id.")] = None
-    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="The most entries.")] = DEFAULT_LIMIT
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="The most entries of a page.")] = DEFAULT_LIMIT
+    after: Annotated[str | None, Meta(description="`next` of the page before.")] = None
 
 
 class AuditEntryView(Struct, frozen=True, kw_only=True):
@@ -71,9 +70,10 @@ class AuditEntryView(Struct, frozen=True, kw_only=True):
 
 
 class AuditListView(Struct, frozen=True, kw_only=True):
-    """Entries of the audit trail, the latest first."""
+    """A page of the audit trail, the latest entry first."""
 
     entries: list[AuditEntryView]
+    next: Annotated[str | None, Meta(description="`after` of the next page; null on the last one.")]
 
 
 def _view(entry: AuditEntry) -> AuditEntryView:
@@ -96,17 +96,18 @@ def _view(entry: AuditEntry) -> AuditEntryView:
 
 def _list(manager: JobManager, query: AuditListQuery, permissions: Permissions) -> AuditListView:
     readable = replace(permissions, scopes=frozenset({Scope.READ}))  # the restrictions, whatever the scope
-    is_restricted = permissions.types is not None or permissions.queues is not None
     entries = manager.audit(
-        SEARCHED if is_restricted else query.limit,
+        query.limit + 1,
         since=parse_past(query.since, "since"),
         until=parse_past(query.until, "until"),
         actor=query.actor,
         action=query.action,
         job=query.job,
+        before=query.after,
+        reader=readable,
     )
-    visible = [entry for entry in entries if entry.is_visible_to(readable)]
-    return AuditListView(entries=[_view(entry) for entry in visible[: query.limit]])
+    page, is_last = entries[: query.limit], len(entries) <= query.limit
+    return AuditListView(entries=[_view(entry) for entry in page], next=None if is_last else page[-1].id)
 
 
 def _check_action(action: str | None) -> None:
@@ -152,14 +153,17 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
             path="/audit",
             subject="store",
             summary="List who changed jobs, queues, schedules and tokens, the latest change first.",
-            description=(
-                "A restricted token sees only the changes of its job types and queues. For older entries, send "
-                "the time of the last one as `until`."
-            ),
+            description="A restricted token sees only the changes of its job types and queues.",
             scopes=(Scope.OPERATE,),
             serve=AuditEndpoints().list,
             query=AuditListQuery,
-            answers={OK: AnswerType(type=AuditListView, description="Entries.", example={"entries": [example]})},
+            answers={
+                OK: AnswerType(
+                    type=AuditListView,
+                    description="A page of entries.",
+                    example={"entries": [example], "next": None},
+                )
+            },
             problems=("invalid-value",),
         ),
     ]
