@@ -237,7 +237,7 @@ class ScheduleApiTests:
                 assert texts[0].replace(hidden, "X") == texts[1].replace(missing, "X")
         for name in ("money", "monex"):
             preview = site.get(f"/schedules/preview?name={name}", token=token)
-            assert preview.problem == "schedule-not-found"
+            assert (preview.status, preview.problem) == (404, "schedule-not-found")
         assert [schedule.name for schedule in site.app.schedules.list()] == ["elsewhere", "money", "orders"]
         assert not any(schedule.is_paused for schedule in site.app.schedules.list())
 
@@ -586,10 +586,10 @@ class AuditApiTests:
             return [entry["target"] for entry in answer.json["entries"]]
 
         assert targets() == ["money", "orders", money, orders]
-        assert targets("?limit=1") == ["money"]
         page = site.get("/audit?limit=3").json
-        assert targets(f"?limit=3&after={page['next']}") == [orders]
-        assert site.get(f"/audit?limit=1&after={page['next']}").json["next"] is None
+        assert [entry["target"] for entry in page["entries"]] == ["money", "orders", money]
+        assert targets(f"?limit=1&after={page['next']}") == [orders]
+        assert site.get("/audit?limit=4").json["next"] is None
         assert targets("?action=queue") == targets("?action=queue.pause") == ["money", "orders"]
         assert targets(f"?job={orders}") == [orders]
         assert targets("?actor=token+1&since=1h") == ["money", "orders", money, orders]
@@ -647,8 +647,8 @@ class DeadLetterApiTests:
         (letter,) = fail(site, *charges([1]))
         wrong = send(site, "PATCH", f"/dead-letters/{letter}", {"changes": {"order_id": "x"}})
         assert (wrong.problem, wrong.json["parameter"]) == ("invalid-arguments", "order_id")
-        for empty in ("{}", '{"changes": {}, "without": []}'):
-            assert send(site, "PATCH", f"/dead-letters/{letter}", json.loads(empty)).problem == "invalid-value"
+        for empty in ({}, {"changes": {}, "without": []}):
+            assert send(site, "PATCH", f"/dead-letters/{letter}", empty).problem == "invalid-value"
         assert send(site, "PATCH", f"/dead-letters/{letter}", {"change": {}}).problem == "invalid-body"
         assert site.get(f"/dead-letters/{letter}").json["arguments"] == {"order_id": 1}
         body = {"changes": {"order_id": 2, "reason": "late"}}

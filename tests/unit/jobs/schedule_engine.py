@@ -136,6 +136,10 @@ class _FakeManager:
         self.serializers = BUILT_IN
         self._ids = 0
 
+    def trigger(self, firing: Firing) -> Fired:
+        (fired,) = self.fire([firing])
+        return fired
+
     def new_id(self) -> str:
         self._ids += 1
         return f"job-{self._ids}"

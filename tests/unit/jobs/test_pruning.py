@@ -55,11 +55,13 @@ def total(app: Mainspring) -> int:
 
 def test_by_default_dead_letters_stay_and_the_rest_a_week() -> None:
     week = 7 * DAY * 1_000_000
-    assert Keep().retention() == Retention(week, week, None, 1_000_000)
+    ninety_days = 90 * week // 7
+    assert Keep().retention() == Retention(week, week, None, 1_000_000, ninety_days, 10_000)
 
 
 def test_everything_may_be_kept_for_ever() -> None:
-    assert Keep(completed=None, canceled=None, most=None).retention() == Retention(None, None, None, None)
+    for_ever = Keep(completed=None, canceled=None, most=None, audit=None, most_audited=None)
+    assert for_ever.retention() == Retention(None, None, None, None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class AuditListQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(description="Only this action, or this kind of actions.", examples=["job.cancel", "queue"]),
     ] = None
     job: Annotated[str | None, Meta(description="Only changes of the job with this id.")] = None
-    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="The most entries.")] = DEFAULT_LIMIT
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="The most entries of a page.")] = DEFAULT_LIMIT
     after: Annotated[str | None, Meta(description="`next` of the page before.")] = None
 
 
@@ -70,10 +70,10 @@ class AuditEntryView(Struct, frozen=True, kw_only=True):
 
 
 class AuditListView(Struct, frozen=True, kw_only=True):
-    """Entries of the audit trail, the latest first."""
+    """A page of the audit trail, the latest entry first."""
 
     entries: list[AuditEntryView]
-    next: Annotated[str | None, Meta(description="Send it as `after` for older entries; null at the end.")] = None
+    next: Annotated[str | None, Meta(description="`after` of the next page; null on the last one.")]
 
 
 def _view(entry: AuditEntry) -> AuditEntryView:
@@ -95,6 +95,7 @@ def _view(entry: AuditEntry) -> AuditEntryView:
 
 
 def _list(manager: JobManager, query: AuditListQuery, permissions: Permissions) -> AuditListView:
+    readable = replace(permissions, scopes=frozenset({Scope.READ}))  # the restrictions, whatever the scope
     entries = manager.audit(
         query.limit + 1,
         since=parse_past(query.since, "since"),
@@ -103,10 +104,9 @@ def _list(manager: JobManager, query: AuditListQuery, permissions: Permissions) 
         action=query.action,
         job=query.job,
         before=query.after,
-        reader=replace(permissions, scopes=frozenset({Scope.READ})),  # the restrictions, whatever the scope
+        reader=readable,
     )
-    page = entries[: query.limit]
-    is_last = len(entries) <= query.limit
+    page, is_last = entries[: query.limit], len(entries) <= query.limit
     return AuditListView(entries=[_view(entry) for entry in page], next=None if is_last else page[-1].id)
 
 
@@ -159,7 +159,9 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
             query=AuditListQuery,
             answers={
                 OK: AnswerType(
-                    type=AuditListView, description="Entries.", example={"entries": [example], "next": None}
+                    type=AuditListView,
+                    description="A page of entries.",
+                    example={"entries": [example], "next": None},
                 )
             },
             problems=("invalid-value",),

@@ -81,10 +81,16 @@ class ScheduleListQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class PreviewQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The rule of a preview: an expression with its options, or the name of a schedule."""
 
-    expression: Expression | None = None
-    tz: Zone | None = None
-    dst_gap: GapName | None = None
-    dst_fold: FoldName | None = None
+    expression: Annotated[Expression | None, Meta(description="A cron expression.")] = None
+    tz: Annotated[Zone | None, Meta(description="The time zone of the expression; UTC.")] = None
+    dst_gap: Annotated[
+        GapName | None,
+        Meta(description="What to do with a time that does not exist because clocks are set forward; auto."),
+    ] = None
+    dst_fold: Annotated[
+        FoldName | None,
+        Meta(description="Which one counts when a time occurs twice because clocks are set back; auto."),
+    ] = None
     name: Annotated[str | None, Meta(description="The name of a stored schedule, instead of an expression.")] = (
         None
     )
