@@ -174,6 +174,19 @@ class JobApiTests:
         assert (failed["line"], failed["type"]) == (2, "urn:mainspring:problem:duplicate-job")
         assert set(site.ids()) == {"taken", "a", "b"}
 
+    def test_a_batch_that_a_limit_stops_tells_what_was_stored_before(
+        self, site: ApiSite, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("mainspring.jobs.submission.CHUNK", 2)  # jobs in one call of the engine
+        site.app.queue("orders", submit_rate=Rate(3, per=3600))
+        job = {"type": "shop.anything", "delay": 3600}
+        answer = site.post("/jobs/batch", [job] * 5)
+        assert (answer.status, answer.problem) == (429, "limit-exceeded")
+        assert int(answer.headers["retry-after"]) > 0
+        assert answer.json["ids"] == [*site.ids(), None, None, None]
+        assert (answer.json["stored"], answer.json["line"]) == (2, 3)
+        assert [failed["line"] for failed in answer.json["failed"]] == [3, 4, 5]
+
     def test_the_number_of_jobs_in_a_batch_is_limited(self, site: ApiSite) -> None:
         job = b'{"type":"shop.anything","delay":3600}'
         answer = site.post("/jobs/batch", raw=b"[" + b",".join([job] * 10_001) + b"]")

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mainspring import Mainspring
@@ -201,7 +201,6 @@ class Sample(msgspec.Struct, forbid_unknown_fields=True):
     pair: dict[str, str] = {}
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 @example(b'{"type": "\\')
 @example(b'["' + b'\\"' * 200)
@@ -219,13 +218,11 @@ FIELDS = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(FIELDS, JSON_VALUES, max_size=6))
 def test_any_values_of_the_fields_are_decoded_or_refused(body: dict[str, Any]) -> None:
     assert status_of(lambda: decode_json(json.dumps(body).encode(), NewJobBody)) in (200, 400, 422)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=100) | st.text(max_size=60).map(lambda text: quote(text, safe="&=.%+").encode()))
 def test_any_bytes_are_decoded_or_refused_as_a_query(query: bytes) -> None:
     assert status_of(lambda: decode_query(query, Sample)) in (200, 422)
@@ -235,7 +232,6 @@ def test_any_bytes_are_decoded_or_refused_as_a_query(query: bytes) -> None:
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 9), TEXTS, st.booleans(), st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=3))
 def test_a_query_is_decoded_to_what_was_encoded(number: int, word: str, flag: bool, pair: dict[str, str]) -> None:  # noqa: FBT001
     values = {"number": number, "word": word, "flag": str(flag).lower()}
@@ -253,7 +249,6 @@ def test_any_text_is_a_place_or_refused(text: str) -> None:
             to_place(text)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2 * MAX_DEPTH), st.text(st.sampled_from('[]{}"\\ax'), max_size=30))
 def test_the_depth_is_that_of_the_data_whatever_its_strings(levels: int, text: str) -> None:
     value: Any = text

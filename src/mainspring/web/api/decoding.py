@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
@@ -29,7 +30,7 @@ MAX_PARAMETERS = 100
 MAX_SHOWN = 200
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+', re.DOTALL)  # without backtracking: linear for any input
 _NOT_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
-_SAME_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # up and down, as signed bytes
 _PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL)
@@ -129,16 +130,11 @@ def _bad_query(detail: str) -> Refused:
 
 
 def _check_depth(raw: bytes, what: str) -> None:
-    """Raise `Refused` if well-formed JSON is nested too deep. Malformed JSON is left to the decoder."""
+    """Raise `Refused` if JSON is nested too deep, in time that is linear in its size."""
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return
-    brackets = _STRINGS.sub(b"", raw).translate(_SAME_BRACKETS, _NOT_BRACKETS)
-    for _ in range(MAX_DEPTH):
-        without = brackets.replace(b"[]", b"")  # without the innermost level
-        if without == brackets:
-            return
-        brackets = without
-    if brackets:
+    steps = memoryview(_STRINGS.sub(b"", raw).translate(_STEPS, _NOT_BRACKETS)).cast("b")
+    if any(depth > MAX_DEPTH for depth in accumulate(steps)):
         raise _too_deep(what)
 
 

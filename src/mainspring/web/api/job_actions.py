@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PENDING_ONLY = "PENDING"
 
 
-class NoBody(Struct, frozen=True, forbid_unknown_fields=True):
+class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
     """An empty body: send `{}`, or nothing."""
 
 
@@ -53,7 +53,7 @@ class ChangedJobView(Struct, frozen=True, kw_only=True):
 class JobActions:
     """Changes jobs."""
 
-    async def cancel(self, call: ApiCall[NoBody, NoQuery]) -> ApiAnswer:
+    async def cancel(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
         """Cancel a job. A RUNNING job is asked to stop."""
         record = await find_job(call, Scope.OPERATE)
         is_done = await call.app.cancel_async(record.id)
@@ -64,7 +64,7 @@ class JobActions:
             )
         return _answer(record.id, status, is_done=is_done)
 
-    async def retry(self, call: ApiCall[NoBody, NoQuery]) -> ApiAnswer:
+    async def retry(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
         """Run a dead letter again, as the same job."""
         record = await find_job(call, Scope.OPERATE)
         await call.app.retry_async(record.id)
@@ -83,7 +83,7 @@ class JobActions:
             raise await self._refusal(call, "reschedule")
         return _answer(record.id, JobStatus.PENDING)
 
-    async def run_now(self, call: ApiCall[NoBody, NoQuery]) -> ApiAnswer:
+    async def run_now(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
         """Make a PENDING job due now."""
         record = await find_job(call, Scope.OPERATE)
         if not await call.app.run_now_async(record.id):
@@ -105,7 +105,7 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
 
     def declare(verb: str, summary: str, description: str, status: str, **more: Any) -> Endpoint:
         example = {"id": EXAMPLE_ID, "status": status, "is_done": True}
-        options: dict[str, Any] = {"body": NoBody, "problems": ("job-not-found", "invalid-transition"), **more}
+        options: dict[str, Any] = {"body": EmptyBody, "problems": ("job-not-found", "invalid-transition"), **more}
         return Endpoint(
             name=f"{verb.replace('-', '_')}_job" if verb != "run-now" else "run_job_now",
             method="POST",

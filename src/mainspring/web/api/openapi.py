@@ -8,7 +8,7 @@ from typing import Any, get_origin, get_type_hints
 
 import msgspec
 
-from mainspring.web.api.endpoint import API, JSON, AnswerType, Endpoint
+from mainspring.web.api.endpoint import API, JSON, NDJSON, AnswerType, Endpoint
 from mainspring.web.problems import MEDIA_TYPE, STATUS_OF, TYPE_PREFIX
 
 ALWAYS = ("token-invalid", "token-missing", "invalid-query", "internal-error", "store-unavailable")
@@ -117,6 +117,26 @@ def _problem_schema(schema: dict[str, Any]) -> dict[str, Any]:
         "parameter": {"type": "string", "description": "The wrong argument: `invalid-arguments`."},
         "existing_id": {"type": "string", "description": "The id of the existing job: `duplicate-job`."},
         "job_status": {"type": "string", "description": "The status of the job: `invalid-transition`."},
+        "line": {"type": "integer", "description": "The first wrong line of a batch, from 1."},
+        "stored": {"type": "integer", "description": "How many jobs of a batch were stored."},
+        "ids": {
+            "type": "array",
+            "items": {"type": ["string", "null"]},
+            "description": "The ids of a batch that was stored in part, in order; null for jobs that were not.",
+        },
+        "failed": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "line": {"type": "integer"},
+                    "type": {"type": "string"},
+                    "detail": {"type": "string"},
+                },
+                "required": ["line", "type", "detail"],
+            },
+            "description": "The lines of a batch that were not stored, with the reasons.",
+        },
     }
     return {**schema, "title": PROBLEM, "properties": properties, "additionalProperties": True}
 
@@ -184,7 +204,8 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 def _request_body(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for media_type in endpoint.media_types:
-        content[media_type] = {"schema": schemas.of(endpoint.body)}
+        lines = {"type": "string", "description": "One JSON object in each line, as the elements of the array."}
+        content[media_type] = {"schema": lines if media_type == NDJSON else schemas.of(endpoint.body)}
         if media_type == JSON and endpoint.body_examples:
             examples = {name: {"value": value} for name, value in endpoint.body_examples.items()}
             content[media_type]["examples"] = examples

@@ -32,6 +32,7 @@ from mainspring.web.problems import refuse
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
+LARGE_BODY = 65_536
 _ALSO_NDJSON = "application/ndjson"
 
 
@@ -99,12 +100,18 @@ class ApiRouter:
             identity=identity,
             path=path,
             query=query,
-            body=decode_json(raw if raw.strip() else b"{}", endpoint.body) if decodes else None,
+            body=await self._decode(raw, endpoint.body) if decodes else None,
             raw=raw,
             request_id=request.scope[REQUEST_ID],
             request=request,
         )
         return await self.perform_write(endpoint, call) if endpoint.is_write else await endpoint.serve(call)
+
+    async def _decode(self, raw: bytes, kind: Any) -> Any:
+        """Decode a body. A large one is decoded on a thread, because other requests must not wait for it."""
+        if len(raw) > LARGE_BODY:
+            return await self._app.off_loop.read(decode_json, raw, kind)
+        return decode_json(raw if raw.strip() else b"{}", kind)
 
     async def perform_write(self, endpoint: Endpoint, call: ApiCall[Any, Any]) -> ApiAnswer:
         """Serve a request that may change something. Every such request passes here, after it was decoded."""

@@ -230,7 +230,7 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                 ),
                 OK: AnswerType(
                     type=SubmittedView,
-                    description="A job with the same unique key exists; nothing was stored.",
+                    description="A job with the same unique key exists: no new job was stored.",
                     example={"id": EXAMPLE_ID, "is_new": False},
                     headers=location,
                 ),
