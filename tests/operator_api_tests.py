@@ -647,7 +647,8 @@ class DeadLetterApiTests:
         (letter,) = fail(site, *charges([1]))
         wrong = send(site, "PATCH", f"/dead-letters/{letter}", {"changes": {"order_id": "x"}})
         assert (wrong.problem, wrong.json["parameter"]) == ("invalid-arguments", "order_id")
-        for empty in ({}, {"changes": {}, "without": []}):
+        without_changes: list[dict[str, Any]] = [{}, {"changes": {}, "without": []}]
+        for empty in without_changes:
             assert send(site, "PATCH", f"/dead-letters/{letter}", empty).problem == "invalid-value"
         assert send(site, "PATCH", f"/dead-letters/{letter}", {"change": {}}).problem == "invalid-body"
         assert site.get(f"/dead-letters/{letter}").json["arguments"] == {"order_id": 1}
