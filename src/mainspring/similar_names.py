@@ -28,7 +28,8 @@ def find_similar(name: str, known: Iterable[str], *, separator: str = ".") -> li
 def did_you_mean(name: str, known: Iterable[str], *, separator: str = ".") -> str | None:
     """Return the question `did you mean 'orders'?`; None if no known name is similar."""
     found = find_similar(name, known, separator=separator)
-    return f"did you mean {', '.join(map(repr, found))}?" if found else None
+    quoted = (repr(str(each)) for each in found)  # a member of an enumeration has another representation
+    return f"did you mean {', '.join(quoted)}?" if found else None
 
 
 def _normalize(text: str) -> str:
