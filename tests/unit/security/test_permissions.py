@@ -86,7 +86,7 @@ def test_an_identity_says_what_is_missing() -> None:
 def test_scopes_are_parsed() -> None:
     assert parse_scopes(["read", " Submit "]) == {Scope.READ, Scope.SUBMIT}
     assert parse_scopes("read") == {Scope.READ}
-    with pytest.raises(ValueError, match="^'raed' is no scope; did you mean 'read'\\?$"):
+    with pytest.raises(ValueError, match=r"^'raed' is no scope; did you mean 'read'\?$"):
         parse_scopes(["raed"])
     known = "submit, read, work, operate, admin, callback"
     with pytest.raises(ValueError, match=f"^'fly' is no scope; the scopes are {known}$"):
