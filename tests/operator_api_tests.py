@@ -631,7 +631,8 @@ class DeadLetterApiTests:
         (letter,) = fail(site, *charges([1]))
         wrong = send(site, "PATCH", f"/dead-letters/{letter}", {"changes": {"order_id": "x"}})
         assert (wrong.problem, wrong.json["parameter"]) == ("invalid-arguments", "order_id")
-        for empty in ({}, {"changes": {}, "without": []}):
+        nothing: list[dict[str, Any]] = [{}, {"changes": {}, "without": []}]
+        for empty in nothing:
             assert send(site, "PATCH", f"/dead-letters/{letter}", empty).problem == "invalid-value"
         assert send(site, "PATCH", f"/dead-letters/{letter}", {"change": {}}).problem == "invalid-body"
         assert site.get(f"/dead-letters/{letter}").json["arguments"] == {"order_id": 1}
