@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def app() -> Iterator[Mainspring]:
         yield app
 
 
-def submit(app: Mainspring, *calls: tuple[JobFunction[..., object], object], atomic: bool = False) -> MixedSubmit:
+def submit(app: Mainspring, *calls: tuple[JobFunction[Any, Any], Any], atomic: bool = False) -> MixedSubmit:
     submission = app.manager().submission
     prepared = (submission.prepare(JobCall(job.handler, job.chosen, (argument,), {})) for job, argument in calls)
     return submission.submit_mixed(prepared, atomic=atomic)
