@@ -62,7 +62,7 @@ def test_a_missing_program_is_answered_with_how_to_get_it(tmp_path: Path, monkey
 
 
 def test_a_program_that_was_named_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(EngineUnavailable, match=r"there is no file .*/gone; name another one"):
+    with pytest.raises(EngineUnavailable, match=r"there is no file .*/gone; give the path"):
         NatsServers(program=tmp_path / "gone")
 
 

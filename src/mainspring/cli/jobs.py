@@ -100,8 +100,8 @@ def cancel_jobs(
     """Cancel pending jobs, and ask running jobs to stop.
 
     Name the jobs by their ids, or choose them by filters. Filters choose only pending and running jobs, and the
-    command asks before it cancels them. Exit code 0 means that none of the jobs runs. If a job was running, or an
-    id is that of a job that has ended, the exit code is 1.
+    command asks before it cancels them. The exit code is 1 if a job was running, because it may still run; if an
+    id is unknown, or is that of a job that has ended; and if no job matches the filters, or you answer no.
 
     Example: mainspring jobs cancel order-42 order-43
 

@@ -123,7 +123,7 @@ def find_server(given: Path | None = None) -> Path:
     if given is not None:
         if not given.is_file():
             raise server_error(
-                f"there is no file {given}", f"name another one, or leave it out and run: {INSTALL}"
+                f"there is no file {given}", f"give the path of {PROGRAM}, or none, and run: {INSTALL}"
             )
         return given
     found = shutil.which(PROGRAM, path=sysconfig.get_path("scripts")) or shutil.which(PROGRAM)

@@ -1,4 +1,4 @@
-"""Checks jobs and workers: dead workers, missing handlers, late and blocked jobs, full slots, dead letters."""
+"""Checks workers, handlers, queues and quotas; late and blocked jobs, too many jobs due at once, dead letters."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class WaitingJobs(Struct, frozen=True):
     """How many microseconds ago the engine read the lanes. The jobs may have been claimed since."""
 
     def describe(self, now: int) -> str:
-        """Describe the jobs for a report: number, job type and queue, and how long the oldest has waited."""
+        """Return a text about these jobs: number, job type and queue, and how long the oldest has waited."""
         number = f"{self.count} or more" if self.count >= MAX_COUNTED else f"{self.count}"
         jobs = "job" if self.count == 1 else "jobs"
         text = f"{number} due {jobs} of {self.type} in queue {self.queue}"

@@ -119,7 +119,7 @@ class PauseQueue(Struct, frozen=True, gc=False):
 
 
 class PutLimit(Struct, frozen=True, gc=False):
-    """Store the limit of a family of buckets: at most `most` jobs at once, or `most` starts within `per`."""
+    """Store the limit of each bucket of a family: at most `most` jobs at once, or `most` starts within `per`."""
 
     family: str
     most: int

@@ -100,7 +100,10 @@ def letter_of(job: JobRecord) -> DeadLetter:
 def letter_jobs(
     letters: Iterable[DeadLetter], handlers: Iterable[DeadLetterHandler], now: int, new_id: Callable[[], str]
 ) -> list[NewJob]:
-    """Return a job for each dead letter and each handler, except for dead letters of these handlers themselves."""
+    """Return a job for each dead letter and each dead-letter handler.
+
+    Dead letters of these handlers' jobs, and of jobs that result from those (see `MARK`), get none: no loop.
+    """
     all_handlers = tuple(handlers)
     own = {name for handler in all_handlers for name in (handler.type, *handler.aliases)}
     return [

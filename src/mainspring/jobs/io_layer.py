@@ -532,7 +532,7 @@ class AsyncReply(Generic[T]):
 
 
 class CallbackReply(Generic[T]):
-    """A reply that calls a function with the value, or another function with the error."""
+    """A reply that calls one function with the value, or another one with the error, on any thread."""
 
     __slots__ = ("_fail", "_resolve")
 

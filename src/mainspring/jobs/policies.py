@@ -167,7 +167,10 @@ class ProcessSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """How long ended jobs and audit entries are kept; None means for ever, as for dead letters by default."""
+    """How long, and how many, ended jobs and audit entries are kept.
+
+    None means no limit. Dead letters are kept for ever by default.
+    """
 
     completed: Duration | None = timedelta(days=7)
     """How long COMPLETED jobs are kept."""

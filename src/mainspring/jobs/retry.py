@@ -75,7 +75,9 @@ class Retry:
         _require_number(self.factor, "factor")
         _require_number(self.jitter, "jitter")
         if not 1 <= self.factor < inf:
-            raise ValueError(f"factor must be a number of at least 1, got {self.factor!r}; waits do not shrink")
+            raise ValueError(
+                f"factor must be a finite number of at least 1, got {self.factor!r}; delays do not shrink"
+            )
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"jitter must be a share between 0 and 1, got {self.jitter!r}")
         if self.on is not None:

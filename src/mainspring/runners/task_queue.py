@@ -54,7 +54,7 @@ class QueueEntry(Protocol):
         """Return whether this entry can be removed, because it is a task that was claimed. It stays one then."""
 
     def peek_traits(self) -> TaskTraits | None:
-        """Return the traits of the task that this entry would run next; None if it has nothing left to run."""
+        """Return the traits, such as the priority, of this entry's next task; None if it has no task left."""
 
 
 Entry = TypeVar("Entry", bound=QueueEntry)
@@ -87,7 +87,7 @@ class TaskQueue(Protocol):
         """Remove and return all entries."""
 
     def peek_traits(self) -> TaskTraits | None:
-        """Return the traits of the task that would run next; None if there is none.
+        """Return the traits, such as the priority, of the task that would run next; None if there is none.
 
         The result may be outdated at once, because other threads push and pop.
         """

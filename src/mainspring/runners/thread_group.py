@@ -373,9 +373,10 @@ class ThreadGroup:
     # -- waiting and stopping
 
     def is_idle(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
-        """Return whether nothing is ready and `is_resting` is true for every worker.
+        """Return whether no ready entry can run and `is_resting` is true for every worker.
 
-        Two equal readings of the workers, before and after the check of the queue, make the result consistent.
+        The workers are read before and after the check of the queue. If one has woken up meanwhile, the result is
+        False.
         """
         before = [(worker, worker.wakes) for worker in self.workers()]
         if not all(is_resting(worker) for worker, _ in before) or self._has_live_work():

@@ -28,7 +28,7 @@ It counts as failed and is not reported.
 
 
 class WorkerThread:
-    """The state of one thread of a group, or of the thread of an event loop."""
+    """The state of one thread of a group, of the thread of an event loop, or of a coroutine (`is_stand_in`)."""
 
     awaits = False  # whether this worker awaits coroutines that tasks return
 

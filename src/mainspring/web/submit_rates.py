@@ -94,7 +94,7 @@ class SubmitRates:
 
 
 class SubmitMeter:
-    """Counts the jobs of one request, and has the headers of its answer."""
+    """Counts the jobs that one request submits against its caller's rate, and has the `RateLimit` headers."""
 
     def __init__(self, rates: SubmitRates, caller: str) -> None:
         self._rates = rates

@@ -291,7 +291,7 @@ def test_a_store_that_does_not_do_its_duty_is_not_asked_without_end(
     firer.expect(schedule_store.put("report", every(minutes=1)).next_due)
     schedule_store.clock.advance(60)
     assert schedule_store.calls["fire"] == 1
-    assert ["the store neither fires 'report'" in warning for warning in warnings()] == [True]
+    assert ["schedule 'report' is still due: the store" in warning for warning in warnings()] == [True]
 
 
 @pytest.mark.parametrize("rule", ['{"kind":"moon"}', "no json", '{"kind":"every","interval":0,"anchor":0}', "[]"])

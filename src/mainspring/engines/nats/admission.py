@@ -225,7 +225,10 @@ class Admitter:
         return admission
 
     def release_leftover(self, job: StoredJob) -> None:
-        """Remove a job that runs again from limiters that still count it, because a hand-over is incomplete."""
+        """Remove a job that is due again from limiters that still count its last run.
+
+        They do if that run has ended, and the hand-over of its place is incomplete: see `handover`.
+        """
         for name in limiters_of(job):
             limiter = self.limiters.get(name)
             if job.id in limiter.holders:

@@ -89,7 +89,7 @@ class FreeSlots:
 
     @property
     def has_closed_lanes(self) -> bool:
-        """Whether the lanes of types in `Demand.at_most_once` are closed, because no more such jobs may start."""
+        """Whether no more jobs of the types in `Demand.at_most_once` can start: their lanes are not read."""
         return bool(self.demand.at_most_once) and not self.at_most_once_starts
 
     def open_lanes(self) -> list[NatsLane]:

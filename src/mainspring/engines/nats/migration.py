@@ -243,9 +243,9 @@ class JobImporter:
         self._transactions.run(work)
 
     def _prefetch(self, transaction: Transaction, jobs: Sequence[MigratedJob], *, is_first_try: bool) -> None:
-        """Read the records that the jobs depend on, in few requests.
+        """Read the unique keys, occurrences and limiters of the jobs, in few requests.
 
-        The first try assumes that their ids are free.
+        The first try assumes that the ids of the jobs are free. Later tries read the records of the jobs, too.
         """
         names, records = transaction.names, [job.record for job in jobs]
         if is_first_try:

@@ -327,7 +327,10 @@ class TransactionManager:
         )
 
     def run(self, work: Callable[[Transaction], T]) -> T:
-        """Run work in a new transaction, repeatedly until a commit succeeds; return the result of the work."""
+        """Run work in a new transaction, again after each failed commit, and return its result.
+
+        After `MAX_TRIES` failed commits, raise `EngineUnavailable`.
+        """
         for attempt in range(MAX_TRIES):
             transaction = self.begin()
             result = work(transaction)

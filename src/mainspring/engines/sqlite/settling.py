@@ -95,7 +95,7 @@ class JobSettler:
         return refused
 
     def _follow(self, outcomes: Sequence[Outcome]) -> None:
-        """Write events, unblock jobs that waited, and submit follow-up jobs and jobs of dead-letter handlers."""
+        """Write events, free limits and sequences for waiting jobs, and submit follow-up and dead-letter jobs."""
         self._events.write_outcomes(outcomes)
         freeing = [lease for outcome in outcomes if (lease := outcome.lease).limits or lease.sequence is not None]
         if freeing:

@@ -180,7 +180,10 @@ class ScheduleFirer:
             if not firings:
                 return
             if expected == before:
-                raise RuntimeError(f"the store neither fires {before[0][0]!r} nor reports that another worker did")
+                raise RuntimeError(
+                    f"schedule {before[0][0]!r} is still due: the store has not fired it, and does not "
+                    "report that another worker did"
+                )
             before = expected
             answers = fire_with_middleware(firings, lambda given: self._io.call(FIRE, given), self._middlewares)
             self._report({record.name: record for record in due}, firings, answers)

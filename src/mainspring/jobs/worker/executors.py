@@ -209,7 +209,10 @@ class Executor(Protocol):
 
     @property
     def run_batch(self) -> Callable[[list[LeasedJob]], Any]:
-        """Run ready jobs of one batch handler, in as few calls as possible."""
+        """Run ready jobs of one batch handler: as many in each call as it accepts, one call after the other.
+
+        A job that may have crashed a worker gets a call of its own: see `split_into_calls`.
+        """
 
     def close(self) -> None:
         """Start no more handlers. Handlers that still run are left alone or killed."""

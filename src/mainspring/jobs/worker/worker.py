@@ -165,7 +165,7 @@ class Worker:
         return not (self.machine.awaits_leases or self._progress.is_busy)
 
     def close(self) -> None:
-        """Set no more timers, and close the executors."""
+        """Set no more timers, drop outcomes that the engine cannot store now, and close the executors."""
         self._progress.close()
         self._outcomes.close()
         self._timer.close()

@@ -108,7 +108,7 @@ class JobEndpoints:
 
 
 def _list(manager: JobManager, query: JobListQuery, identity: Identity) -> dict[str, Any]:
-    """Return a page. Jobs are encoded a few at a time, so that large ones are not all in memory twice."""
+    """Return a page of jobs. Without a search, a few at a time are read and encoded, to save memory."""
     permissions = identity.permissions
     is_search = bool(query.argument or query.text)
     jobs: list[msgspec.Raw] = []
