@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from mainspring.security.http_limits import HttpLimits
 from mainspring.web.addresses import HttpAddress, open_listener
 from mainspring.web.asgi import build
 from mainspring.web.credentials import OpenAuthenticator, TokenAuthenticator
+from mainspring.web.event_hub import EventHub
 from mainspring.web.server import HttpServer
 from tests.support import PATIENCE
 
@@ -24,9 +26,10 @@ PATH = "/api/v1/events"
 class EventServer:
     """A running server with the events of an application."""
 
-    def __init__(self, server: HttpServer, port: int) -> None:
+    def __init__(self, server: HttpServer, port: int, hub: EventHub) -> None:
         self.server = server
         self.port = port
+        self.hub = hub
 
     def stop(self) -> None:
         """Stop the server, and wait for its end."""
@@ -45,13 +48,22 @@ class EventServer:
 
 
 @contextmanager
-def event_server(app: Mainspring, *, tokens: bool = False, **limits: Any) -> Iterator[EventServer]:
-    """Serve the events of an application, to every caller or to those with a token."""
+def event_server(
+    app: Mainspring, *, tokens: bool = False, send_buffer: int | None = None, **limits: Any
+) -> Iterator[EventServer]:
+    """Serve the events of an application, to every caller or to those with a token.
+
+    `send_buffer` is the number of bytes that the kernel keeps for a client which does not read.
+    """
     listener = open_listener(HttpAddress("127.0.0.1", 0))
+    if send_buffer is not None:
+        for each in listener.sockets:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     authenticator = TokenAuthenticator(app) if tokens else OpenAuthenticator()
     asgi = build(app, authenticator, limits=HttpLimits(**limits))
+    hub = asgi._app.state.event_hub  # type: ignore[attr-defined] # of the application inside of the guard
     with HttpServer(asgi, listener, limits=HttpLimits(**limits)) as server:
-        yield EventServer(server, listener.address.port)
+        yield EventServer(server, listener.address.port, hub)
 
 
 @dataclass(frozen=True)

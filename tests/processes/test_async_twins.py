@@ -58,8 +58,9 @@ WITHOUT_A_TWIN = {
     "Mainspring.forget_after_fork",
     "Mainspring.manager_if_open",
     "Mainspring.asgi",
-    # a step of the start of a worker, which has a twin
+    # a step of the start of a worker, and of `put`, which have twins
     "Mainspring.store_declarations",
+    "Schedules.store",
     # `open_manager` is the twin, for the modules of the package
     "Mainspring.manager",
     # a worker in the foreground belongs to the main thread, which has no event loop
@@ -193,6 +194,7 @@ READS: dict[str, tuple[Call, Any]] = {
     "Mainspring.explain": (lambda s: s.app.explain_async("later"), ...),
     "Mainspring.backup": (lambda s: s.app.backup_async(f"{s.app.url.removeprefix('sqlite:///')}.copy"), None),
     "Mainspring.workers": (lambda s: s.app.workers_async(), []),
+    "Mainspring.audit": (lambda s: s.app.audit_async(), []),
     "Mainspring.close": (lambda s: s.app.close_async(), None),
     "JobHandle.info": (lambda s: s.handle("done").info_async(), ...),
     "JobHandle.status": (lambda s: s.handle("done").status_async(), JobStatus.COMPLETED),
@@ -219,6 +221,7 @@ WRITES: dict[str, tuple[Call, Any]] = {
     "Mainspring.retry": (lambda s: s.app.retry_async("letter"), None),
     "Mainspring.events": (lambda s: s.app.events_async(), ...),
     "Mainspring.prune": (lambda s: s.app.prune_async(), 0),
+    "Mainspring.remove_redaction": (lambda s: s.app.remove_redaction_async("unheard"), False),
     "Mainspring.running": (run_worker, 8),
     "JobHandle.cancel": (cancel_and_wait, JobStatus.CANCELED),
     "JobHandle.reschedule": (lambda s: s.handle("later").reschedule_async(delay=3600), True),

@@ -190,9 +190,10 @@ def _is_admitted(port: int) -> bool:
 
 
 def test_a_client_that_reads_nothing_is_disconnected_and_delays_no_other(shop: Shop) -> None:
-    number = 8_000
+    number = 2_000
     long = shop.app.job(name="x" * 190, queue="y" * 190)(lambda: None)
-    with event_server(shop.app, write_seconds=0.5) as server, socket.socket() as slow, server.follow() as client:
+    served = event_server(shop.app, write_seconds=0.5, send_buffer=4_096)
+    with served as server, socket.socket() as slow, server.follow() as client:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         slow.connect(("127.0.0.1", server.port))
         slow.sendall(f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -200,6 +201,7 @@ def test_a_client_that_reads_nothing_is_disconnected_and_delays_no_other(shop: S
         client.begin()
         ids = long.submit_many([()] * number)
         assert client.stories(number) == submitted(*ids)
+        assert eventually(lambda: server.hub.readers == 1)  # a client that read now would be slow no more
         wait_for_end_of(slow)
         shop.pack("a")
         assert client.stories(1) == submitted("a")

@@ -204,9 +204,8 @@ class Streams:
             return
         config = self._activity_config()
         try:
-            if (
-                self._find(f"STREAM.INFO.{config['name']}") is not None
-            ):  # then an operator may have set other limits
+            is_there = self._find(f"STREAM.INFO.{config['name']}") is not None
+            if is_there:  # then an operator may have set other limits
                 config = {key: config[key] for key in ("name", "subjects", "num_replicas")}
             self._ensure(config)
         except EngineUnavailable as error:
