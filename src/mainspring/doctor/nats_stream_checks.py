@@ -73,13 +73,13 @@ def _locked(config: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _outdated(facts: NatsFacts, config: dict[str, Any]) -> Iterator[Finding]:
-    wanted = dict(facts.wanted)
-    if not facts.settings.replicas:
-        del wanted["num_replicas"]
+    unchecked = set() if facts.settings.replicas else {"num_replicas"}
     # A stream of an earlier version has new subjects behind its own, and one of a newer version has more of them.
-    if set(wanted["subjects"]) <= set(config.get("subjects", ())):
-        del wanted["subjects"]
-    differing = [name for name, value in wanted.items() if config.get(name) != value]
+    if set(facts.wanted.get("subjects", ())) <= set(config.get("subjects", ())):
+        unchecked.add("subjects")
+    differing = [
+        name for name, value in facts.wanted.items() if name not in unchecked and config.get(name) != value
+    ]
     if differing:
         yield warning(
             f"the configuration of the stream differs from that of this version of Mainspring: {some(differing)}",
