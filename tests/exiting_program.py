@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 from mainspring import Mainspring
 from mainspring.engines.sqlite.engine import SqliteEngine
 from mainspring.jobs import activity_writer
 
+warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forks beside threads
 activity_writer.EXIT_SECONDS = 600.0  # tests depend on no idle machine
 (SqliteEngine.__init__.__kwdefaults__ or {})["busy_timeout"] = 3_600.0  # longer than any test waits
 

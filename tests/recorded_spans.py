@@ -41,6 +41,9 @@ class RecordedSpans:
     def submits(self) -> list[ReadableSpan]:
         return [span for span in self.all if span.kind is SpanKind.PRODUCER]
 
+    def submits_of(self, type_: str) -> list[ReadableSpan]:
+        return [span for span in self.submits if attributes(span)["messaging.mainspring.job.type"] == type_]
+
     @property
     def attempts(self) -> list[ReadableSpan]:
         return [span for span in self.all if span.kind is SpanKind.CONSUMER]
