@@ -30,6 +30,7 @@ class Memory:
 
     def __enter__(self) -> "Memory":
         gc.collect()
+        gc.freeze()  # what has survived costs later collections no more time
         tracemalloc.start()
         self._before = tracemalloc.get_traced_memory()[0]
         return self
