@@ -421,14 +421,16 @@ class Mainspring(Decorators):
         since: datetime | timedelta = timedelta(hours=6),
         until: datetime | timedelta | None = None,
     ) -> list[ActivityRow]:
-        """Return what all processes did: a row for each minute, queue and type with activity, ordered by time.
+        """Return what all processes did: a row for each minute (or hour), queue and type, ordered by time.
 
         A row counts submitted jobs, attempts by outcome and retries, and has histograms of lateness and duration.
-        The store keeps the rows of each minute for two days, and rows of each hour for 30 days. Other processes
-        add their counts within 15 seconds.
+        It covers a minute for the last two days, and an hour for older times, up to 30 days: see
+        `ActivityRow.length`. There are no rows without activity. Other processes add their counts within 15
+        seconds.
 
-        - `since`: an aware datetime, or a timedelta before now; the minute with this instant is included
-        - `until`: the end of the time, in the same form; None for now
+        - `since`: an aware datetime, or a positive timedelta: `timedelta(hours=6)` is six hours ago. The whole
+          minute or hour of this instant is included.
+        - `until`: the end, in the same form; None for now
         """
         return self.manager().activity(since, until)
 

@@ -178,7 +178,7 @@ def test_a_schedule_is_put_changed_and_removed(shop: ShopProgram) -> None:
     [
         (("order_id=7",), "give either --cron EXPRESSION or --every DURATION"),
         (("order_id=7", "--cron", "@daily", "--every", "5m"), "give either --cron EXPRESSION or --every DURATION"),
-        (("order_id=7", "--every", "0"), "--every must be longer than no time, got 0 s"),
+        (("order_id=7", "--every", "0"), "--every must be longer than 0 s, got 0 s"),
         (("order_id=7", "--cron", "0 25 * * *"), "hour is '25'"),
         (("order_id=7", "--cron", "@daily", "--tz", "berlin"), "did you mean 'Europe/Berlin'?"),
         (("order_id=seven", "--cron", "@daily"), "parameter 'order_id'"),

@@ -55,7 +55,10 @@ class HeldPorts:
         raise OSError(f"{what} free from {FREE_PORTS[0]} to {FREE_PORTS[-1]} of {HOST}")
 
     def release(self) -> None:
-        """Release the ports, so that other processes can choose them."""
+        """Release the ports, so that other processes can choose them.
+
+        The servers use the ports while they are held: release them when the servers are not needed any more.
+        """
         while self._holds:
             self._holds.pop().close()
 

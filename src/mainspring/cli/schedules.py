@@ -311,7 +311,7 @@ def _rule(cron: str | None, every: timedelta | None, *, tz: str, dst_gap: str, d
         raise click.BadParameter("give either --cron EXPRESSION or --every DURATION")
     if every is not None:
         if every <= timedelta():
-            raise click.BadParameter(f"--every must be longer than no time, got {every.total_seconds():g} s")
+            raise click.BadParameter(f"--every must be longer than 0 s, got {every.total_seconds():g} s")
         return Every(every)
     assert cron is not None
     return Cron(cron, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold)  # type: ignore[arg-type]

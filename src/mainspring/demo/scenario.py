@@ -25,6 +25,7 @@ from mainspring.demo.journal import OrderEvent, clock
 from mainspring.demo.orders import NIGHT, app, cancel_order, journal, nightly_report, service
 from mainspring.demo.screen import Screen
 from mainspring.demo.worker_process import WorkerProcess
+from mainspring.plurals import format_count
 
 FULL = CustomerPlan(
     orders=4_000,
@@ -156,6 +157,7 @@ def run_demo(plan: CustomerPlan, screen: Screen) -> ClosingFigures:
         figures = DemoScenario(plan, screen, worker, pool).run()
     if failures:
         raise RuntimeError(
-            f"tasks of customers that failed: {len(failures):,}; the error of the first one is printed above"
+            f"{format_count(len(failures), 'task')} of the simulated customers failed; "
+            "the error of the first one is printed above"
         ) from failures[0].error
     return figures

@@ -176,7 +176,7 @@ def _wait(backlogs: Sequence[Backlog]) -> str:
 
 
 def check_lateness(snapshot: Snapshot) -> Iterator[Finding]:
-    """Check how long due jobs wait for a free worker, and how long they wait for other jobs to end."""
+    """Check how long due jobs wait for a free worker, and for jobs of their sequence or limit to end."""
     known = snapshot.known
     late = [
         waiting

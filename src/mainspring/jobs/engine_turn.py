@@ -89,7 +89,11 @@ class EngineTurn:
             self._crowd -= 1
 
     def require_waiting_allowed(self) -> None:
-        """Raise an error if this thread is inside a call of the engine: a wait inside it would never end."""
+        """Raise `EngineUnavailable` if this thread is calling the engine.
+
+        Then the caller is code that has interrupted the call: a signal handler, a finalizer or a callback. It
+        would wait for ever.
+        """
         if self._holder == get_ident():
             raise nested_error(self._description)
 

@@ -41,7 +41,9 @@ class Histogram:
         self.sum = total
         """The sum of all values."""
         if len(self.counts) != len(bounds) + 1:
-            raise ValueError(f"a histogram with {len(bounds)} bounds has {len(bounds) + 1} counts, got {counts!r}")
+            raise ValueError(
+                f"a histogram with {len(bounds)} bounds needs {len(bounds) + 1} counts, got {len(self.counts)}"
+            )
 
     @property
     def count(self) -> int:

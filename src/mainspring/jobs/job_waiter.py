@@ -156,9 +156,11 @@ class _Polls:
         self._pause = FIRST_POLL_NS
 
     def next(self, problem: str, hint: str, remaining: int = 0) -> int:
-        """Return when to read again; raise `TimeoutError` if the deadline has passed.
+        """Return the monotonic time at which to read again, in nanoseconds.
 
-        `remaining` is the number of nanoseconds until the job is due: before then it does not run.
+        Raises `TimeoutError` if the deadline has passed, and always on a manual clock, which stands still
+        meanwhile. `remaining` is the number of nanoseconds until the job is due: until then, pauses are as long
+        as possible.
         """
         now = self._clock.monotonic_ns()
         if self._deadline is not None and now >= self._deadline:

@@ -20,7 +20,7 @@ from mainspring.jobs.status import JobStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStatistics:
-    """A snapshot of a queue."""
+    """A queue at one moment: whether it is paused, its jobs by status, and its quotas."""
 
     name: str
     is_paused: bool
@@ -103,7 +103,7 @@ class Queue:
         return not any(engine.find(query).records for query in queries)
 
     def statistics(self) -> QueueStatistics:
-        """Count the jobs of the queue by state."""
+        """Return the jobs of the queue by status, whether it is paused, and its quotas."""
         (statistics,) = count_queues(self._source.manager(), [self.name])
         return statistics
 
@@ -123,7 +123,7 @@ def queue_names(manager: JobManager) -> list[str]:
 
 
 def count_queues(manager: JobManager, names: Iterable[str]) -> list[QueueStatistics]:
-    """Count the jobs of each queue by state."""
+    """Return the statistics of these queues: their jobs by status, whether they are paused, and their quotas."""
     paused = manager.engine.paused_queues()
     quotas = manager.quotas()
     found = []

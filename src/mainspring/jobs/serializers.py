@@ -51,7 +51,10 @@ class PlainSerializer(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the format. It is stored with each job, so never change it for another format."""
+        """The name of the format. Give another format another name.
+
+        It is stored with each job, and finds the serializer that decodes the job.
+        """
 
     def encode(self, data: Any, /) -> bytes:
         """Encode plain data."""

@@ -136,7 +136,10 @@ class TaskAcceptor(ABC):
 
     @property
     def is_open(self) -> bool:
-        """Whether the runner accepts tasks from all callers."""
+        """Whether the runner accepts tasks from all callers.
+
+        A runner that closes accepts only BLOCK tasks of its own pool.
+        """
         return self._state is RunnerState.OPEN
 
     @property

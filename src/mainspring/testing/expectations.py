@@ -140,9 +140,13 @@ def _bind(handler: Handler, positional: tuple[Any, ...], named: Mapping[str, Any
         *(n for n in given if n not in names),
         *(n for n in handler.arguments.required if n not in given),
     ):
-        problem = "it is not given (... matches any value)" if name in names else "there is no such parameter"
         raise InvalidArguments(
-            handler=handler.name, parameter=name, problem=f"{problem}, in a call of {handler.arguments}"
+            handler=handler.name,
+            parameter=name,
+            problem="it is not given; pass a value, or ... for any value"
+            if name in names
+            else "there is no such parameter",
+            remedy=f"the signature is {handler.arguments}",
         )
     return {name: ANY if value is ... else value for name, value in given.items()}
 

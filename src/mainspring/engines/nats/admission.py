@@ -501,7 +501,10 @@ class AdmissionControl:
             admitter.finish(job)
 
     def finish_deleted(self, transaction: Transaction, subject: str) -> None:
-        """Complete the hand-over of a deleted job. `subject` is the subject of its limiter."""
+        """Admit the next jobs of a limiter, because a job was deleted before its hand-over was complete.
+
+        `subject` is the subject of the limiter's record. `handover` explains hand-overs.
+        """
         limiter = transaction.get_struct(subject, Limiter)
         if limiter is not None:
             self._admitter(transaction).complete_admissions(limiter.name)

@@ -149,7 +149,11 @@ class JobFetcher:
         return Taken(leases, None, is_more, self._stop_requests.take(worker))
 
     def _fill(self, worker: int, slots: FreeSlots, leads: LeadTimes, leases: list[Lease]) -> bool:
-        """Lease jobs for the free slots of one demand, and add them to `leases`; return whether more may wait."""
+        """Lease jobs for the free slots of one `Demand`, and add them to `leases`.
+
+        Return whether more due jobs may wait. An error is raised only if `leases` is empty. Otherwise it is
+        logged, because these jobs must run.
+        """
         try:
             return self._fill_until_full(worker, slots, leads, leases)
         except Exception:

@@ -389,5 +389,5 @@ def _headers_of(write: Write) -> dict[str, str] | None:
 
 
 def decode_api_message(message: dict[str, Any]) -> StoredMessage:
-    """Decode a message that the JetStream API returned."""
+    """Decode a message that the JetStream API returned: its sequence number and its data, without its headers."""
     return StoredMessage(int(message["seq"]), b64decode(message.get("data", "")))

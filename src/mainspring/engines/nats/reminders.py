@@ -84,7 +84,7 @@ class ReminderHandler:
         self._schedule_wakeup(now)
 
     def _handle_all(self, deliveries: list[Delivery]) -> None:
-        """Handle reminders, many in one transaction, and acknowledge them.
+        """Handle reminders, up to `BATCH_SIZE` in one transaction, and acknowledge them.
 
         A reminder that fails is logged and delivered again later, so it does not block the claiming of jobs. If
         the server is unavailable, all reminders that were not handled are kept for the next call, and the error is

@@ -152,7 +152,10 @@ class Streams:
             ) from error
 
     def stream_config(self) -> dict[str, Any]:
-        """Return the configuration of the main stream, which stores everything but events."""
+        """Return the configuration of the main stream.
+
+        Events, activity and idempotency keys have streams of their own.
+        """
         return {
             "name": self._names.stream,
             "description": "Mainspring: jobs, schedules, limits",
@@ -349,7 +352,7 @@ class Streams:
         info = self._find(info_verb)
         if not self._settings.creates_consumers:
             if info is None:
-                raise self._missing(f"the consumer {name} for {subject!r}", MissingConsumer)
+                raise self._missing(f"consumer {name} of the subject {subject!r}", MissingConsumer)
         elif info is None or info["config"].get("ack_wait") != config["ack_wait"]:
             body = {"stream_name": stream, "config": config}
             self._create(f"CONSUMER.CREATE.{stream}.{name}.{subject}", body, info_verb)

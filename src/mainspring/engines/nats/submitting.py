@@ -157,7 +157,7 @@ class JobSubmitter:
 
 
 def _is_plain(job: NewJob) -> bool:
-    """Return whether a job is plain, apart from its search keys, which are a part of its record."""
+    """Return whether a job is plain (`NewJob.is_plain`) apart from its search keys, which need no other record."""
     return (replace(job, search=()) if job.search else job).is_plain
 
 

@@ -235,7 +235,10 @@ class EventWriter:
         self._write_rows(rows)
 
     def prune(self) -> None:
-        """Delete all events if no client listens; otherwise all but the latest `MAX_EVENTS`."""
+        """Delete all events if no client of any process listens; otherwise all but the latest `MAX_EVENTS`.
+
+        The store records until when a client listens: see `listen`.
+        """
         self._database.write(DELETE_WITHOUT_LISTENER, (self._now(),))
         self._database.write(DELETE_OLD, (MAX_EVENTS,))
 

@@ -15,9 +15,9 @@ _numbers = msgspec.json.Decoder(tuple[int, int]).decode
 
 
 class SettingsRow:
-    """Caches the row of settings. For use inside a unit (one transaction).
+    """Caches the row of settings until the row changes. Read it inside a unit (one transaction) only.
 
-    A submit needs two values of it, and reads both with one statement.
+    Both values that a submit needs are read with one statement.
     """
 
     def __init__(self, database: Database) -> None:

@@ -184,10 +184,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class ChangeDetector(Protocol):
-    """Detects changes that other processes make to a file."""
+    """Detects writes to a file by other connections, of this process or others."""
 
     def has_changed(self) -> bool:
-        """Return whether the file has changed since the last call."""
+        """Return whether another connection has written since the last call; also True at the first call."""
 
 
 class WakeupListener:

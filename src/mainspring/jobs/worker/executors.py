@@ -409,11 +409,11 @@ class LoopExecutor:
 
 
 class ProcessExecutor:
-    """Runs handlers in child processes. A timeout or a request to stop kills the process.
+    """Runs handlers in child processes. A timeout, or a request to stop the job, kills the process.
 
     A process starts when a job needs one and none is idle. A thread of a separate pool waits for each busy
-    process, so that no thread for plain handlers is used up. If a process crashes, only the jobs of its call are
-    affected.
+    process, so that no thread for plain handlers is used up. If a process crashes, only the job that it ran is
+    affected, or the jobs of the batch that it ran.
     """
 
     def __init__(

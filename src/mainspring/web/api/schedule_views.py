@@ -267,7 +267,7 @@ def to_entry_view(entry: HistoryEntry) -> HistoryEntryView:
 
 
 class HistoryView(Struct, frozen=True, kw_only=True):
-    """The history of a schedule, the latest entry first."""
+    """The latest jobs of a schedule, and its occurrences without a job, the latest first."""
 
     name: str
     history: list[HistoryEntryView]
@@ -289,9 +289,15 @@ def check_preconditions(record: ScheduleRecord | None, if_match: str | None, if_
     """
     current = None if record is None else etag_of(record)
     if if_match is not None and (current is None or not _names(if_match, current)):
-        raise _failed("the schedule has changed meanwhile, or was removed: If-Match names another version")
+        raise _failed(
+            "the schedule was changed or removed meanwhile: If-Match names another version",
+            "read it again, and repeat the change",
+        )
     if if_none_match is not None and current is not None and _names(if_none_match, current):
-        raise _failed("there is a schedule with this name, or this version of it, which If-None-Match excludes")
+        raise _failed(
+            "the schedule exists, and If-None-Match only allows a new one",
+            "choose another name, or send If-Match with the ETag of the schedule to change it",
+        )
 
 
 def _names(header: str, current: str) -> bool:
@@ -299,8 +305,8 @@ def _names(header: str, current: str) -> bool:
     return "*" in tags or current in tags
 
 
-def _failed(problem: str) -> Refused:
-    return refuse(412, "precondition-failed", f"{problem}; read it again, and repeat the change")
+def _failed(problem: str, remedy: str) -> Refused:
+    return refuse(412, "precondition-failed", f"{problem}; {remedy}")
 
 
 EXAMPLE_RULE: dict[str, Any] = {
