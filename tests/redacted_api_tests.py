@@ -185,6 +185,16 @@ class RedactedApiTests:
             assert REDACTED in job["progress"]["note"]
             assert job["arguments"] == SHOWN
 
+    def test_a_schedule_that_is_sent_back_as_it_was_shown_loses_no_secret(self, site: ApiSite) -> None:
+        body = {"type": OTHER, "arguments": {"phrase": CARD}, "rule": DAILY}
+        assert site.post("/schedules/night", body, method="PUT").status == 201
+        before = site.app.manager().engine.schedules()
+        shown = site.get("/schedules/night").json
+        answer = site.post("/schedules/night", {**body, "arguments": shown["arguments"]}, method="PUT")
+        assert (answer.status, answer.problem) == (422, "invalid-value")
+        assert "'phrase'" in answer.json["detail"]
+        assert site.app.manager().engine.schedules() == before
+
     def test_an_event_shows_no_secret(self, site: ApiSite) -> None:
         with event_server(site.app) as server, server.follow().begin() as client:
             failed = fail(site)
