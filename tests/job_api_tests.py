@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import Mainspring, Rate
+from mainspring import Mainspring, Rate, Unique
 from mainspring.jobs.status import JobStatus
 from tests.api_site import NDJSON, ApiSite
 from tests.support import PATIENCE
@@ -375,6 +375,86 @@ class JobApiTests:
         assert answer.json["reason"] == "behind another job of its sequence"
         assert first not in answer.body.decode()
         assert "cancel_order" not in answer.body.decode()
+
+    @pytest.mark.parametrize("on_conflict", ["return", "raise"])
+    def test_a_unique_key_tells_no_id_of_another_queue(self, site: ApiSite, on_conflict: str) -> None:
+        unique = {"key": "k", "on_conflict": on_conflict}
+        hidden = site.submit("shop.anything", unique="k", queue="secret")
+        before = site.app.get(hidden)
+        token = site.token("submit", "read", queues=["orders"])
+        body = {"type": "shop.anything", "arguments": {"value": "mine"}, "unique": unique}
+        single = site.post("/jobs", body, token=token)
+        batch = site.post("/jobs/batch", [{"type": "shop.anything", "id": "new"}, body], token=token)
+        for answer in (single, batch):
+            assert (answer.status, answer.problem) == (409, "duplicate-job")
+            assert hidden not in answer.body.decode() + str(answer.headers)
+            assert "existing_id" not in answer.json
+        assert (batch.json["ids"], batch.json["stored"], batch.json["line"]) == (["new", None], 1, 2)
+        assert [failed["line"] for failed in batch.json["failed"]] == [2]
+        assert site.app.get(hidden) == before
+        assert set(site.ids()) == {hidden, "new"}
+
+    def test_a_unique_key_tells_the_id_of_an_own_job(self, site: ApiSite) -> None:
+        token = site.token("submit", types=["shop.anything"], queues=["orders"])  # it may not read
+        body = {"type": "shop.anything", "unique": "k", "delay": 3600}
+        first = site.post("/jobs", body, token=token).json["id"]
+        again = site.post("/jobs", body, token=token)
+        assert (again.status, again.json) == (200, {"id": first, "is_new": False})
+        batch = site.post("/jobs/batch", [body, body], token=token)
+        assert (batch.json["ids"], batch.json["existing"]) == ([first, first], [1, 2])
+        raising = {**body, "unique": {"key": "k", "on_conflict": "raise"}}
+        assert site.post("/jobs", raising, token=token).json["existing_id"] == first
+        assert site.post("/jobs/batch", [raising], token=token).json["existing_id"] == first
+
+    def test_a_token_for_some_queues_replaces_no_job(self, site: ApiSite) -> None:
+        @site.app.job(name="shop.debounced", queue="orders", unique=Unique(key="d", on_conflict="replace"))
+        def debounced(value: int = 0) -> None: ...
+
+        replacing = {"key": "k", "on_conflict": "replace"}
+        jobs = [
+            ({"type": "shop.anything", "unique": replacing}, site.submit("shop.anything", unique="k", queue="secret")),
+            ({"type": "shop.debounced"}, site.submit("shop.debounced", queue="secret")),
+        ]
+        token = site.token("submit", queues=["orders"])
+        for body, existing in jobs:
+            before = site.app.get(existing)
+            for answer in (
+                site.post("/jobs", {**body, "arguments": {"value": 1}}, token=token),
+                site.post("/jobs/batch", [{**body, "arguments": {"value": 1}}], token=token),
+            ):
+                assert (answer.status, answer.problem) == (403, "not-allowed")
+                assert "on_conflict" in answer.json["detail"]
+            assert site.app.get(existing) == before
+            free = site.token("submit", types=[str(body["type"])])  # the key belongs to the type
+            answer = site.post("/jobs", {**body, "arguments": {"value": 1}}, token=free)
+            assert answer.json == {"id": existing, "is_new": False}
+            assert site.app.get(existing).arguments == {"value": 1}
+
+    def test_a_taken_id_tells_nothing_about_its_job(self, site: ApiSite) -> None:
+        site.submit("shop.pay", id="taken", arguments={"order_id": 7})
+        token = site.token("submit", "read", types=["shop.anything"])
+        body = {"type": "shop.anything", "id": "taken"}
+        for answer in (
+            site.post("/jobs", body, token=token),
+            site.post("/jobs/batch", [body], token=token),
+        ):
+            assert (answer.status, answer.problem) == (409, "duplicate-job")
+            assert answer.json["existing_id"] == "taken"
+            assert "shop.pay" not in answer.body.decode()
+        assert site.app.get("taken").arguments == {"order_id": 7}
+
+    def test_a_retry_names_no_job_of_another_queue(self, site: ApiSite) -> None:
+        add_failing_handler(site.app)
+        options: dict[str, Any] = {"unique": "k", "retry": {"max_attempts": 1}}
+        failed = site.submit("shop.fail", delay=0, queue="orders", **options)
+        with site.app.running():
+            assert site.app.handle(failed).wait(PATIENCE) is JobStatus.FAILED
+        hidden = site.submit("shop.fail", queue="secret", **options)
+        assert hidden in site.post(f"/jobs/{failed}/retry").json["detail"]
+        answer = site.post(f"/jobs/{failed}/retry", token=site.token("operate", queues=["orders"]))
+        assert (answer.status, answer.problem, answer.json["job_status"]) == (409, "invalid-transition", "FAILED")
+        assert "unique key" in answer.json["detail"]
+        assert hidden not in answer.body.decode()
 
     def test_a_token_that_may_operate_only_learns_the_status_only(self, site: ApiSite) -> None:
         job_id = site.submit(arguments={"order_id": 7, "reason": "private"})

@@ -309,7 +309,7 @@ class JobManager:
         )
         wanted = JobFilter(arguments, text, self.serializers)
         if not wanted.is_empty:
-            self.redactions().require_searchable(arguments or (), query.type)
+            self.redactions().require_searchable(arguments or (), query.type, query.types)
             return search(engine.find, query, wanted, redactions=self.redactions)
         page = engine.find(query)
         return JobPage(self.infos(page.records), page.end)

@@ -85,14 +85,20 @@ class Redactions:
         names = self.names(record.type)
         return mask_of_plain(serializers.decode_any(record.payload, record.codec), names) if names else None
 
-    def require_searchable(self, parameters: Iterable[str], type_: str | None) -> None:
+    def require_searchable(
+        self, parameters: Iterable[str], type_: str | None, readable: Iterable[str] | None = None
+    ) -> None:
         """Raise `ValueError` if one of the parameters of a filter is redacted.
 
-        Without a job type, a parameter is refused that any job type redacts.
+        Without a job type, a parameter is refused that any job type redacts. `readable` are the types that the
+        caller may read; None for all. The error names no other type, and the search finds no job of another type.
         """
         types = sorted(self._names) if type_ is None else [type_]
+        allowed = None if readable is None else frozenset(readable)
         for parameter in parameters:
             for each in types:
+                if allowed is not None and each not in allowed:
+                    continue
                 if parameter in self.names(each):
                     remedy = "" if type_ is not None else ", or give the type of the jobs, if you mean another one"
                     raise ValueError(

@@ -109,7 +109,10 @@ async def _on_library_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, MainspringError)
     if isinstance(error, EngineUnavailable):  # the answer does not say why
         logger.error("request %s: the store cannot be used: %s", request.scope.get(REQUEST_ID), error)
-    return _problem_response(request, problem_of(error))
+    problem = problem_of(error)
+    if problem is FAILURE:
+        logger.error("request %s failed: %s", request.scope.get(REQUEST_ID), error, exc_info=error)
+    return _problem_response(request, problem)
 
 
 async def _on_refused(request: Request, error: Exception) -> Response:

@@ -152,15 +152,24 @@ def refuse(status: int, type: str, detail: str, **headers: str) -> Refused:
 def problem_of(error: MainspringError) -> Problem:
     """Return the problem for an error of the library, with its remedy.
 
-    The detail of a store that fails is not told: it has paths and addresses, and belongs into the log.
+    The detail of a store that fails is not told: it has paths and addresses, and belongs into the log. The same
+    holds for an error that no request should raise.
     """
     for kind, status, name in _ERRORS:
         if isinstance(error, kind):
-            detail = STORE_DETAIL if isinstance(error, EngineUnavailable) else str(error)
             return Problem(
-                status=status, type=name, detail=detail, headers=_headers(error), members=_members(error)
+                status=status, type=name, detail=_detail(error), headers=_headers(error), members=_members(error)
             )
-    return Problem(status=500, type=INTERNAL, detail=str(error))
+    return FAILURE
+
+
+def _detail(error: MainspringError) -> str:
+    """Return the text of an error without the path or the address of the store."""
+    if isinstance(error, EngineUnavailable):
+        return STORE_DETAIL
+    if isinstance(error, RefusedByStore):
+        return f"the store refused this: {error.reason}; nothing of it was stored; {error.remedy}"
+    return str(error)
 
 
 def _members(error: MainspringError) -> dict[str, Any]:

@@ -31,6 +31,10 @@ class TestJobsOnSqlite(JobApiTests):
         assert (refused.problem, refused.json["line"]) == ("invalid-value", 2)
         raising = {"type": "shop.pay", "arguments": {"order_id": 1}}
         assert site.post("/jobs/batch?atomic=true", [job, raising]).problem == "invalid-value"
+        token = site.token("submit", queues=["orders"])
+        for unique in ({**job, "unique": "k"}, {**raising, "queue": "orders"}):
+            answer = site.post("/jobs/batch?atomic=true", [job, unique], token=token)
+            assert (answer.problem, answer.json["line"]) == ("invalid-value", 2)
         assert len(site.ids()) == 2
 
     def test_a_full_batch_is_stored(self, site: ApiSite) -> None:

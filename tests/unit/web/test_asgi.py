@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from mainspring import Mainspring
-from mainspring.errors import EngineUnavailable
+from mainspring.errors import EngineUnavailable, MainspringError, RefusedByStore, RunnerClosed
 from mainspring.security import Identity, Permissions, Scope
 from mainspring.security.asgi_types import AsgiApp, AsgiScope
 from mainspring.security.http_limits import HttpLimits
@@ -325,6 +325,28 @@ def test_an_error_of_the_server_is_logged_and_not_told(app: Mainspring, caplog: 
     assert "secret" not in answer.body.decode()
     assert "request id-1: GET '/api/v1/' failed" in caplog.text
     assert "a secret cause" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (RefusedByStore(engine="SQLite file /srv/secret/jobs.db", reason="the text is too big"), 422),
+        (EngineUnavailable(engine="NATS at 10.1.2.3:4222", reason="/srv/secret", remedy="10.1.2.3"), 503),
+        (RunnerClosed(runner="/srv/secret"), 500),
+    ],
+)
+def test_an_error_of_the_store_tells_no_path_and_no_address(
+    app: Mainspring, caplog: pytest.LogCaptureFixture, error: MainspringError, status: int
+) -> None:
+    def fail(_scope: Any) -> None:
+        raise error
+
+    answer = request(app.asgi(auth=fail), "/api/v1/")
+    assert answer.status == status
+    assert "secret" not in answer.body.decode()
+    assert "10.1.2.3" not in answer.body.decode()
+    assert status == 422 or "secret" in caplog.text  # an operator finds the cause in the log
+    assert status != 422 or "the text is too big" in answer.json["detail"]
 
 
 def test_every_answer_has_headers_that_browsers_obey(asgi: AsgiApp) -> None:

@@ -9,14 +9,14 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
 
-from mainspring.errors import MainspringError
+from mainspring.errors import DuplicateJob, MainspringError
 from mainspring.jobs.handle import open_manager
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.policies import Unique
@@ -26,7 +26,7 @@ from mainspring.security.permissions import Scope
 from mainspring.web.api.decoding import decode_json, invalid_value
 from mainspring.web.api.endpoint import CREATED, JSON, NDJSON, AnswerType, ApiAnswer, ApiCall, Endpoint
 from mainspring.web.api.job_views import EXAMPLE_ID
-from mainspring.web.api.submitting import PROBLEMS, NewJobBody, to_call
+from mainspring.web.api.submitting import HIDDEN_DUPLICATE, PROBLEMS, NewJobBody, to_call, unknown_ids
 from mainspring.web.problems import TYPE_PREFIX, Problem, Refused, problem_of, refuse
 
 if TYPE_CHECKING:
@@ -66,8 +66,9 @@ class BatchEndpoints:
         call.meter.count(len(lines))
         result = await call.app.off_loop.write(_submit, call, manager, lines)
         numbers = [number for number, _ in lines]
-        if result.failed:
-            raise Refused(_failure(result, numbers))
+        hidden = await call.app.off_loop.read(_hide_unknown, call, manager, result)
+        if result.failed or hidden:
+            raise Refused(_failure(result, hidden, numbers))
         existing = sorted(numbers[place] for place in result.existing)
         ids = [job_id for job_id in result.ids if job_id is not None]
         content = BatchView(ids=ids, stored=len(ids) - len(existing), existing=existing)
@@ -100,7 +101,10 @@ def _prepare(call: ApiCall[None, BatchQuery], manager: JobManager, lines: Sequen
             body = decode_json(line, NewJobBody, what=f"line {number}", max_depth=call.limits.max_depth)
             job_call = to_call(call.app, call.identity, body, now)
             if call.query.atomic:
-                _require_independent(job_call.options, job_call.handler.options.unique)
+                is_restricted = call.identity.permissions.queues is not None
+                _require_independent(
+                    job_call.options, job_call.handler.options.unique, is_restricted=is_restricted
+                )
             job = manager.submission.prepare(job_call, own_id)
         except Refused as refused:
             raise Refused(_at_line(refused.problem, number)) from None
@@ -119,9 +123,34 @@ def _items(raw: bytes) -> list[Line]:
     return list(enumerate(decode_json(raw, list[msgspec.Raw], checks_depth=False), 1))
 
 
-def _require_independent(options: SubmitOptions, own: Unique | str | None) -> None:
-    """Refuse a job of an atomic batch that may fail because of another job."""
+def _hide_unknown(call: ApiCall[None, BatchQuery], manager: JobManager, result: MixedSubmit) -> set[int]:
+    """Take the ids of jobs that the caller may not know out of a result; return their places."""
+    existing = {place: result.ids[place] or "" for place in result.existing}
+    existing |= {
+        place: error.existing_id
+        for place, error in result.failed.items()
+        if isinstance(error, DuplicateJob) and error.key is not None  # otherwise it is the id that was sent
+    }
+    unknown = unknown_ids(manager, call.identity, existing.values())
+    hidden = {place for place, job_id in existing.items() if job_id in unknown}
+    for place in hidden:
+        result.ids[place] = None
+        result.existing.discard(place)
+        result.failed.pop(place, None)
+    return hidden
+
+
+def _require_independent(options: SubmitOptions, own: Unique | str | None, *, is_restricted: bool) -> None:
+    """Refuse a job of an atomic batch that may fail because of another job.
+
+    `is_restricted` is whether the caller may use certain queues only.
+    """
     unique = options.unique or own
+    if unique is not None and is_restricted:
+        raise invalid_value(
+            "a job of an atomic batch cannot have a unique key if the token is restricted to queues, because a job "
+            "of another queue may have this key; leave atomic out, or use a token without --queue"
+        )
     if options.id is not None:
         raise invalid_value("a job of an atomic batch cannot have an id; leave id out, or atomic")
     if isinstance(unique, Unique) and unique.on_conflict == "raise":
@@ -134,9 +163,14 @@ def _at_line(problem: Problem, number: int) -> Problem:
     return replace(problem, detail=detail, members={**problem.members, "line": number})
 
 
-def _failure(result: MixedSubmit, numbers: Sequence[int]) -> Problem:
-    """Return the problem of a batch that was stored in part, or not at all."""
-    problems = {numbers[place]: problem_of(error) for place, error in result.failed.items()}
+def _failure(result: MixedSubmit, hidden: Iterable[int], numbers: Sequence[int]) -> Problem:
+    """Return the problem of a batch that was stored in part, or not at all.
+
+    `hidden` are the places of jobs whose unique keys jobs have that the caller may not know.
+    """
+    found = {place: problem_of(error) for place, error in result.failed.items()}
+    found.update(dict.fromkeys(hidden, HIDDEN_DUPLICATE))
+    problems = {numbers[place]: found[place] for place in sorted(found)}
     first, problem = next(iter(problems.items()))
     stored = len(result.ids) - len(problems)
     failed = [

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 PENDING_ONLY = "PENDING"
+UNREPLAYED = "FAILED, was not replayed, and whose unique key no other job has,"
 
 
 class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +68,13 @@ class JobActions:
     async def retry(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
         """Run a dead letter again, as the same job."""
         record = await find_job(call, Scope.OPERATE)
-        await call.app.retry_async(record.id)
+        try:
+            await call.app.retry_async(record.id)
+        except InvalidTransition:
+            if call.identity.permissions.queues is None:
+                raise
+            # the error may name the job that has the unique key, which may be in another queue
+            raise await self._refusal(call, "retry", needs=UNREPLAYED) from None
         return _answer(record.id, JobStatus.PENDING)
 
     async def reschedule(self, call: ApiCall[RescheduleBody, NoQuery]) -> ApiAnswer:
@@ -90,9 +97,11 @@ class JobActions:
             raise await self._refusal(call, "run")
         return _answer(record.id, JobStatus.PENDING)
 
-    async def _refusal(self, call: ApiCall[Any, Any], action: str) -> InvalidTransition:
+    async def _refusal(
+        self, call: ApiCall[Any, Any], action: str, needs: str = PENDING_ONLY
+    ) -> InvalidTransition:
         record = await find_job(call, Scope.OPERATE)
-        return InvalidTransition(job_id=record.id, status=str(record.status), action=action, needs=PENDING_ONLY)
+        return InvalidTransition(job_id=record.id, status=str(record.status), action=action, needs=needs)
 
 
 def _answer(job_id: str, status: JobStatus, *, is_done: bool = True) -> ApiAnswer:

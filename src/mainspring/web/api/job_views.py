@@ -3,6 +3,7 @@
 Invariants
 - A job that the caller may not read is answered exactly as a job that does not exist, so that no caller learns
   ids from the difference.
+- Values of redacted parameters are not shown: a view is made of a `JobInfo` of the manager, never of a record.
 - Arguments and results are JSON, whatever the encoding in the store. Bytes are base64. Data whose serializer this
   process does not have are base64, too.
 """
@@ -18,7 +19,7 @@ from msgspec import Meta, Struct
 from mainspring.errors import JobNotFound, LimitExceeded, NotAllowed
 from mainspring.jobs.handle import open_manager
 from mainspring.jobs.ids import MAX_ID_LENGTH, require_id
-from mainspring.jobs.info import AttemptInfo, JobInfo, ProgressInfo, to_info
+from mainspring.jobs.info import AttemptInfo, JobInfo, ProgressInfo
 from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.security.permissions import Scope
@@ -175,9 +176,10 @@ async def find_job(call: ApiCall[Any, Any], scope: Scope) -> JobRecord:
 
 
 async def view_of(call: ApiCall[Any, Any], record: JobRecord) -> JobView:
-    """Return a stored job as the API shows it."""
+    """Return a job that was just read as the API shows it: without the values of redacted parameters."""
     manager = await open_manager(call.app)
-    return to_view(to_info(record, manager.serializers))
+    (info,) = await call.app.off_loop.read(manager.infos, [record])
+    return to_view(info)
 
 
 EXAMPLE_JOB: dict[str, Any] = {

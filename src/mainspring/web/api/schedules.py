@@ -22,6 +22,7 @@ from mainspring.jobs.handle import open_manager
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.ids import MAX_ID_LENGTH, require_id
 from mainspring.jobs.job_function import JobFunction
+from mainspring.jobs.masking import REDACTED
 from mainspring.jobs.recurrence.preview import BoundedRule, first_moment, next_dates
 from mainspring.jobs.recurrence.schedule_definition import ScheduleDefinition, define_schedule
 from mainspring.jobs.recurrence.schedule_history import merge_history
@@ -174,6 +175,7 @@ def define(app: Mainspring, identity: Identity, name: str, body: ScheduleBody) -
     """Return the definition of a schedule, after all checks; raise `Refused` or an error for a wrong value."""
     handler = find_handler(app, identity, body)
     positional, named = handler.arguments.decode(bytes(body.arguments), "json")
+    _require_real(handler, body)
     with checked_values():
         job: JobFunction[..., Any] = JobFunction(handler, handler.function, app).options(
             queue=body.queue, priority=None if body.priority is None else Priority[body.priority]
@@ -190,6 +192,17 @@ def define(app: Mainspring, identity: Identity, name: str, body: ScheduleBody) -
             end=body.end,
             is_declared=name in app.declared,
         )
+
+
+def _require_real(handler: Handler, body: ScheduleBody) -> None:
+    """Refuse the text that a view has in place of a redacted value: a client may send back what it was shown."""
+    given = msgspec.json.decode(body.arguments) if handler.redacted else None
+    for name in handler.redacted if isinstance(given, dict) else ():
+        if given.get(name) == REDACTED:
+            raise invalid_value(
+                f"the argument {name!r} is {REDACTED!r}, which the API shows in place of a redacted value; send the "
+                "value itself"
+            )
 
 
 class ScheduleEndpoints:

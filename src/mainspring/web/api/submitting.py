@@ -1,9 +1,14 @@
-"""The endpoint that submits a job."""
+"""The endpoint that submits a job.
+
+Invariant: a token that is restricted to certain queues learns nothing of a job in another queue that has the same
+unique key, except that there is one, and it does not change that job.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -12,7 +17,9 @@ from msgspec import Meta, Struct
 from mainspring.errors import DuplicateJob, NotAllowed, UnknownHandler
 from mainspring.jobs.handle import open_manager
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.policies import Unique, names_of
+from mainspring.jobs.manager import JobManager
+from mainspring.jobs.policies import Unique
+from mainspring.jobs.records import Query
 from mainspring.jobs.retry import Retry
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import JobCall, StoredId, SubmitOptions, require_policies
@@ -21,6 +28,7 @@ from mainspring.security.permissions import Identity, Scope
 from mainspring.web.api.decoding import checked_values
 from mainspring.web.api.endpoint import CREATED, OK, AnswerType, ApiAnswer, ApiCall, Endpoint, NoQuery
 from mainspring.web.api.job_views import EXAMPLE_ID, PriorityName
+from mainspring.web.problems import REALM, Problem, Refused, refuse
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -36,6 +44,7 @@ PROBLEMS = (
     "submit-rate",
 )
 Seconds = Annotated[float, Meta(ge=0)]
+FOUND_AT_ONCE = 500  # how many existing jobs are looked up at once
 
 
 class UniqueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,8 +136,7 @@ class NewJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 retry=None if self.retry is None else self.retry.to_policy(),
                 timeout=self.timeout,
             )
-            if options.unique is not None:
-                handler.arguments.require_parameters(names_of(options.unique.by))
+            handler.require_unique(options.unique)
         return options
 
 
@@ -175,11 +183,53 @@ def to_call(app: Mainspring, identity: Identity, body: NewJobBody, now: int) -> 
     """
     handler = find_handler(app, identity, body)
     options = body.to_options(handler)
+    _check_replace(identity, options.unique or handler.options.unique)
     with checked_values():
         options.due(now)
         require_policies(handler, options)
     positional, named = handler.arguments.decode(bytes(body.arguments), "json")
     return JobCall(handler, options, tuple(positional), named)
+
+
+def _check_replace(identity: Identity, unique: Unique | str | None) -> None:
+    """Refuse to replace existing jobs if the caller is restricted to queues: they may be in other queues."""
+    is_replacing = isinstance(unique, Unique) and unique.on_conflict == "replace"
+    if is_replacing and identity.permissions.queues is not None:
+        raise refuse(
+            403,
+            "not-allowed",
+            f"the token {identity.name!r} is restricted to queues, and on_conflict 'replace' changes a job that may "
+            "be in another queue; give unique with on_conflict 'return' or 'raise', or use a token without --queue",
+            www_authenticate=f'{REALM}, error="insufficient_scope", scope="{Scope.SUBMIT}"',
+        )
+
+
+def unknown_ids(manager: JobManager, identity: Identity, ids: Iterable[str]) -> set[str]:
+    """Return those of some ids of existing jobs that the caller may not know, because of its restrictions.
+
+    A job that was deleted meanwhile is among them.
+    """
+    permissions = identity.permissions
+    asked = list(dict.fromkeys(ids))
+    if not asked or (permissions.types is None and permissions.queues is None):
+        return set()
+    found: set[str] = set()
+    for start in range(0, len(asked), FOUND_AT_ONCE):
+        page = manager.engine.find(Query(ids=tuple(asked[start : start + FOUND_AT_ONCE])))
+        found |= {
+            record.id
+            for record in page.records
+            if identity.allows(Scope.SUBMIT, type=record.type, queue=record.queue)
+        }
+    return set(asked) - found
+
+
+HIDDEN_DUPLICATE = Problem(
+    status=409,
+    type="duplicate-job",
+    detail="a job that this token may not know has the same unique key, and nothing was stored; use another key, or "
+    "a token without restrictions",
+)
 
 
 class SubmitEndpoints:
@@ -194,18 +244,28 @@ class SubmitEndpoints:
             stored = await manager.submission.store_async(*job, call.ids)
         except DuplicateJob as error:
             # An earlier attempt of this request may have stored the job with the id that the caller has chosen.
-            if call.ids is None or not call.ids.is_resumed or error.existing_id != job.options.id:
+            if error.existing_id != job.options.id:
+                await self._require_known(call, manager, error.existing_id)
+                raise
+            if call.ids is None or not call.ids.is_resumed:
                 raise
             record = await call.app.off_loop.read(manager.record, error.existing_id)
             if not manager.submission.is_same(record, job):
                 raise
             stored = StoredId(record.id, is_new=True)
+        if not stored.is_new:
+            await self._require_known(call, manager, stored.id)
         path = call.request.scope["path"].rstrip("/")
         return ApiAnswer(
             status=CREATED if stored.is_new else OK,
             content=SubmittedView(id=stored.id, is_new=stored.is_new),
             headers={"Location": quote(f"{path}/", safe="/%:@") + quote(stored.id, safe="")},
         )
+
+    async def _require_known(self, call: ApiCall[Any, Any], manager: JobManager, job_id: str) -> None:
+        """Refuse to name an existing job if the caller may not know it."""
+        if await call.app.off_loop.read(unknown_ids, manager, call.identity, [job_id]):
+            raise Refused(HIDDEN_DUPLICATE)
 
 
 def endpoints(_app: Mainspring) -> list[Endpoint]:
