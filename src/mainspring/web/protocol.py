@@ -4,6 +4,7 @@
 - A client that reads nothing of its answer, or never ends a request that was answered, is disconnected.
 - Beyond the number of connections, requests are answered with 503, except probes; twice beyond, connections are
   closed.
+- An answer of a server that stops says that the connection ends.
 
 Errors of the protocol are problems, as everywhere. h11 bounds the header, which the parser httptools does not.
 """
@@ -60,6 +61,15 @@ class LimitedProtocol(H11Protocol):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Close the connection, after the answer of its request if there is one. The server calls it when it stops."""
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_started:
+            # The client shall send its next request over another connection, and not into a closed one. A request
+            # that arrives later has the header already.
+            cycle.default_headers = self.server_state.default_headers
+        super().shutdown()
 
     # -- slow and endless requests
 
