@@ -1,4 +1,4 @@
-"""Clients of the HTTP benchmarks: server processes, and connections that send prepared requests over keep-alive."""
+"""Runs the servers of the HTTP benchmarks, and sends prepared requests over keep-alive connections."""
 
 import json
 import os

@@ -6,7 +6,6 @@ serves a plain Starlette service that submits to Huey, and prints its port. Ours
 """
 
 import os
-import socket
 from importlib import import_module  # peers have no types, and `make check` runs without them
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from benchmarks.jobs.systems.ours import Ours
 from benchmarks.jobs.systems.system import STORE_VARIABLE
 from benchmarks.jobs.workload import work
 from mainspring import Mainspring
+from mainspring.web.addresses import HttpAddress, open_listener
 
 RARE = "rare"
 """The type of a tenth of the jobs in lists."""
@@ -41,7 +41,7 @@ def make_app(store: Path) -> Mainspring:
 
 
 def main() -> None:
-    """Serve Huey, with the settings of uvicorn that our server has."""
+    """Serve Huey, with the sockets and the settings of uvicorn that our server has."""
     huey = import_module("huey").SqliteHuey("bench", filename=os.environ[STORE_VARIABLE])
     task = huey.task(name="work")(work)
 
@@ -51,12 +51,12 @@ def main() -> None:
         return JSONResponse({"id": found.id}, status_code=201)
 
     app = Starlette(routes=[Route("/api/v1/jobs", submit, methods=["POST"])])
-    listening = socket.create_server(("127.0.0.1", 0))
-    print(f"http://127.0.0.1:{listening.getsockname()[1]}/", flush=True)
+    listener = open_listener(HttpAddress("127.0.0.1", 0))
+    print(listener.url, flush=True)
     config = uvicorn.Config(
         app, http="h11", ws="none", loop="asyncio", log_config=None, access_log=False, server_header=False
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    uvicorn.Server(config).run(sockets=listener.sockets)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Servers under load that are killed, stopped and restarted. Each engine subclasses the suite.
 
 Invariants
-- A job whose submit was answered with 200 or 201 is in the store exactly once. A job whose answer was lost is there
-  at most once, and exactly once if the client has repeated the request with its key until it was answered.
+- A job whose submit was answered with 200 or 201 is in the store exactly once. A job whose answer was lost is
+  there at most once, and exactly once if the client has repeated the request with its key until it was answered.
 - An answer that refuses a request is a problem that says why.
 - A request that was sent completely before SIGTERM is answered.
 """

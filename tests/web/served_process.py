@@ -1,4 +1,4 @@
-"""`mainspring serve` in a process of its own, on a store, which a test kills or stops while clients send requests."""
+"""Runs `mainspring serve` in a process of its own, which a test kills or stops while clients send requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ class ServedProcess:
     """
 
     def __init__(self, url: str, log: Path) -> None:
-        options = [part for limit in LIMITS.items() for part in ("--http-limit", "{}={}".format(*limit))]
+        command = [sys.executable, "-m", "mainspring", "serve", "tests.web.load_app:app", "--url", url]
+        command += ["--http", "127.0.0.1:0", "--log-level", "warning"]
+        for name, limit in LIMITS.items():
+            command += ["--http-limit", f"{name}={limit}"]
         self.killed_ns: int | None = None
         """The instant just before `kill -9`."""
         self.stopped_ns: int | None = None
@@ -42,8 +45,7 @@ class ServedProcess:
         self.log = log
         with log.open("w") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "mainspring", "serve", "tests.web.load_app:app", "--url", url]
-                + ["--http", "127.0.0.1:0", "--log-level", "warning", *options],
+                command,
                 cwd=ROOT,
                 env=os.environ | {"MAINSPRING_HEALTH_DIR": str(log.parent)},
                 stdout=subprocess.PIPE,

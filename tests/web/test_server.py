@@ -182,6 +182,16 @@ def test_the_second_request_of_a_connection_must_arrive_in_time_too(app: Mainspr
         assert read_problem(connection)[0] == 408
 
 
+def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_header(app: Mainspring) -> None:
+    with served_app(app) as site, site.connect() as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert connection.recv(1)
+        (served_connection,) = site.server._server.server_state.connections
+        accepted = served_connection.transport.get_extra_info("socket")  # type: ignore[union-attr]
+        # without it, each answer over keep-alive takes 40 ms more: the client delays its acknowledgement
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_an_idle_connection_is_closed(app: Mainspring) -> None:
     with served_app(app, idle_seconds=1) as site, site.connect() as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")

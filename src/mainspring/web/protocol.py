@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from mainspring.security.asgi_types import AsgiApp, AsgiScope, Receive, Send
 from mainspring.security.http_limits import HttpLimits
@@ -63,8 +63,8 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Close the connection, after the answer of its request if there is one. The server calls it when it stops."""
-        cycle = self.cycle
+        """Close the connection, after the answer to its request. A server that stops calls it."""
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, unlike its type says
         if cycle is not None and not cycle.response_started:
             # The client shall send its next request over another connection, and not into a closed one. A request
             # that arrives later has the header already.

@@ -35,9 +35,8 @@ class _Server(uvicorn.Server):
     the event loop has not read, would see its connection reset. So the loop first accepts the connections that
     wait, and reads what has arrived.
 
-    The server drops its connections as soon as it must not wait for requests any more. Since Python 3.12, `asyncio`
-    waits for the end of all connections when a server is closed, and uvicorn waits for that even if `force_exit` is
-    set.
+    It drops its connections as soon as it must not wait for requests any more. Since Python 3.12, `asyncio` waits
+    for the end of all connections when a server is closed, and uvicorn waits for that even if `force_exit` is set.
     """
 
     def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None] | None) -> None:
