@@ -6,6 +6,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.http import lists as http_lists
+from benchmarks.http import submits as http_submits
 from benchmarks.jobs import (
     activity,
     bulk,
@@ -57,6 +59,8 @@ SECTIONS: dict[str, Callable[[], Section]] = {
     "jobs.starting": starting.run,
     "jobs.activity": activity.run,
     "jobs.monitoring": monitoring.run,
+    "http.submits": http_submits.run,
+    "http.lists": http_lists.run,
     "nats.submit": nats_submit.run,
     "nats.drain": nats_drain.run,
     "nats.punctuality": nats_punctuality.run,

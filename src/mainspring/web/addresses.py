@@ -109,7 +109,9 @@ def open_listener(address: HttpAddress) -> Listener:
 def _listen(family: int, place: object, *, is_optional: bool) -> socket.socket | None:
     """Return a socket that listens; None if it is optional, and the machine has no addresses of this family."""
     try:
-        opened = socket.socket(family, socket.SOCK_STREAM)
+        opened = socket.socket(
+            family, socket.SOCK_STREAM, socket.IPPROTO_TCP
+        )  # asyncio sets TCP_NODELAY only then
     except OSError:
         if is_optional:
             return None

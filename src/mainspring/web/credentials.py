@@ -122,6 +122,7 @@ class TokenAuthenticator:
         self._extra = {record.id: record for record in extra}
         self._clock = clock or SystemClock()
         self._records: Mapping[str, TokenRecord] = self._extra
+        self._identities = _identities_of(self._records)
         self._read_ns: int | None = None  # when the list was read, before the read began
         self._changes = 0  # `Engine.token_changes` before the read
         self._reading: asyncio.Task[None] | None = None
@@ -138,7 +139,7 @@ class TokenAuthenticator:
         record = authenticate(token, self._records, now)
         if record.id not in self._extra:
             self._note_use(record.id, now)
-        return record.identity
+        return self._identities[record.id]
 
     def _is_outdated(self, changes: int) -> bool:
         read_ns = self._read_ns
@@ -163,6 +164,7 @@ class TokenAuthenticator:
         began, changes = self._clock.monotonic_ns(), engine.token_changes
         stored = await self._source.off_loop.read(engine.tokens)
         self._records = {record.id: record for record in stored} | self._extra
+        self._identities = _identities_of(self._records)
         self._read_ns, self._changes = began, changes
 
     # -- last use
@@ -184,6 +186,10 @@ class TokenAuthenticator:
             await self._source.off_loop.write(self._source.manager().arrange, [NoteTokenUses(uses)])
         except MainspringError as error:
             logger.warning("the last use of tokens could not be stored: %s", error)
+
+
+def _identities_of(records: Mapping[str, TokenRecord]) -> dict[str, Identity]:
+    return {token_id: record.identity for token_id, record in records.items()}
 
 
 def make_authenticator(source: ManagerProvider, auth: Auth | None) -> Authenticator:

@@ -4,6 +4,7 @@
 - A client that reads nothing of its answer, or never ends a request that was answered, is disconnected.
 - Beyond the number of connections, requests are answered with 503, except probes; twice beyond, connections are
   closed.
+- An answer of a server that stops says that the connection ends.
 
 Errors of the protocol are problems, as everywhere. h11 bounds the header, which the parser httptools does not.
 """
@@ -15,7 +16,7 @@ import sys
 from typing import Any
 
 import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from mainspring.security.asgi_types import AsgiApp, AsgiScope, Receive, Send
 from mainspring.security.http_limits import HttpLimits
@@ -60,6 +61,15 @@ class LimitedProtocol(H11Protocol):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Close the connection, after the answer to its request. A server that stops calls it."""
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, unlike its type says
+        if cycle is not None and not cycle.response_started:
+            # The client shall send its next request over another connection, and not into a closed one. A request
+            # that arrives later has the header already.
+            cycle.default_headers = self.server_state.default_headers
+        super().shutdown()
 
     # -- slow and endless requests
 

@@ -13,6 +13,7 @@ from threading import Thread
 from types import TracebackType
 
 import uvicorn
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 
 from mainspring.security.asgi_types import AsgiApp
 from mainspring.security.http_limits import HttpLimits
@@ -22,15 +23,20 @@ from mainspring.web.protocol import LimitedProtocol
 
 JOIN_MARGIN_SECONDS = 5.0
 CHECK_SECONDS = 0.1  # how often a server that stops checks whether it must hurry
+READ_TURNS = 8  # turns of the event loop within which it reads a request of a connection that waits for `accept`
 
 logger = logging.getLogger("mainspring.http")
 
 
 class _Server(uvicorn.Server):
-    """The server of uvicorn, which drops its connections as soon as it must not wait for requests any more.
+    """The server of uvicorn, with a stop that answers each request whose header had arrived before.
 
-    Since Python 3.12, `asyncio` waits for the end of all connections when a server is closed, and uvicorn waits
-    for that even if `force_exit` is set.
+    uvicorn closes its sockets and the idle connections at once. A client that has sent a request already, which
+    the event loop has not read, would see its connection reset. So the loop first accepts the connections that
+    wait, and reads what has arrived.
+
+    It drops its connections as soon as it must not wait for requests any more. Since Python 3.12, `asyncio` waits
+    for the end of all connections when a server is closed, and uvicorn waits for that even if `force_exit` is set.
     """
 
     def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None] | None) -> None:
@@ -40,6 +46,11 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         if self._end_streams is not None:
             self._end_streams()
+        self.server_state.default_headers = [*self.server_state.default_headers, CLOSE_HEADER]
+        await _take_turns()  # accepts connections that wait
+        for server in self.servers:
+            server.close()
+        await _take_turns()  # reads the requests of these, and of all others
         stopping = asyncio.get_running_loop().create_task(super().shutdown(sockets))
         while not stopping.done():
             if self.force_exit:
@@ -50,8 +61,14 @@ class _Server(uvicorn.Server):
         await stopping
 
 
+async def _take_turns() -> None:
+    """Let the event loop look for new connections and data, and handle them."""
+    for _ in range(READ_TURNS):
+        await asyncio.sleep(0)
+
+
 class HttpServer:
-    """A server that runs during a `with` block. At the end it answers the requests that it has accepted.
+    """A server that runs during a `with` block. At the end it answers the requests whose header has arrived.
 
     - `app`: the ASGI application
     - `listener`: the open sockets, which the server closes

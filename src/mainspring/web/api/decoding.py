@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import accumulate
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
@@ -74,9 +75,7 @@ def decode_query(query_string: bytes, kind: type[StructT]) -> StructT:
 
     A field of the struct that is a dict gets the parameters with its name and a dot before theirs.
     """
-    fields = {each.encode_name: each.name for each in msgspec.structs.fields(kind)}
-    hints = get_type_hints(kind, include_extras=False)
-    groups = {name for name, own in fields.items() if get_origin(hints[own]) is dict}
+    names, groups = _parameters(kind)
     values: dict[str, Any] = {name: {} for name in groups}
     seen: set[str] = set()
     for name, value in _pairs(query_string):
@@ -88,16 +87,25 @@ def decode_query(query_string: bytes, kind: type[StructT]) -> StructT:
             raise _bad_query(f"the parameter {_shown(name)} contains a NUL character; leave it out")
         if dot and group in groups and key:
             values[group][key] = value
-        elif name in fields and name not in groups:
+        elif name in names:
             values[name] = value
         else:
-            known = sorted(fields.keys() - groups) + sorted(f"{group}.NAME" for group in groups)
+            known = sorted(names) + sorted(f"{group}.NAME" for group in groups)
             hint = did_you_mean(name[:MAX_SHOWN], known) or _known_names(known, "parameters")
             raise _bad_query(f"there is no parameter {_shown(name)} here; {hint}")
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _bad_query(f"a parameter is wrong{_explain(str(error), kind)}") from None
+
+
+@cache
+def _parameters(kind: type[msgspec.Struct]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the parameters of a query, and the groups of parameters."""
+    fields = {each.encode_name: each.name for each in msgspec.structs.fields(kind)}
+    hints = get_type_hints(kind, include_extras=False)  # slow: it evaluates each annotation
+    groups = frozenset(name for name, own in fields.items() if get_origin(hints[own]) is dict)
+    return frozenset(fields) - groups, groups
 
 
 def _pairs(query_string: bytes) -> list[tuple[str, str]]:

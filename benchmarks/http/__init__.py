@@ -1,0 +1,1 @@
+"""The HTTP server, with real sockets and keep-alive connections."""
