@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 API = "/api/v1"
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
+EVENT_STREAM = "text/event-stream"
 OK = 200
 CREATED = 201
 
@@ -39,6 +40,10 @@ QueryT = TypeVar("QueryT", bound=Struct)
 
 class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query parameters of an endpoint that has none."""
+
+
+class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """An empty body: send `{}`, or nothing, with the content type JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +119,11 @@ class Endpoint:
     query: type[Struct] = NoQuery
     """The query parameters: a struct with `forbid_unknown_fields`. A field that is a dict gets the parameters with
     its name and a dot before theirs: `argument.order_id=42`."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers of a request that the endpoint reads, each with a description."""
     body: Any = None
-    """The type of the body; None if the endpoint has none. An empty body is decoded as `{}`."""
+    """The type of the body; None if the endpoint has none. An empty body is decoded as `{}`. A write other than
+    DELETE has at least `EmptyBody`, so that generated clients send the content type that every write needs."""
     decodes_body: bool = True
     """Whether the router decodes the body. If not, the coroutine decodes `call.raw`."""
     media_types: tuple[str, ...] = (JSON,)

@@ -15,17 +15,13 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import SubmitOptions
 from mainspring.security.permissions import Scope
 from mainspring.web.api.decoding import checked_values, invalid_value
-from mainspring.web.api.endpoint import AnswerType, ApiAnswer, ApiCall, Endpoint, NoQuery
+from mainspring.web.api.endpoint import AnswerType, ApiAnswer, ApiCall, EmptyBody, Endpoint, NoQuery
 from mainspring.web.api.job_views import EXAMPLE_ID, JOB_ID, find_job
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 PENDING_ONLY = "PENDING"
-
-
-class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """An empty body: send `{}`, or nothing."""
 
 
 class RescheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,200 @@
+"""Does every answer of the API match its OpenAPI document? schemathesis makes requests from the document.
+
+`tests/web` and `tests/nats` run these tests on their stores, without sockets. For each operation there are three
+kinds of requests: all boundary values that the schemas have, random valid requests, and random invalid ones.
+A valid request would find hardly any job and no handler, so many of them get ids, job types and rules that the
+store has. A state machine adds sequences, in which a request has values of the answers before.
+
+- `GET /events` is left out: its answer never ends. `tests/web/test_event_streams.py` tests it.
+- `make test` makes the same requests each time. `make soak` makes many more, which are random.
+- An answer with 5xx fails, as does a status, a content type, a header or a body that the document does not have,
+  and a success for an invalid request. A valid request may be refused: the document does not know the handlers.
+- `Allow` is not compared: `GET /jobs/batch` is possible, because a job may have this id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.config import SchemathesisConfig
+from schemathesis.core.transport import Response
+from schemathesis.specs.openapi import checks
+
+from mainspring import Mainspring
+from mainspring.security.asgi_types import AsgiApp, AsgiScope, Receive, Send
+from tests.api_site import ApiSite
+from tests.operator_api_tests import add_operator_handlers, put
+from tests.support import PATIENCE, amount
+
+CHECKS = [
+    not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+    checks.negative_data_rejection,
+    checks.unsupported_method,
+]
+SEQUENCE_CHECKS = [*CHECKS, checks.use_after_free, checks.ensure_resource_availability]
+LEFT_OUT = ["follow_events"]
+JOB, LETTER, OTHER_LETTER, SCHEDULE, QUEUE = "order-1", "letter-1", "letter-2", "night", "orders"
+TYPES = ["shop.cancel_order", "shop.pay", "shop.anything", "shop.charge"]
+ARGUMENTS: list[dict[str, Any]] = [{"order_id": 7}, {"order_id": "seven"}, {}]
+RULES: list[dict[str, Any]] = [
+    {"kind": "cron", "expression": "30 2 * * *", "tz": "Europe/Berlin"},
+    {"kind": "every", "interval": 300},
+]
+EXISTING = {
+    "/jobs": [JOB, LETTER],
+    "/dead-letters": [LETTER, OTHER_LETTER, JOB],
+    "/schedules": [SCHEDULE],
+    "/queues": [QUEUE],
+}
+SUBJECTS = ["server", "jobs", "dead letters", "schedules", "queues", "store"]
+
+
+class _Target:
+    """The ASGI application of the current test: the parsed document is used for all tests of a process."""
+
+    asgi: AsgiApp
+    token: str
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await self.asgi(scope, receive, send)
+            return
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+TARGET = _Target()
+
+
+def _headers() -> dict[str, str]:
+    return {"Authorization": f"Bearer {TARGET.token}"}
+
+
+@cache
+def load_document() -> Any:
+    """Return the document of the current application, parsed by schemathesis."""
+    config = SchemathesisConfig(seed=1)
+    schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", TARGET, config=config, headers=_headers())
+    schema.config.generation.update(with_security_parameters=False)  # rights have tests of their own
+    return schema.exclude(operation_id=LEFT_OUT)
+
+
+def fill(app: Mainspring) -> ApiSite:
+    """Add handlers, a job, two dead letters and a schedule, and make this application the current one."""
+    add_operator_handlers(app)
+    site = ApiSite(app)
+    with app.running():
+        for number, letter in enumerate((LETTER, OTHER_LETTER)):
+            site.submit("shop.charge", id=letter, arguments={"order_id": number}, delay=0)
+        for letter in (LETTER, OTHER_LETTER):
+            assert app.handle(letter).wait(PATIENCE) == "FAILED"
+    site.submit(id=JOB)
+    assert put(site, SCHEDULE).status == 201
+    TARGET.asgi, TARGET.token = site.asgi, site.admin
+    return site
+
+
+def make_settings(examples: int, **options: Any) -> settings:
+    """Return settings of Hypothesis that depend neither on chance nor on the speed of the machine."""
+    return settings(
+        max_examples=examples,
+        derandomize=amount(True, thorough=False),
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        **options,
+    )
+
+
+def fit(value: Any, data: st.DataObject) -> Any:
+    """Return a body with job types, arguments, rules and ids that the store knows, in some of the places."""
+    if isinstance(value, list):
+        return [fit(each, data) for each in value]
+    if not isinstance(value, dict) or not data.draw(st.booleans(), label="fit"):
+        return value
+    known = {"type": TYPES, "arguments": ARGUMENTS, "rule": RULES, "ids": [[LETTER], [LETTER, OTHER_LETTER]]}
+    return {
+        name: data.draw(st.sampled_from(known[name]), label=name) if name in known else each
+        for name, each in value.items()
+    }
+
+
+def send(case: Case, statuses: Counter[int]) -> None:
+    """Send a request, and check the answer."""
+    extra = {"Content-Type": "application/json"} if case.method not in ("GET", "HEAD", "DELETE") else {}
+    answer: Response = case.call(headers=_headers() | extra)
+    statuses[answer.status_code] += 1
+    case.validate_response(answer, checks=CHECKS)
+
+
+class ContractTests:
+    """The tests. A subclass has the fixture `site`, which calls `fill`."""
+
+    @pytest.mark.parametrize("subject", SUBJECTS)
+    def test_every_answer_is_as_the_document_says(self, site: ApiSite, subject: str) -> None:
+        operations = [found.ok() for found in load_document().include(tag=subject).get_all_operations()]
+        assert operations
+        for operation in operations:
+            statuses: Counter[int] = Counter()
+            self._check_valid(operation, statuses)
+            assert any(200 <= status < 300 for status in statuses), (operation.label, statuses)
+            self._check_invalid(operation, statuses)
+            for case in _boundary_cases(operation):
+                send(case, statuses)
+
+    def _check_valid(self, operation: Any, statuses: Counter[int]) -> None:
+        existing = next((names for start, names in EXISTING.items() if operation.path.startswith(start)), [])
+
+        @make_settings(amount(12, thorough=400))
+        @given(case=operation.as_strategy(GenerationMode.POSITIVE), data=st.data())
+        def check(case: Case, data: st.DataObject) -> None:
+            if case.path_parameters and data.draw(st.integers(0, 3), label="exists"):
+                name = data.draw(st.sampled_from(existing), label="name")
+                case.path_parameters = dict.fromkeys(case.path_parameters, name)
+            if data.draw(st.booleans(), label="without conditions"):
+                case.headers.clear()
+            case.body = fit(case.body, data)
+            send(case, statuses)
+
+        check()
+
+    def _check_invalid(self, operation: Any, statuses: Counter[int]) -> None:
+        @make_settings(amount(8, thorough=300), phases=(Phase.generate, Phase.shrink))
+        @given(case=operation.as_strategy(GenerationMode.NEGATIVE))
+        def check(case: Case) -> None:
+            send(case, statuses)
+
+        check()
+
+    def test_sequences_of_requests_are_answered_as_the_document_says(self, site: ApiSite) -> None:
+        class Sequences(load_document().as_state_machine()):  # type: ignore[misc] # made from the document
+            def get_call_kwargs(self, case: Case) -> dict[str, Any]:
+                return {"headers": _headers()}
+
+            def validate_response(self, response: Response, case: Case, **options: Any) -> None:
+                case.validate_response(response, checks=SEQUENCE_CHECKS, **options)
+
+        Sequences.run(settings=make_settings(amount(4, thorough=100), stateful_step_count=10))
+
+
+def _boundary_cases(operation: Any) -> Iterator[Case]:
+    schema = load_document()
+    modes = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
+    config = schema.config.generation_for(operation=operation)
+    found: Iterator[Case] = schema.iter_coverage_cases(operation, generation_modes=modes, generation_config=config)
+    return found
