@@ -47,12 +47,28 @@ CHECKS = [
 SEQUENCE_CHECKS = [*CHECKS, checks.use_after_free, checks.ensure_resource_availability]
 LEFT_OUT = ["follow_events"]
 JOB, LETTER, OTHER_LETTER, SCHEDULE, QUEUE = "order-1", "letter-1", "letter-2", "night", "orders"
-TYPES = ["shop.cancel_order", "shop.pay", "shop.anything", "shop.charge"]
-ARGUMENTS: list[dict[str, Any]] = [{"order_id": 7}, {"order_id": "seven"}, {}]
-RULES: list[dict[str, Any]] = [
-    {"kind": "cron", "expression": "30 2 * * *", "tz": "Europe/Berlin"},
-    {"kind": "every", "interval": 300},
-]
+ACCEPTED: dict[str, list[Any]] = {
+    "type": ["shop.cancel_order", "shop.pay", "shop.anything", "shop.charge"],
+    "arguments": [{"order_id": 7}, {"order_id": "seven"}, {}],
+    "rule": [
+        {"kind": "cron", "expression": "30 2 * * *", "tz": "Europe/Berlin"},
+        {"kind": "every", "interval": 300},
+    ],
+    "at": [None],
+    "delay": [3600, 0.5],
+    "unique": [None, "a key", {"by": ["order_id"]}],
+    "expires": [None, 60],
+    "start": [None],
+    "end": [None],
+    "misfire": ["once", "skip"],
+    "catch_up": [None],
+    "ids": [[LETTER], [LETTER, OTHER_LETTER]],
+    "changes": [{}, {"order_id": 8}],
+    "without": [[]],
+}
+"""Values of bodies that an application with these handlers accepts, for most handlers."""
+ACCEPTED_IN_QUERIES = {"expression": "30 2 * * *", "tz": "Europe/Berlin", "from": "2027-03-28", "since": "2h"}
+CONFLICTING = {"name", "until", "after"}
 EXISTING = {
     "/jobs": [JOB, LETTER],
     "/dead-letters": [LETTER, OTHER_LETTER, JOB],
@@ -109,6 +125,12 @@ def fill(app: Mainspring) -> ApiSite:
     return site
 
 
+def renew(site: ApiSite) -> None:
+    """Store the schedule and the job again, if an operation before has deleted or changed them."""
+    assert put(site, SCHEDULE).status in (200, 201)
+    assert site.post(f"/jobs/{JOB}/retry").status in (200, 409)
+
+
 def make_settings(examples: int, **options: Any) -> settings:
     """Return settings of Hypothesis that depend neither on chance nor on the speed of the machine."""
     return settings(
@@ -122,16 +144,22 @@ def make_settings(examples: int, **options: Any) -> settings:
 
 
 def fit(value: Any, data: st.DataObject) -> Any:
-    """Return a body with job types, arguments, rules and ids that the store knows, in some of the places."""
+    """Return a body with job types, arguments, rules, times and ids that are accepted, in some of the cases."""
     if isinstance(value, list):
         return [fit(each, data) for each in value]
     if not isinstance(value, dict) or not data.draw(st.booleans(), label="fit"):
         return value
-    known = {"type": TYPES, "arguments": ARGUMENTS, "rule": RULES, "ids": [[LETTER], [LETTER, OTHER_LETTER]]}
     return {
-        name: data.draw(st.sampled_from(known[name]), label=name) if name in known else each
+        name: data.draw(st.sampled_from(ACCEPTED[name]), label=name) if name in ACCEPTED else each
         for name, each in value.items()
     }
+
+
+def fit_query(query: Any, data: st.DataObject) -> Any:
+    """Return query parameters that are accepted, in some of the cases."""
+    if not query or not data.draw(st.booleans(), label="fit"):
+        return query
+    return {name: ACCEPTED_IN_QUERIES.get(name, value) for name, value in query.items() if name not in CONFLICTING}
 
 
 def send(case: Case, statuses: Counter[int]) -> None:
@@ -151,6 +179,7 @@ class ContractTests:
         assert operations
         for operation in operations:
             statuses: Counter[int] = Counter()
+            renew(site)
             self._check_valid(operation, statuses)
             assert any(200 <= status < 300 for status in statuses), (operation.label, statuses)
             self._check_invalid(operation, statuses)
@@ -168,7 +197,7 @@ class ContractTests:
                 case.path_parameters = dict.fromkeys(case.path_parameters, name)
             if data.draw(st.booleans(), label="without conditions"):
                 case.headers.clear()
-            case.body = fit(case.body, data)
+            case.body, case.query = fit(case.body, data), fit_query(case.query, data)
             send(case, statuses)
 
         check()

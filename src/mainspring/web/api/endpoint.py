@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.requests import Request
 
 from mainspring.jobs.request_records import RequestIds
@@ -33,6 +34,8 @@ NDJSON = "application/x-ndjson"
 EVENT_STREAM = "text/event-stream"
 OK = 200
 CREATED = 201
+Instant: TypeAlias = Annotated[datetime, Meta(tz=True)]
+"""A time in a body or an answer. It has a time zone, and the document calls it `date-time`."""
 
 BodyT = TypeVar("BodyT")
 QueryT = TypeVar("QueryT", bound=Struct)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -28,7 +27,7 @@ from mainspring.security.asgi_types import AsgiScope, Receive, Send
 from mainspring.security.permissions import Identity, Permissions, Scope
 from mainspring.similar_names import did_you_mean
 from mainspring.web.api.decoding import invalid_value
-from mainspring.web.api.endpoint import EVENT_STREAM, AnswerType, ApiAnswer, ApiCall, Endpoint
+from mainspring.web.api.endpoint import EVENT_STREAM, AnswerType, ApiAnswer, ApiCall, Endpoint, Instant
 from mainspring.web.credentials import Authenticator
 from mainspring.web.event_hub import EventHub, EventReader, HubEvent
 from mainspring.web.guard import header_of
@@ -67,7 +66,7 @@ class EventView(Struct, frozen=True, kw_only=True):
     """An event of a job or of a schedule."""
 
     kind: EventKind
-    at: Annotated[datetime, Meta(description="When it happened.")]
+    at: Annotated[Instant, Meta(description="When it happened.")]
     job_id: Annotated[str, Meta(description="The id of the job; for `skipped`, the name of the schedule.")]
     type: str
     queue: str
