@@ -48,15 +48,20 @@ SEQUENCE_CHECKS = [*CHECKS, checks.use_after_free, checks.ensure_resource_availa
 LEFT_OUT = ["follow_events"]
 JOB, LETTER, OTHER_LETTER, SCHEDULE, QUEUE = "order-1", "letter-1", "letter-2", "night", "orders"
 ACCEPTED: dict[str, list[Any]] = {
-    "type": ["shop.cancel_order", "shop.pay", "shop.anything", "shop.charge"],
-    "arguments": [{"order_id": 7}, {"order_id": "seven"}, {}],
+    "type": ["shop.cancel_order", "shop.pay", "shop.charge"],
+    "arguments": [{"order_id": 7}, {"order_id": 8}],
     "rule": [
         {"kind": "cron", "expression": "30 2 * * *", "tz": "Europe/Berlin"},
         {"kind": "every", "interval": 300},
     ],
+    "id": [None],
+    "queue": [None, QUEUE],
     "at": [None],
     "delay": [3600, 0.5],
     "unique": [None, "a key", {"by": ["order_id"]}],
+    "sequence": [None, "a key"],
+    "retry": [None, {"max_attempts": 3}],
+    "timeout": [None, 2.5],
     "expires": [None, 60],
     "start": [None],
     "end": [None],
@@ -132,12 +137,11 @@ def renew(site: ApiSite) -> None:
 
 
 def make_settings(examples: int, **options: Any) -> settings:
-    """Return settings of Hypothesis that depend neither on chance nor on the speed of the machine."""
+    """Return settings that depend neither on chance, nor on earlier runs, nor on the speed of the machine."""
     return settings(
         max_examples=examples,
         derandomize=amount(True, thorough=False),
         database=None,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
         **options,
     )
@@ -203,6 +207,9 @@ class ContractTests:
         check()
 
     def _check_invalid(self, operation: Any, statuses: Counter[int]) -> None:
+        if not (operation.query or operation.headers or operation.body):
+            return  # every text is a valid part of a path
+
         @make_settings(amount(8, thorough=300), phases=(Phase.generate, Phase.shrink))
         @given(case=operation.as_strategy(GenerationMode.NEGATIVE))
         def check(case: Case) -> None:

@@ -75,6 +75,7 @@ STATUS_OF: dict[str, int] = {
     "not-http": 400,
     "not-authenticated": 401,
     "token-missing": 401,
+    "closed": 403,
     "origin-foreign": 403,
     "not-found": 404,
     "method": 405,

@@ -16,6 +16,7 @@ ALWAYS = (
     "token-missing",
     "not-authenticated",
     "authorization-repeated",
+    "closed",
     "invalid-query",
     "internal-error",
     "store-unavailable",
