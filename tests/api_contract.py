@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from schemathesis import Case, GenerationMode
+from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
 from schemathesis.core.transport import Response
@@ -34,6 +34,8 @@ from tests.api_site import ApiSite
 from tests.operator_api_tests import add_operator_handlers, put
 from tests.support import PATIENCE, amount
 
+Case: TypeAlias = Any
+"""A request of schemathesis. Its own class has type variables for all kinds of schemas."""
 CHECKS = [
     not_a_server_error,
     checks.status_code_conformance,
