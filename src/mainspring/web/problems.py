@@ -68,8 +68,18 @@ STATUS_OF: dict[str, int] = {
     **{name: status for _, status, name in _ERRORS},
     INTERNAL: 500,
     "invalid-json": 400,
+    "authorization-repeated": 400,
+    "header-repeated": 400,
+    "host-missing": 400,
+    "invalid-path": 400,
+    "not-http": 400,
+    "not-authenticated": 401,
     "token-missing": 401,
+    "closed": 403,
+    "origin-foreign": 403,
+    "not-found": 404,
     "method": 405,
+    "header-too-slow": 408,
     "body-too-slow": 408,
     "precondition-failed": 412,
     "body-too-large": 413,
@@ -79,6 +89,9 @@ STATUS_OF: dict[str, int] = {
     "invalid-query": 422,
     "invalid-value": 422,
     "too-deep": 422,
+    "host-unknown": 421,
+    "header-too-large": 431,
+    "too-many-connections": 503,
     "too-many-event-readers": 503,
     "stopping": 503,
     "idempotency-key-invalid": 400,
@@ -92,7 +105,7 @@ STATUS_OF: dict[str, int] = {
     "too-many-idempotency-keys": 429,
     "submit-rate": 429,
 }
-"""The status of each type of problem that the API describes in its OpenAPI document."""
+"""The status of each type of problem."""
 MEMBERS: dict[type[MainspringError], dict[str, str]] = {
     DuplicateJob: {"existing_id": "existing_id"},
     InvalidArguments: {"parameter": "parameter"},

@@ -125,6 +125,7 @@ QUERIES = {
     "argument.=1": "there is no parameter 'argument.'",
     "argments.x=1": "there is no parameter",
     "status=failed": "status",
+    "status=null": "'status' is 'null'",
     "newest_first=perhaps": "newest_first",
     "queue=%00": "NUL",
     "%00=1": "NUL",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,9 +15,11 @@ from django.core.asgi import get_asgi_application
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from fastapi import FastAPI
+from openapi_spec_validator import OpenAPIV31SpecValidator
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+import mainspring
 from mainspring import Mainspring
 from mainspring.security.asgi_types import AsgiApp
 from mainspring.web.api.openapi import problems_of
@@ -96,6 +100,73 @@ def test_every_example_has_the_type_that_it_is_an_example_of(site: ApiSite) -> N
             if answer.example is not None:
                 decoded = msgspec.json.decode(msgspec.json.encode(answer.example), type=answer.type)
                 assert msgspec.to_builtins(decoded).keys() == answer.example.keys()
+
+
+def test_the_document_is_valid(document: dict[str, Any]) -> None:
+    assert [error.message for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
+
+
+def test_every_operation_has_an_example_of_its_body_and_of_its_answers(document: dict[str, Any]) -> None:
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            schema = body.get("schema", {}).get("$ref")
+            assert not body or "examples" in body or schema.endswith("/EmptyBody"), operation["operationId"]
+            for status, answer in operation["responses"].items():
+                for content in answer["content"].values():
+                    assert content["example"], (operation["operationId"], status)
+
+
+def test_every_write_describes_a_body_so_that_clients_send_its_content_type(document: dict[str, Any]) -> None:
+    for methods in document["paths"].values():
+        for method, operation in methods.items():
+            assert ("requestBody" in operation) == (method not in ("get", "delete")), operation["operationId"]
+            if "requestBody" in operation:
+                assert operation["requestBody"]["content"].keys() == {"application/json"}
+
+
+def test_headers_that_endpoints_read_are_parameters(document: dict[str, Any]) -> None:
+    def headers(place: str, method: str) -> set[str]:
+        parameters = document["paths"][place][method]["parameters"]
+        return {each["name"] for each in parameters if each["in"] == "header"}
+
+    assert headers("/jobs", "post") == {"Idempotency-Key"}
+    assert headers("/schedules/{name}", "put") == {"Idempotency-Key", "If-Match", "If-None-Match"}
+    assert headers("/schedules/{name}", "delete") == {"Idempotency-Key", "If-Match"}
+    assert headers("/events", "get") == {"Last-Event-ID"}
+
+
+def test_an_event_stream_is_text_and_the_type_of_its_data_is_known(document: dict[str, Any]) -> None:
+    content = document["paths"]["/events"]["get"]["responses"]["200"]["content"]["text/event-stream"]
+    assert content["schema"]["type"] == "string"
+    assert content["x-event-data"] == {"$ref": "#/components/schemas/EventView"}
+    assert content["example"].startswith("id: ")
+
+
+def raised_problems() -> Iterator[tuple[str, int]]:
+    """Yield the types of problems that modules of the web server make, each with its status."""
+    for module in Path(mainspring.__file__).parent.joinpath("web").rglob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            named = {each.arg: each.value for each in node.keywords}
+            if isinstance(node.func, ast.Name) and node.func.id == "Problem":
+                values = [named.get("status"), named.get("type")]
+            elif getattr(node.func, "id", getattr(node.func, "attr", "")) in ("refuse", "_send_problem"):
+                values = list(node.args[:2])
+            else:
+                continue
+            found = [each.value for each in values if isinstance(each, ast.Constant)]
+            if [type(each) for each in found] == [int, str]:  # else a module passes on a problem of another one
+                yield str(found[1]), int(str(found[0]))
+
+
+def test_every_problem_has_its_status_and_is_in_the_documentation() -> None:
+    made = dict(raised_problems())
+    assert len(made) > 25
+    assert made == {name: STATUS_OF.get(name) for name in made}
+    text = Path(__file__).parents[3].joinpath("docs", "http.md").read_text()
+    assert [name for name in STATUS_OF if f"`{name}`" not in text] == []
 
 
 def test_every_problem_of_an_endpoint_has_a_status(site: ApiSite) -> None:

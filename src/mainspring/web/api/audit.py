@@ -7,7 +7,6 @@ tokens, and others that may concern all types, are for tokens without restrictio
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
@@ -19,7 +18,7 @@ from mainspring.jobs.manager import JobManager
 from mainspring.security.permissions import Permissions, Scope
 from mainspring.similar_names import did_you_mean
 from mainspring.web.api.decoding import invalid_value
-from mainspring.web.api.endpoint import OK, AnswerType, ApiAnswer, ApiCall, Endpoint
+from mainspring.web.api.endpoint import OK, AnswerType, ApiAnswer, ApiCall, Endpoint, Instant
 from mainspring.web.api.job_views import EXAMPLE_ID
 from mainspring.web.api.jobs import parse_past
 
@@ -53,7 +52,7 @@ class AuditEntryView(Struct, frozen=True, kw_only=True):
     """One change of the store by an actor. A change of many jobs by one call is one entry."""
 
     id: Annotated[str, Meta(description="The id of the entry. Ids sort by time.")]
-    at: datetime
+    at: Instant
     actor: Annotated[str, Meta(description="A token, or a user with the host.", examples=["alice@web-1"])]
     action: Annotated[str, Meta(description="What was done.", examples=["job.cancel"])]
     target: Annotated[

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -36,7 +35,7 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import LAST, LAST_INSTANT, MICROSECONDS, to_datetime, to_instant
 from mainspring.security.permissions import Identity, Scope
 from mainspring.web.api.decoding import checked_values, invalid_value
-from mainspring.web.api.endpoint import OK, AnswerType, ApiAnswer, ApiCall, Endpoint, NoQuery
+from mainspring.web.api.endpoint import OK, AnswerType, ApiAnswer, ApiCall, Endpoint, Instant, NoQuery
 from mainspring.web.api.job_views import (
     EXAMPLE_ID,
     EXAMPLE_JOB,
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 MAX_REPLAYED = 500
 SHOWN = 50  # how many dead letters a dry run shows
 MIN_RATE = 0.000_001
-Instant = Annotated[datetime, Meta(tz=True)]
 
 
 class LetterListQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,8 +138,8 @@ class PlannedLetterView(Struct, frozen=True, kw_only=True):
 class NextReplayView(Struct, frozen=True, kw_only=True):
     """The fields that the next request adds to the same body."""
 
-    until: datetime
-    start: datetime | None
+    until: Instant
+    start: Instant | None
 
 
 class ReplayView(Struct, frozen=True, kw_only=True):

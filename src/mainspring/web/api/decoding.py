@@ -94,9 +94,13 @@ def decode_query(query_string: bytes, kind: type[StructT]) -> StructT:
             hint = did_you_mean(name[:MAX_SHOWN], known) or _known_names(known, "parameters")
             raise _bad_query(f"there is no parameter {_shown(name)} here; {hint}")
     try:
-        return msgspec.convert(values, kind, strict=False)
+        query = msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _bad_query(f"a parameter is wrong{_explain(str(error), kind)}") from None
+    for name in values.keys() - groups:
+        if getattr(query, fields[name]) is None:  # msgspec takes the text "null" for None
+            raise _bad_query(f"the parameter {_shown(name)} is {_shown(values[name])}, which is no value of it")
+    return query
 
 
 @cache

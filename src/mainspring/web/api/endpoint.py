@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.requests import Request
 
 from mainspring.jobs.request_records import RequestIds
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
 API = "/api/v1"
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
+EVENT_STREAM = "text/event-stream"
 OK = 200
 CREATED = 201
+Instant: TypeAlias = Annotated[datetime, Meta(tz=True)]
+"""A time in a body or an answer. It has a time zone, and the document calls it `date-time`."""
 
 BodyT = TypeVar("BodyT")
 QueryT = TypeVar("QueryT", bound=Struct)
@@ -39,6 +43,10 @@ QueryT = TypeVar("QueryT", bound=Struct)
 
 class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query parameters of an endpoint that has none."""
+
+
+class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """An empty body: send `{}`, or nothing, with the content type JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +122,11 @@ class Endpoint:
     query: type[Struct] = NoQuery
     """The query parameters: a struct with `forbid_unknown_fields`. A field that is a dict gets the parameters with
     its name and a dot before theirs: `argument.order_id=42`."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers of a request that the endpoint reads, each with a description."""
     body: Any = None
-    """The type of the body; None if the endpoint has none. An empty body is decoded as `{}`."""
+    """The type of the body; None if the endpoint has none. An empty body is decoded as `{}`. A write other than
+    DELETE has at least `EmptyBody`, so that generated clients send the content type that every write needs."""
     decodes_body: bool = True
     """Whether the router decodes the body. If not, the coroutine decodes `call.raw`."""
     media_types: tuple[str, ...] = (JSON,)

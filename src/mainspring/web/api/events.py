@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -28,7 +27,7 @@ from mainspring.security.asgi_types import AsgiScope, Receive, Send
 from mainspring.security.permissions import Identity, Permissions, Scope
 from mainspring.similar_names import did_you_mean
 from mainspring.web.api.decoding import invalid_value
-from mainspring.web.api.endpoint import AnswerType, ApiAnswer, ApiCall, Endpoint
+from mainspring.web.api.endpoint import EVENT_STREAM, AnswerType, ApiAnswer, ApiCall, Endpoint, Instant
 from mainspring.web.credentials import Authenticator
 from mainspring.web.event_hub import EventHub, EventReader, HubEvent
 from mainspring.web.guard import header_of
@@ -37,7 +36,6 @@ from mainspring.web.problems import Refused
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-MEDIA_TYPE = "text/event-stream"
 KEEP_ALIVE_SECONDS = 15.0
 """After this time without an event the stream sends a comment, so that no proxy takes it for idle."""
 CHECK_SECONDS = 5.0
@@ -45,7 +43,7 @@ CHECK_SECONDS = 5.0
 RETRY_MILLISECONDS = 2_000
 """After this time a browser connects again."""
 HEADERS = [
-    (b"content-type", f"{MEDIA_TYPE}; charset=utf-8".encode()),
+    (b"content-type", f"{EVENT_STREAM}; charset=utf-8".encode()),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
@@ -68,7 +66,7 @@ class EventView(Struct, frozen=True, kw_only=True):
     """An event of a job or of a schedule."""
 
     kind: EventKind
-    at: Annotated[datetime, Meta(description="When it happened.")]
+    at: Annotated[Instant, Meta(description="When it happened.")]
     job_id: Annotated[str, Meta(description="The id of the job; for `skipped`, the name of the schedule.")]
     type: str
     queue: str
@@ -151,7 +149,7 @@ class EventStreamResponse(Response):
     - `after`: the position after which the client continues; None to begin now
     """
 
-    media_type = MEDIA_TYPE
+    media_type = EVENT_STREAM
 
     def __init__(
         self,
@@ -271,11 +269,20 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
             scopes=(Scope.READ,),
             serve=events.follow,
             query=EventQuery,
+            headers={"Last-Event-ID": "The id of the last event that the client has: the stream continues there."},
             answers={
                 200: AnswerType(
                     type=EventView,
                     description="A stream of events, which ends when the server stops.",
-                    media_type=MEDIA_TYPE,
+                    example={
+                        "kind": "failed",
+                        "at": "2026-11-17T19:26:40.123456Z",
+                        "job_id": "order-42",
+                        "type": "shop.cancel_order",
+                        "queue": "orders",
+                        "note": "ValueError: no such order",
+                    },
+                    media_type=EVENT_STREAM,
                 )
             },
             problems=("invalid-value", "too-many-event-readers", "stopping"),

@@ -5,7 +5,7 @@ The answers have the id and the status of the job only, because the scope `opera
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
@@ -15,7 +15,7 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import SubmitOptions
 from mainspring.security.permissions import Scope
 from mainspring.web.api.decoding import checked_values, invalid_value
-from mainspring.web.api.endpoint import AnswerType, ApiAnswer, ApiCall, Endpoint, NoQuery
+from mainspring.web.api.endpoint import AnswerType, ApiAnswer, ApiCall, EmptyBody, Endpoint, Instant, NoQuery
 from mainspring.web.api.job_views import EXAMPLE_ID, JOB_ID, find_job
 
 if TYPE_CHECKING:
@@ -25,19 +25,13 @@ PENDING_ONLY = "PENDING"
 UNREPLAYED = "FAILED, was not replayed, and whose unique key no other job has,"
 
 
-class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """An empty body: send `{}`, or nothing."""
-
-
 class RescheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The new due time of a job: one of the two."""
 
     delay: Annotated[
         Annotated[float, Meta(ge=0)] | None, Meta(description="How many seconds from now it is due.")
     ] = None
-    at: Annotated[
-        Annotated[datetime, Meta(tz=True)] | None, Meta(description="When it is due, with a time zone.")
-    ] = None
+    at: Annotated[Instant | None, Meta(description="When it is due, with a time zone.")] = None
 
 
 class ChangedJobView(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ Invariants
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -23,7 +22,7 @@ from mainspring.jobs.info import AttemptInfo, JobInfo, ProgressInfo
 from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.security.permissions import Scope
-from mainspring.web.api.endpoint import ApiCall
+from mainspring.web.api.endpoint import ApiCall, Instant
 from mainspring.web.api.router import encode_json
 
 PriorityName = Literal["BEST_EFFORT", "USER_VISIBLE", "USER_BLOCKING"]
@@ -37,8 +36,8 @@ class AttemptView(Struct, frozen=True, kw_only=True):
     """An attempt that failed, timed out, crashed or was interrupted."""
 
     number: int
-    started: datetime | None
-    ended: datetime
+    started: Instant | None
+    ended: Instant
     cause: Annotated[str, Meta(description="failure, timeout, crash or deploy.", examples=["failure"])]
     error: str
 
@@ -49,7 +48,7 @@ class ProgressView(Struct, frozen=True, kw_only=True):
     done: float
     total: float | None
     note: str | None
-    at: datetime
+    at: Instant
 
 
 class JobView(Struct, frozen=True, kw_only=True):
@@ -60,10 +59,10 @@ class JobView(Struct, frozen=True, kw_only=True):
     queue: str
     priority: PriorityName
     status: JobStatus
-    due: Annotated[datetime, Meta(description="When it may start.")]
-    created: Annotated[datetime, Meta(description="When it was submitted.")]
-    started: Annotated[datetime | None, Meta(description="When the last attempt started.")]
-    finished: Annotated[datetime | None, Meta(description="When it ended.")]
+    due: Annotated[Instant, Meta(description="When it may start.")]
+    created: Annotated[Instant, Meta(description="When it was submitted.")]
+    started: Annotated[Instant | None, Meta(description="When the last attempt started.")]
+    finished: Annotated[Instant | None, Meta(description="When it ended.")]
     arguments: Annotated[Any, Meta(description="The arguments by name. Bytes are base64.")]
     result: Annotated[Any, Meta(description="What the handler returned; null if there is no result.")]
     error: Annotated[str | None, Meta(description="The last error: a description, and the traceback below.")]
@@ -83,9 +82,9 @@ class JobView(Struct, frozen=True, kw_only=True):
     sequence: str | None
     unique_key: str | None
     limits: Annotated[list[str], Meta(description="Descriptions of the limits that apply to the job.")]
-    expires: Annotated[datetime | None, Meta(description="From this instant on it may not start any more.")]
+    expires: Annotated[Instant | None, Meta(description="From this instant on it may not start any more.")]
     schedule: str | None
-    occurrence: datetime | None
+    occurrence: Instant | None
     headers: dict[str, str]
     progress: ProgressView | None
 

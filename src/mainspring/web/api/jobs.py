@@ -24,7 +24,7 @@ from mainspring.jobs.search import OneOf
 from mainspring.jobs.status import JobStatus
 from mainspring.security.permissions import Identity, Scope
 from mainspring.web.api.decoding import checked_values, invalid_value
-from mainspring.web.api.endpoint import AnswerType, ApiAnswer, ApiCall, Endpoint, NoQuery
+from mainspring.web.api.endpoint import AnswerType, ApiAnswer, ApiCall, Endpoint, Instant, NoQuery
 from mainspring.web.api.job_views import EXAMPLE_ID, EXAMPLE_JOB, JOB_ID, JobView, find_job, to_view, view_of
 from mainspring.web.api.router import encode_json
 
@@ -72,7 +72,7 @@ class JobPageView(Struct, frozen=True, kw_only=True):
         Meta(description="False if a search by arguments or text ended before its page was full; `next` goes on."),
     ]
     scanned: Annotated[int, Meta(description="How many jobs a search by arguments or text has read.")]
-    reached: Annotated[datetime | None, Meta(description="When the last job that it has read was submitted.")]
+    reached: Annotated[Instant | None, Meta(description="When the last job that it has read was submitted.")]
 
 
 class ExplanationView(Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class ExplanationView(Struct, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(examples=[str(Reason.NOT_DUE), str(Reason.NO_WORKER)])]
     text: Annotated[str, Meta(description="One sentence for people.")]
     remedy: Annotated[str | None, Meta(description="What would change it; null if nothing is necessary.")]
-    until: Annotated[datetime | None, Meta(description="When it changes by itself; null if that is not known.")]
+    until: Annotated[Instant | None, Meta(description="When it changes by itself; null if that is not known.")]
     blocked_by: Annotated[list[str], Meta(description="The ids of the jobs that it waits for.")]
 
 

@@ -8,13 +8,31 @@ from typing import Any, get_origin, get_type_hints
 
 import msgspec
 
-from mainspring.web.api.endpoint import API, JSON, NDJSON, AnswerType, Endpoint
+from mainspring.web.api.endpoint import API, EVENT_STREAM, JSON, NDJSON, AnswerType, Endpoint
 from mainspring.web.problems import MEDIA_TYPE, STATUS_OF, TYPE_PREFIX
 
-ALWAYS = ("token-invalid", "token-missing", "invalid-query", "internal-error", "store-unavailable")
+ALWAYS = (
+    "token-invalid",
+    "token-missing",
+    "not-authenticated",
+    "authorization-repeated",
+    "closed",
+    "invalid-query",
+    "internal-error",
+    "store-unavailable",
+    "not-http",
+    "invalid-path",
+    "header-repeated",
+    "header-too-large",
+    "header-too-slow",
+    "host-missing",
+    "host-unknown",
+    "too-many-connections",
+)
 """Problems that every endpoint may answer."""
 SCOPED = ("not-allowed",)
 WRITES = (
+    "origin-foreign",
     "content-type",
     "content-encoding",
     "body-not-gzip",
@@ -52,7 +70,7 @@ class ProblemBody(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     status: int
     detail: str
-    request_id: str
+    request_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class OpenApiDocument:
@@ -133,7 +151,11 @@ def _problem_schema(schema: dict[str, Any]) -> dict[str, Any]:
         **schema["properties"],
         "type": {"type": "string", "description": "What kind of problem it is.", "examples": names},
         "detail": {"type": "string", "description": "What was wrong, and what to do."},
-        "request_id": {"type": "string", "description": "The id of the request, as in X-Request-ID and the log."},
+        "request_id": {
+            "type": "string",
+            "description": "The id of the request, as in X-Request-ID and the log. A request that was refused "
+            "before its header was read has none.",
+        },
         "parameter": {"type": "string", "description": "The wrong argument: `invalid-arguments`."},
         "existing_id": {"type": "string", "description": "The id of the existing job: `duplicate-job`."},
         "job_status": {"type": "string", "description": "The status of the job: `invalid-transition`."},
@@ -171,7 +193,7 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         "description": f"{endpoint.description}\n\n{needs}".strip(),
         "x-scopes": [str(scope) for scope in endpoint.scopes],
     }
-    parameters = [*_path_parameters(endpoint), *_query_parameters(endpoint, schemas)]
+    parameters = [*_path_parameters(endpoint), *_query_parameters(endpoint, schemas), *_headers(endpoint)]
     if endpoint.is_write:
         parameters.append(IDEMPOTENCY_KEY)
     if parameters:
@@ -214,6 +236,13 @@ def _query_parameters(endpoint: Endpoint, schemas: _Schemas) -> list[dict[str, A
     return found
 
 
+def _headers(endpoint: Endpoint) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
+        for name, text in endpoint.headers.items()
+    ]
+
+
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a parameter that may be left out: a query has no null."""
     options = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
@@ -224,26 +253,42 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _request_body(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
-    content: dict[str, Any] = {}
-    for media_type in endpoint.media_types:
-        lines = {"type": "string", "description": "One JSON object in each line, as the elements of the array."}
-        content[media_type] = {"schema": lines if media_type == NDJSON else schemas.of(endpoint.body)}
-        if media_type == JSON and endpoint.body_examples:
-            examples = {name: {"value": value} for name, value in endpoint.body_examples.items()}
-            content[media_type]["examples"] = examples
-    return {"required": True, "content": content}
+    """Return the body of a request. NDJSON is described in words: client generators know no lines of JSON."""
+    content: dict[str, Any] = {"schema": schemas.of(endpoint.body)}
+    if endpoint.body_examples:
+        content["examples"] = {name: {"value": value} for name, value in endpoint.body_examples.items()}
+    body: dict[str, Any] = {"required": True, "content": {JSON: content}}
+    if NDJSON in endpoint.media_types:
+        body["description"] = (
+            f"The body may also be `{NDJSON}`, with one element of the array in each line; a client that sends it "
+            "sets the header `Content-Type` itself."
+        )
+    return body
 
 
 def _response(answer: AnswerType, schemas: _Schemas) -> dict[str, Any]:
     content: dict[str, Any] = {"schema": schemas.of(answer.type)}
     if answer.example is not None:
         content["example"] = answer.example
+    if answer.media_type == EVENT_STREAM:
+        content = _stream(content)
     response: dict[str, Any] = {"description": answer.description, "content": {answer.media_type: content}}
     if answer.headers:
         response["headers"] = {
             name: {"description": text, "schema": {"type": "string"}} for name, text in answer.headers.items()
         }
     return response
+
+
+def _stream(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of an event stream, which is text. OpenAPI 3.1 cannot tell the type of single events."""
+    name = content["schema"]["$ref"].rpartition("/")[2]
+    text = f"Server-sent events. The `data` of each is a `{name}` in JSON."
+    return {
+        "schema": {"type": "string", "description": text},
+        "example": f"id: 1794943600123457\ndata: {msgspec.json.encode(content['example']).decode()}\n\n",
+        "x-event-data": content["schema"],
+    }
 
 
 def problems_of(endpoint: Endpoint) -> tuple[str, ...]:

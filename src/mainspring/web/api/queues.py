@@ -23,7 +23,7 @@ from mainspring.jobs.statistics import GroupStatistics, to_groups
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.security.permissions import Identity, Scope
 from mainspring.web.api.decoding import checked_values
-from mainspring.web.api.endpoint import OK, AnswerType, ApiAnswer, ApiCall, Endpoint, NoQuery
+from mainspring.web.api.endpoint import OK, AnswerType, ApiAnswer, ApiCall, EmptyBody, Endpoint, NoQuery
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -139,13 +139,13 @@ class QueueEndpoints:
         manager = await open_manager(call.app)
         return ApiAnswer(content=await call.app.off_loop.read(_list, manager, call.identity))
 
-    async def pause(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
+    async def pause(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
         """Pause a queue."""
         queue = _queue(call)
         is_changed = await queue.pause_async()
         return ApiAnswer(content=ChangedQueueView(name=queue.name, is_paused=True, is_changed=is_changed))
 
-    async def resume(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
+    async def resume(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
         """Resume a queue."""
         queue = _queue(call)
         is_changed = await queue.resume_async()
@@ -205,6 +205,7 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
             scopes=(Scope.OPERATE,),
             serve=queues.pause,
             path_parameters=NAME,
+            body=EmptyBody,
             answers={
                 OK: AnswerType(
                     type=ChangedQueueView,
@@ -224,6 +225,7 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
             scopes=(Scope.OPERATE,),
             serve=queues.resume,
             path_parameters=NAME,
+            body=EmptyBody,
             answers={
                 OK: AnswerType(
                     type=ChangedQueueView,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -17,6 +17,7 @@ from mainspring.jobs.recurrence.schedule_history import HistoryEntry
 from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.timestamps import to_datetime, to_instant
+from mainspring.web.api.endpoint import Instant
 from mainspring.web.api.job_views import PriorityName, to_json
 from mainspring.web.problems import Refused, refuse
 
@@ -39,7 +40,6 @@ Fold = Annotated[
     FoldName, Meta(description="Which one counts when a time occurs twice because clocks are set back.")
 ]
 Seconds = Annotated[float, Meta(ge=0)]
-Instant = Annotated[datetime, Meta(tz=True)]
 
 
 class CronRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="cron", tag_field="kind"):
@@ -143,19 +143,19 @@ class ScheduleView(Struct, frozen=True, kw_only=True):
     catch_up: int | None
     overlap: Literal["skip", "queue", "replace", "allow"]
     jitter: Annotated[float, Meta(description="The longest random delay of a job, in seconds.")]
-    start: datetime | None
-    end: datetime | None
-    next_due: Annotated[datetime | None, Meta(description="The next occurrence; null if it has ended.")]
-    last_due: Annotated[datetime | None, Meta(description="The last occurrence that was handled.")]
+    start: Instant | None
+    end: Instant | None
+    next_due: Annotated[Instant | None, Meta(description="The next occurrence; null if it has ended.")]
+    last_due: Annotated[Instant | None, Meta(description="The last occurrence that was handled.")]
     upcoming: Annotated[
-        list[datetime], Meta(description="The next occurrences in the time zone of the rule; none while paused.")
+        list[Instant], Meta(description="The next occurrences in the time zone of the rule; none while paused.")
     ]
     is_paused: bool
     is_declared: Annotated[
         bool | None,
         Meta(description="Whether the code declares it. A worker that starts then stores that definition again."),
     ]
-    created: datetime
+    created: Instant
 
 
 def to_schedule_view(schedule: ScheduleInfo) -> ScheduleView:
@@ -200,7 +200,7 @@ class StoredScheduleView(Struct, frozen=True, kw_only=True):
         bool | None,
         Meta(description="Whether the code declares it. A worker that starts then stores that definition again."),
     ]
-    next_due: Annotated[datetime | None, Meta(description="The next occurrence; null if there is none.")]
+    next_due: Annotated[Instant | None, Meta(description="The next occurrence; null if there is none.")]
 
 
 class ChangedScheduleView(Struct, frozen=True, kw_only=True):
@@ -220,8 +220,8 @@ class TriggeredView(Struct, frozen=True, kw_only=True):
 class DateView(Struct, frozen=True, kw_only=True):
     """A coming occurrence, or a time that a change of clocks drops."""
 
-    local: Annotated[datetime, Meta(description="The time in the time zone of the rule.")]
-    utc: datetime
+    local: Annotated[Instant, Meta(description="The time in the time zone of the rule.")]
+    utc: Instant
     note: Annotated[str | None, Meta(description="How a change of clocks affects it; null if none does.")]
     is_skipped: Annotated[bool, Meta(description="True if it does not occur, because clocks are set forward.")]
 
@@ -242,13 +242,13 @@ class PreviewView(Struct, frozen=True, kw_only=True):
 class HistoryEntryView(Struct, frozen=True, kw_only=True):
     """A job of a schedule, or successive occurrences without a job."""
 
-    at: Annotated[datetime, Meta(description="The occurrence, or the last of successive ones.")]
+    at: Annotated[Instant, Meta(description="The occurrence, or the last of successive ones.")]
     kind: Annotated[
         str, Meta(description="occurrence or trigger for a job; skipped, coalesced or missed without a job.")
     ]
     job_id: str | None
     status: str | None
-    first: Annotated[datetime, Meta(description="The first of successive occurrences.")]
+    first: Annotated[Instant, Meta(description="The first of successive occurrences.")]
     count: int
     note: Annotated[str | None, Meta(description="The error of the job, or why there is none.")]
 

@@ -33,7 +33,17 @@ from mainspring.jobs.timestamps import to_instant
 from mainspring.runners.task import Priority
 from mainspring.security.permissions import Identity, Scope
 from mainspring.web.api.decoding import checked_values, invalid_value
-from mainspring.web.api.endpoint import API, CREATED, OK, AnswerType, ApiAnswer, ApiCall, Endpoint, NoQuery
+from mainspring.web.api.endpoint import (
+    API,
+    CREATED,
+    OK,
+    AnswerType,
+    ApiAnswer,
+    ApiCall,
+    EmptyBody,
+    Endpoint,
+    NoQuery,
+)
 from mainspring.web.api.job_views import EXAMPLE_ID
 from mainspring.web.api.schedule_views import (
     EXAMPLE_RULE,
@@ -273,17 +283,17 @@ class ScheduleEndpoints:
         await _schedules(call, check).remove_async(name)
         return ApiAnswer(content=ChangedScheduleView(name=name, is_changed=True))
 
-    async def pause(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
+    async def pause(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
         """Pause a schedule."""
         name, schedules = _name(call), _schedules(call, check_for(call.identity, Scope.OPERATE))
         return ApiAnswer(content=ChangedScheduleView(name=name, is_changed=await schedules.pause_async(name)))
 
-    async def resume(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
+    async def resume(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
         """Resume a schedule."""
         name, schedules = _name(call), _schedules(call, check_for(call.identity, Scope.OPERATE))
         return ApiAnswer(content=ChangedScheduleView(name=name, is_changed=await schedules.resume_async(name)))
 
-    async def trigger(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
+    async def trigger(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
         """Run the job of a schedule once, now."""
         name, schedules = _name(call), _schedules(call, check_for(call.identity, Scope.OPERATE))
         chosen = None if call.ids is None else call.ids.take()[0]
@@ -502,6 +512,10 @@ def _definitions(schedules: ScheduleEndpoints) -> list[Endpoint]:
             scopes=(Scope.OPERATE,),
             serve=schedules.put,
             path_parameters=NAME,
+            headers={
+                "If-Match": "Store it only if the schedule has this ETag.",
+                "If-None-Match": "`*`: store it only if there is no schedule with this name.",
+            },
             body=ScheduleBody,
             body_examples={
                 "every night": {
@@ -550,6 +564,7 @@ def _definitions(schedules: ScheduleEndpoints) -> list[Endpoint]:
             scopes=(Scope.OPERATE,),
             serve=schedules.remove,
             path_parameters=NAME,
+            headers={"If-Match": "Delete it only if the schedule has this ETag."},
             answers={
                 OK: AnswerType(
                     type=ChangedScheduleView,
@@ -575,6 +590,7 @@ def _actions(schedules: ScheduleEndpoints) -> list[Endpoint]:
             scopes=(Scope.OPERATE,),
             serve=schedules.pause,
             path_parameters=NAME,
+            body=EmptyBody,
             answers={
                 OK: AnswerType(type=ChangedScheduleView, description="The schedule is paused.", example=changed)
             },
@@ -589,6 +605,7 @@ def _actions(schedules: ScheduleEndpoints) -> list[Endpoint]:
             scopes=(Scope.OPERATE,),
             serve=schedules.resume,
             path_parameters=NAME,
+            body=EmptyBody,
             answers={
                 OK: AnswerType(
                     type=ChangedScheduleView, description="The schedule is not paused.", example=changed
@@ -609,6 +626,7 @@ def _actions(schedules: ScheduleEndpoints) -> list[Endpoint]:
             scopes=(Scope.OPERATE,),
             serve=schedules.trigger,
             path_parameters=NAME,
+            body=EmptyBody,
             answers={
                 CREATED: AnswerType(
                     type=TriggeredView,

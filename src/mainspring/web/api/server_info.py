@@ -82,7 +82,13 @@ def endpoints(others: Sequence[Endpoint]) -> list[Endpoint]:
             summary="Read the OpenAPI document.",
             scopes=(),
             serve=server.openapi,
-            answers={200: AnswerType(type=dict[str, Any], description="The OpenAPI 3.1 document.")},
+            answers={
+                200: AnswerType(
+                    type=dict[str, Any],
+                    description="The OpenAPI 3.1 document.",
+                    example={"openapi": "3.1.0", "info": {"title": "Mainspring", "version": "0.1.0"}, "paths": {}},
+                )
+            },
         ),
     ]
     server.document = OpenApiDocument([*own, *others], version=version("mainspring"))

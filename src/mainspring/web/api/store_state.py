@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
@@ -21,7 +20,7 @@ from mainspring.doctor import Finding, Report, Severity, examine
 from mainspring.jobs.statistics import GroupStatistics, ProcessStatistics, Statistics, UpcomingSlot
 from mainspring.jobs.worker_status import Liveness, WorkerStatus
 from mainspring.security.permissions import Identity, Permissions, Scope
-from mainspring.web.api.endpoint import OK, AnswerType, ApiAnswer, ApiCall, Endpoint, NoQuery
+from mainspring.web.api.endpoint import OK, AnswerType, ApiAnswer, ApiCall, Endpoint, Instant, NoQuery
 from mainspring.web.api.queues import in_seconds, longest, readable_groups
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     types: Annotated[list[str], Meta(description="The job types that it has handlers for.")]
     queues: Annotated[list[str] | None, Meta(description="The queues that it serves; null for all.")]
     state: Liveness
-    heartbeat: Annotated[datetime | None, Meta(description="The last heartbeat; null if it was declared dead.")]
+    heartbeat: Annotated[Instant | None, Meta(description="The last heartbeat; null if it was declared dead.")]
 
 
 class WorkerListView(Struct, frozen=True, kw_only=True):
@@ -95,7 +94,7 @@ class UpcomingSlotView(Struct, frozen=True, kw_only=True):
 
     queue: str
     type: str
-    at: datetime
+    at: Instant
     jobs: Annotated[int, Meta(description="How many; 10,000 means that many or more.")]
     at_once: Annotated[int, Meta(description="How many of them are due at the same instant.")]
     average: Annotated[float, Meta(description="How many jobs the other slots have on average.")]
@@ -151,7 +150,7 @@ class ProcessView(Struct, frozen=True, kw_only=True):
 class StatisticsView(Struct, frozen=True, kw_only=True):
     """A snapshot of the jobs in the store, and of the process of the server."""
 
-    at: datetime
+    at: Instant
     due: int
     blocked: int
     scheduled: int

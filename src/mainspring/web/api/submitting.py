@@ -7,7 +7,7 @@ unique key, except that there is one, and it does not change that job.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -26,7 +26,7 @@ from mainspring.jobs.submission import JobCall, StoredId, SubmitOptions, require
 from mainspring.runners.task import Priority
 from mainspring.security.permissions import Identity, Scope
 from mainspring.web.api.decoding import checked_values
-from mainspring.web.api.endpoint import CREATED, OK, AnswerType, ApiAnswer, ApiCall, Endpoint, NoQuery
+from mainspring.web.api.endpoint import CREATED, OK, AnswerType, ApiAnswer, ApiCall, Endpoint, Instant, NoQuery
 from mainspring.web.api.job_views import EXAMPLE_ID, PriorityName
 from mainspring.web.problems import REALM, Problem, Refused, refuse
 
@@ -102,9 +102,7 @@ class NewJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
     delay: Annotated[Seconds | None, Meta(description="How many seconds after the submit it is due.")] = None
-    at: Annotated[
-        Annotated[datetime, Meta(tz=True)] | None, Meta(description="When it is due, with a time zone.")
-    ] = None
+    at: Annotated[Instant | None, Meta(description="When it is due, with a time zone.")] = None
     queue: str | None = None
     priority: PriorityName | None = None
     id: Annotated[str | None, Meta(description="An id of your own; a job with the same id is a duplicate.")] = None
