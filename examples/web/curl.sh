@@ -12,12 +12,13 @@ api=${MAINSPRING_API:-http://127.0.0.1:8400}/api/v1
 
 folder=$(mktemp -d)
 stream=
-trap 'test -z "$stream" || kill "$stream"; rm -r "$folder"' EXIT
+trap 'rm -r "$folder"; test -z "$stream" || kill "$stream"' EXIT
+trap 'exit 1' HUP INT TERM
 
 echo "== a token that may submit, read and cancel, for a day"
 token=${MAINSPRING_TOKEN:-$(mainspring tokens create "curl-$order" --scope submit --scope read --scope operate \
     --expires 1d --app flask_shop:app)}
-echo "Authorization: Bearer $token" >"$folder/token"  # not an argument of curl: all users of a machine can read those
+echo "Authorization: Bearer $token" >"$folder/token" # not an argument of curl: all users of a machine can read those
 
 call() {
     curl --silent --show-error --fail-with-body --retry 5 --header "@$folder/token" "$@"
@@ -59,4 +60,4 @@ read -r _ <&3 # the first line: the stream has begun
 post "$api/jobs" --data @- <<END
 {"type": "price_of", "arguments": {"order_id": $order}, "id": "price-$order"}
 END
-sed '/"kind":"completed"/q' <&3
+sed -E '/"kind":"(completed|failed|canceled)"/q' <&3

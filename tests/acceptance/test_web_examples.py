@@ -26,7 +26,7 @@ from tests.support import PATIENCE
 pytestmark = pytest.mark.long
 
 FOLDER = Path(__file__).parents[2] / "examples" / "web"
-ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)")
+ADDRESS = r"http://127\.0\.0\.1:(\d+)"
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")} | {
     "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
     "PYTHONPATH": os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
@@ -52,18 +52,15 @@ class Started:
         self._output = self.process.stdout
         self._reader: Thread | None = None
 
-    def read_port(self) -> int:
-        """Wait until the process has printed the address at which it listens."""
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Wait until the process has printed this; from then on a thread reads what it prints."""
         for line in self._output:
             sys.stdout.write(line)  # shown if the test fails
-            if found := ADDRESS.search(line):
-                return int(found[1])
-        pytest.fail("the server has ended without an address")
-
-    def read_on(self) -> None:
-        """Read what the process prints until its end, so that it never waits for a reader."""
-        self._reader = Thread(target=lambda: sys.stdout.writelines(self._output), daemon=True)
-        self._reader.start()
+            if found := re.search(pattern, line):
+                self._reader = Thread(target=lambda: sys.stdout.writelines(self._output), daemon=True)
+                self._reader.start()
+                return found
+        pytest.fail(f"the process has ended without {pattern!r}")
 
     def stop(self) -> None:
         """End the process as an operator does."""
@@ -114,16 +111,14 @@ class Site:
 def served(folder: Path, *arguments: str) -> Iterator[Site]:
     """Run a web server until the end of the block."""
     with started(folder, *arguments) as server:
-        port = server.read_port()
-        server.read_on()
-        yield Site(port)
+        yield Site(int(server.wait_for(ADDRESS)[1]))
 
 
 @contextmanager
 def worker(folder: Path, *arguments: str) -> Iterator[None]:
-    """Run a worker without a server until the end of the block."""
+    """Run a worker without a server until the end of the block; it is at work when the block begins."""
     with started(folder, "mainspring", "run", *arguments, "--health-dir", str(folder)) as process:
-        process.read_on()
+        process.wait_for("at work")
         yield
 
 
