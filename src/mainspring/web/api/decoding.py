@@ -98,18 +98,18 @@ def decode_query(query_string: bytes, kind: type[StructT]) -> StructT:
     except msgspec.ValidationError as error:
         raise _bad_query(f"a parameter is wrong{_explain(str(error), kind)}") from None
     for name in values.keys() - groups:
-        if getattr(query, fields[name]) is None:  # msgspec takes the text "null" for None
+        if getattr(query, names[name]) is None:  # msgspec takes the text "null" for None
             raise _bad_query(f"the parameter {_shown(name)} is {_shown(values[name])}, which is no value of it")
     return query
 
 
 @cache
-def _parameters(kind: type[msgspec.Struct]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the parameters of a query, and the groups of parameters."""
+def _parameters(kind: type[msgspec.Struct]) -> tuple[dict[str, str], frozenset[str]]:
+    """Return the parameters of a query with the names of their fields, and the groups of parameters."""
     fields = {each.encode_name: each.name for each in msgspec.structs.fields(kind)}
     hints = get_type_hints(kind, include_extras=False)  # slow: it evaluates each annotation
     groups = frozenset(name for name, own in fields.items() if get_origin(hints[own]) is dict)
-    return frozenset(fields) - groups, groups
+    return {name: own for name, own in fields.items() if name not in groups}, groups
 
 
 def _pairs(query_string: bytes) -> list[tuple[str, str]]:
