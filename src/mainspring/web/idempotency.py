@@ -3,13 +3,13 @@
 The store has a record for each caller and key: see `jobs/request_records.py`. So it does not matter which process
 gets the repetition, or whether the first one was killed.
 
-- The same key with another method, path or body is refused with 422.
+- The same key with another method, path, query, content type or body is refused with 422.
 - While the first request is carried out, a repetition is refused with 409. If the first server has died, the
   repetition is carried out after `BUSY_SECONDS`.
-- Answers that a repetition could change are not kept: 401, 403, 408, 429 and 5xx. Then the next repetition is
+- Answers that a repetition could change are not kept: 401, 403, 408, 425, 429 and 5xx. Then the next repetition is
   carried out, with the same ids for its jobs.
 
-The key is a string of structured fields (RFC 8941) as in draft-ietf-httpapi-idempotency-key-header: `"8e03978e"`.
+The key is a string of structured fields (RFC 9651) as in draft-ietf-httpapi-idempotency-key-header: `"8e03978e"`.
 Most clients leave the quotation marks out, so that is accepted, and is the same key.
 """
 
@@ -172,8 +172,8 @@ class IdempotentWrites:
             raise refuse(
                 422,
                 "idempotency-key-reused",
-                f"the key {key!r} was used for another request; send the same method, path and body again, or "
-                "another key",
+                f"the key {key!r} was used for another request; send the same method, path, query, content "
+                "type and body again, or another key",
             )
         if record.answer is not None:
             return _repeat(decode_answer(record.answer), key)

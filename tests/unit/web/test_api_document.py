@@ -191,7 +191,7 @@ urlpatterns = [path("shop", show_shop)]
 
 
 def beside_django(api: AsgiApp) -> AsgiApp:
-    """Mount the API beside the pages of a Django project, as docs/http.md shows."""
+    """Mount the API beside the pages of a Django project, as docs/http-operating.md shows."""
     if not settings.configured:
         settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY="x", DATABASES={})
     return Starlette(routes=[Mount("/jobs-api", api), Mount("/", get_asgi_application())])
