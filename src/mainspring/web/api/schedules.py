@@ -200,8 +200,8 @@ def _require_real(handler: Handler, body: ScheduleBody) -> None:
     for name in handler.redacted if isinstance(given, dict) else ():
         if given.get(name) == REDACTED:
             raise invalid_value(
-                f"the argument {name!r} is {REDACTED!r}, which the API shows in place of a redacted value; send the "
-                "value itself"
+                f"the argument {name!r} is {REDACTED!r}, which the API shows in place of a redacted value; send "
+                "the value itself"
             )
 
 
