@@ -412,7 +412,10 @@ class JobApiTests:
 
         replacing = {"key": "k", "on_conflict": "replace"}
         jobs = [
-            ({"type": "shop.anything", "unique": replacing}, site.submit("shop.anything", unique="k", queue="secret")),
+            (
+                {"type": "shop.anything", "unique": replacing},
+                site.submit("shop.anything", unique="k", queue="secret"),
+            ),
             ({"type": "shop.debounced"}, site.submit("shop.debounced", queue="secret")),
         ]
         token = site.token("submit", queues=["orders"])

@@ -65,6 +65,25 @@ def steps(failed: str, pending: str) -> Iterator[Step]:
 
     `failed` and `pending` are the ids of jobs with secrets.
     """
+    yield from submits(pending)
+    yield from reads_and_changes_of_jobs(failed, pending)
+    yield from changes_of_dead_letters(failed)
+    yield from schedules()
+    yield Step("get_server", "/")
+    yield Step("get_openapi", "/openapi.json")
+    yield Step("pause_queue", "/queues/orders/pause")
+    yield Step("explain_job", f"/jobs/{pending}/explain")
+    yield Step("resume_queue", "/queues/orders/resume")
+    yield Step("list_queues", "/queues")
+    yield Step("list_workers", "/workers")
+    yield Step("get_statistics", "/statistics")
+    yield Step("get_doctor", "/doctor")
+    yield Step("cancel_job", f"/jobs/{pending}/cancel")
+    yield Step("list_audit", "/audit?limit=500")
+
+
+def submits(pending: str) -> Iterator[Step]:
+    """Yield submits. `pending` is an id that is taken."""
     new = {"type": SECRET, "arguments": ARGUMENTS, "delay": 3600}
     wrong = [
         {**new, "arguments": {**ARGUMENTS, "order_id": CARD}},
@@ -77,8 +96,6 @@ def steps(failed: str, pending: str) -> Iterator[Step]:
         {**new, "unique": {}},
         {"type": OTHER, "arguments": {"phrase": PIN}},
     ]
-    yield Step("get_server", "/")
-    yield Step("get_openapi", "/openapi.json")
     yield Step("submit_job", "/jobs", 201, new)
     yield Step("submit_job", "/jobs", 409, {**new, "id": pending})
     yield from (Step("submit_job", "/jobs", 422, body) for body in wrong)
@@ -87,7 +104,17 @@ def steps(failed: str, pending: str) -> Iterator[Step]:
     yield from (Step("submit_jobs", "/jobs/batch", 422, [new, body]) for body in wrong)
     lines = json.dumps(new) + "\n" + json.dumps(new)[:-5]
     yield Step("submit_jobs", "/jobs/batch", 400, raw=lines.encode(), content_type=NDJSON)
-    for query in ("", "?text=order_id", f"?type={SECRET}&argument.order_id=7", "?newest_first=true", "?status=FAILED"):
+
+
+def reads_and_changes_of_jobs(failed: str, pending: str) -> Iterator[Step]:
+    """Yield requests about these jobs."""
+    for query in (
+        "",
+        "?text=order_id",
+        f"?type={SECRET}&argument.order_id=7",
+        "?newest_first=true",
+        "?status=FAILED",
+    ):
         yield Step("list_jobs", f"/jobs{query}")
     yield Step("list_jobs", "/jobs?argument.card=x", 422)
     yield Step("list_jobs", f"/jobs?type={SECRET}&argument.pin=1", 422)
@@ -98,6 +125,10 @@ def steps(failed: str, pending: str) -> Iterator[Step]:
     yield Step("reschedule_job", f"/jobs/{pending}/reschedule", 200, {"delay": 7200})
     yield Step("retry_job", f"/jobs/{pending}/retry", 409)
     yield Step("run_job_now", f"/jobs/{failed}/run-now", 409)
+
+
+def changes_of_dead_letters(failed: str) -> Iterator[Step]:
+    """Yield requests about this dead letter. The last ones replay it."""
     yield Step("list_dead_letters", "/dead-letters?replayed=all")
     yield Step("get_dead_letter", f"/dead-letters/{failed}")
     yield Step("edit_dead_letter", f"/dead-letters/{failed}", 422, {"changes": {"pin": CARD}})
@@ -110,6 +141,10 @@ def steps(failed: str, pending: str) -> Iterator[Step]:
     yield Step("replay_dead_letters", "/dead-letters/replay", 422, body)
     yield Step("replay_dead_letters", "/dead-letters/replay", 200, {"ids": [failed], "changes": {"pin": PIN}})
     yield Step("replay_dead_letters", "/dead-letters/replay", 409, {"ids": [failed]})
+
+
+def schedules() -> Iterator[Step]:
+    """Yield requests about a schedule, from its first definition to its end."""
     schedule = {"type": SECRET, "arguments": ARGUMENTS, "rule": DAILY}
     yield Step("put_schedule", "/schedules/night", 201, schedule)
     yield Step("put_schedule", "/schedules/day", 422, {**schedule, "arguments": {**ARGUMENTS, "pin": CARD}})
@@ -121,15 +156,7 @@ def steps(failed: str, pending: str) -> Iterator[Step]:
     yield Step("get_schedule", "/schedules/night")
     yield Step("get_schedule_history", "/schedules/night/history")
     yield Step("preview_schedule", "/schedules/preview?name=night")
-    yield Step("pause_queue", "/queues/orders/pause")
-    yield Step("explain_job", f"/jobs/{pending}/explain")
-    yield Step("resume_queue", "/queues/orders/resume")
-    for name in ("queues", "workers", "statistics"):
-        yield Step("get_statistics" if name == "statistics" else f"list_{name}", f"/{name}")
     yield Step("delete_schedule", "/schedules/night")
-    yield Step("get_doctor", "/doctor")
-    yield Step("cancel_job", f"/jobs/{pending}/cancel")
-    yield Step("list_audit", "/audit?limit=500")
 
 
 def take(site: ApiSite, step: Step) -> Answer:

@@ -162,7 +162,9 @@ def test_a_write_of_a_foreign_page_changes_nothing(site: ApiSite, target: Target
 def test_each_of_these_writes_changes_something_without_the_attack(site: ApiSite, target: Target) -> None:
     """Otherwise the test above would prove nothing."""
     order = ("cancel_job", "delete_schedule")  # they end what the others change
-    for endpoint in sorted(writes(site), key=lambda each: (each.name in order, each.name == "replay_dead_letters")):
+    for endpoint in sorted(
+        writes(site), key=lambda each: (each.name in order, each.name == "replay_dead_letters")
+    ):
         if endpoint.name == "retry_job":  # has the same target as the replay
             continue
         before = describe_store(site.app)

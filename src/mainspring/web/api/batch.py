@@ -148,8 +148,8 @@ def _require_independent(options: SubmitOptions, own: Unique | str | None, *, is
     unique = options.unique or own
     if unique is not None and is_restricted:
         raise invalid_value(
-            "a job of an atomic batch cannot have a unique key if the token is restricted to queues, because a job "
-            "of another queue may have this key; leave atomic out, or use a token without --queue"
+            "a job of an atomic batch cannot have a unique key if the token is restricted to queues, because a "
+            "job of another queue may have this key; leave atomic out, or use a token without --queue"
         )
     if options.id is not None:
         raise invalid_value("a job of an atomic batch cannot have an id; leave id out, or atomic")

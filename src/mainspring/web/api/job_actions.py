@@ -91,9 +91,7 @@ class JobActions:
             raise await self._refusal(call, "run")
         return _answer(record.id, JobStatus.PENDING)
 
-    async def _refusal(
-        self, call: ApiCall[Any, Any], action: str, needs: str = PENDING_ONLY
-    ) -> InvalidTransition:
+    async def _refusal(self, call: ApiCall[Any, Any], action: str, needs: str = PENDING_ONLY) -> InvalidTransition:
         record = await find_job(call, Scope.OPERATE)
         return InvalidTransition(job_id=record.id, status=str(record.status), action=action, needs=needs)
 

@@ -207,11 +207,11 @@ def define(app: Mainspring, identity: Identity, name: str, body: ScheduleBody) -
 def _require_real(handler: Handler, body: ScheduleBody) -> None:
     """Refuse the text that a view has in place of a redacted value: a client may send back what it was shown."""
     given = msgspec.json.decode(body.arguments) if handler.redacted else None
-    for name in handler.redacted if isinstance(given, dict) else ():
-        if given.get(name) == REDACTED:
+    for name in handler.redacted:
+        if isinstance(given, dict) and given.get(name) == REDACTED:
             raise invalid_value(
-                f"the argument {name!r} is {REDACTED!r}, which the API shows in place of a redacted value; send the "
-                "value itself"
+                f"the argument {name!r} is {REDACTED!r}, which the API shows in place of a redacted value; send "
+                "the value itself"
             )
 
 

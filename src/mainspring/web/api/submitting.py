@@ -196,8 +196,9 @@ def _check_replace(identity: Identity, unique: Unique | str | None) -> None:
         raise refuse(
             403,
             "not-allowed",
-            f"the token {identity.name!r} is restricted to queues, and on_conflict 'replace' changes a job that may "
-            "be in another queue; give unique with on_conflict 'return' or 'raise', or use a token without --queue",
+            f"the token {identity.name!r} is restricted to queues, and on_conflict 'replace' changes a job that "
+            "may be in another queue; give unique with on_conflict 'return' or 'raise', or use a token without "
+            "--queue",
             www_authenticate=f'{REALM}, error="insufficient_scope", scope="{Scope.SUBMIT}"',
         )
 
@@ -225,8 +226,8 @@ def unknown_ids(manager: JobManager, identity: Identity, ids: Iterable[str]) -> 
 HIDDEN_DUPLICATE = Problem(
     status=409,
     type="duplicate-job",
-    detail="a job that this token may not know has the same unique key, and nothing was stored; use another key, or "
-    "a token without restrictions",
+    detail="a job that this token may not know has the same unique key, and nothing was stored; use another key, "
+    "or a token without restrictions",
 )
 
 
