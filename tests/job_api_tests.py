@@ -56,6 +56,10 @@ class JobApiTests:
         assert json.loads(job["headers"]["mainspring-retry"])["max_attempts"] == 3
         assert job["headers"]["mainspring-timeout"] == "12500000"
 
+    def test_an_id_with_a_line_feed_belongs_to_the_api(self, site: ApiSite) -> None:
+        answer = site.get("/jobs/a%0Ab")
+        assert (answer.status, answer.problem) == (404, "job-not-found")
+
     def test_a_unique_job_that_exists_is_answered_with_200(self, site: ApiSite) -> None:
         body = {"type": "shop.cancel_order", "arguments": {"order_id": 1}, "delay": 3600, "unique": "k"}
         first, second = site.post("/jobs", body), site.post("/jobs", body)

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -46,6 +47,15 @@ WELCOME = f"""Mainspring
 """
 
 
+class AnyPath(PathConvertor):
+    """A path of the API. It may contain line feeds, which Starlette's own convertor does not accept."""
+
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("mainspring_path", AnyPath())
+
+
 class HttpApp:
     """The routes of one application."""
 
@@ -72,7 +82,7 @@ class HttpApp:
             Route("/readyz", self.readyz, methods=["GET"]),
             Route("/metrics", self.metrics, methods=["GET"]),
             Route(API, self._api),
-            Route(f"{API}/{{path:path}}", self._api),
+            Route(f"{API}/{{path:mainspring_path}}", self._api),
         ]
 
     async def identify(self, request: Request) -> Identity:
