@@ -54,7 +54,7 @@ http_limit_option = click.option(
     cls=Option,
     section=HTTP,
     multiple=True,
-    help="Another value for a limit of the server, such as submit_rate=100. docs/http-operating.md lists all limits.",
+    help="Another value for a limit of the server, such as submit_rate=100. docs/http-operating.md lists them.",
     metavar="NAME=VALUE",
 )
 
