@@ -415,7 +415,7 @@ class JobApiTests:
         def debounced(value: int = 0) -> None: ...
 
         replacing = {"key": "k", "on_conflict": "replace"}
-        jobs = [
+        jobs: list[tuple[dict[str, Any], str]] = [
             (
                 {"type": "shop.anything", "unique": replacing},
                 site.submit("shop.anything", unique="k", queue="secret"),
