@@ -253,3 +253,19 @@ def test_more_schedules_than_the_server_tells_at_once_are_known(
     assert all(bench.engine.arrange(orders))
     assert [record.name for record in other.engine.schedules()] == names
     assert [record.name for record in other.engine.schedules(due_until=other.now)] == names
+
+
+def test_each_of_many_arrangements_has_the_whole_timeout(
+    bench: Bench, timetable: ScheduleDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restarted: list[int] = []
+    restart = JetStream.restart_deadline
+
+    def note(self: JetStream) -> None:
+        restarted.append(len(bench.engine.schedules()))
+        restart(self)
+
+    monkeypatch.setattr(JetStream, "restart_deadline", note)
+    orders = [PutSchedule(timetable.record(name, after=0), None) for name in "abc"]
+    assert bench.engine.arrange(orders) == [True] * 3
+    assert restarted == [1, 2, 3]

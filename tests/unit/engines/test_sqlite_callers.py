@@ -282,6 +282,7 @@ class Interrupter:
                 sender.result()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt in a finalizer
 def test_interrupts_at_random_instants_lose_nothing(manager: JobManager, engine: SqliteEngine) -> None:
     interrupter = Interrupter()
     returned: list[str] = []

@@ -181,6 +181,7 @@ def test_each_coroutine_has_its_own_actor(app: Mainspring, shop: Shop) -> None:
         assert (made or entry.target).startswith(f"{entry.actor}-")
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # newer Pythons warn of forks beside threads
 def test_a_forked_child_acts_as_its_own_actor(app: Mainspring, shop: Shop) -> None:
     ids = [shop.submit(f"job-{number}") for number in range(4)]
     with acting_as("parent"):

@@ -243,13 +243,11 @@ class NatsEngine:
     def arrange(self, arrangements: Sequence[Arrangement], *, audit: AuditDraft | None = None) -> list[bool]:
         with self._jetstream.shared_deadline():
             recorder = self.audit.recorder(audit)
-            results = [
-                self._arrange(
-                    arrangement,
-                    record_nothing if recorder is None else recorder.for_arrangement(index, arrangement),
-                )
-                for index, arrangement in enumerate(arrangements)
-            ]
+            results: list[bool] = []
+            for index, arrangement in enumerate(arrangements):
+                record = record_nothing if recorder is None else recorder.for_arrangement(index, arrangement)
+                results.append(self._arrange(arrangement, record))
+                self._jetstream.restart_deadline()  # a thousand schedules may take longer than one timeout
         if any(results) and not all(isinstance(each, TokenArrangement) for each in arrangements):
             self._wake()
         return results
