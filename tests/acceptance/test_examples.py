@@ -38,7 +38,7 @@ def test_example_runs(example: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
 def test_the_code_of_a_document_runs_from_its_first_block_to_its_last(document: Path, tmp_path: Path) -> None:
     blocks = PYTHON.findall(document.read_text())
-    module = f"{document.stem.lower()}_document"  # never the name of a package
+    module = f"{document.stem.lower().replace('-', '_')}_document"  # never the name of a package
     (tmp_path / f"{module}.py").write_text("\n\n".join(blocks))
     for name, text in OF_THE_READER.items():
         (tmp_path / name).write_text(text)
