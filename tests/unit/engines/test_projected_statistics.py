@@ -21,6 +21,8 @@ from mainspring.jobs.status import JobStatus
 from tests.support import amount
 from tests.unit.engines.projected_jobs import put
 
+pytestmark = pytest.mark.long
+
 NOW = 1_000
 LIMITS = ((), (bucket_of("one"),), (bucket_of("two"), bucket_of("one")), (bucket_of("three", "key"),))
 

@@ -20,6 +20,8 @@ from mainspring.jobs import JobManager
 from tests.programs import program
 from tests.support import PATIENCE, Background, amount, within
 
+pytestmark = pytest.mark.long
+
 KINDS = ("sqlite", "memory")
 HOUR = 3_600
 

@@ -40,6 +40,8 @@ from tests.programs import Program, program, read_line
 from tests.support import PATIENCE, amount
 from tests.unit.engines.projected_jobs import forget, put, record
 
+pytestmark = pytest.mark.long
+
 EVERYTHING = Query(limit=10_000)
 
 

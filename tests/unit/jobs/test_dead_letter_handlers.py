@@ -23,6 +23,8 @@ from mainspring.testing import TimeTravel, every_crash, inline, time_travel
 from tests.support import PATIENCE, eventually
 from tests.unit.jobs.call_log import START
 
+pytestmark = pytest.mark.long
+
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ONE = Retry(max_attempts=1)
 

@@ -41,6 +41,8 @@ from tests.redacted_shop import (
 )
 from tests.support import PATIENCE, Background, eventually
 
+pytestmark = pytest.mark.long
+
 SECRET = "canary-4111"
 ONCE = Retry(max_attempts=1)
 

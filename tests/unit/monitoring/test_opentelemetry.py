@@ -32,6 +32,8 @@ from tests.programs import run_python
 from tests.recorded_spans import RecordedSpans, attributes, ids_of, links_of, parent_of
 from tests.support import PATIENCE, eventually
 
+pytestmark = pytest.mark.long
+
 START = datetime(2026, 1, 5, 12, tzinfo=UTC)
 ONCE = Retry(max_attempts=1)
 ERROR, UNSET = StatusCode.ERROR, StatusCode.UNSET

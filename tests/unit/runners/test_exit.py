@@ -8,6 +8,8 @@ import pytest
 
 from tests.programs import run_python
 
+pytestmark = pytest.mark.long
+
 PRELUDE = """
 import asyncio
 import logging

@@ -14,6 +14,8 @@ from mainspring.testing import ManualClock
 from tests.pools import running
 from tests.support import PATIENCE, amount, occupied, without_collector
 
+pytestmark = pytest.mark.long
+
 BURST = amount(40_000, thorough=60_000)
 BYTES_KEPT = BURST  # a byte for each task of a burst: nothing that grows with it
 URGENT = TaskTraits(priority=Priority.USER_BLOCKING)

@@ -8,6 +8,8 @@ import pytest
 
 from mainspring.timing import TimerEntry, TimingWheel
 
+pytestmark = pytest.mark.long
+
 HOUR = 3600 * 10**9
 YEAR = 8766 * HOUR
 START = 14 * 24 * HOUR

@@ -12,11 +12,11 @@ from mainspring import Mainspring
 from tests.api_site import ApiSite, add_handlers
 from tests.job_api_tests import JobApiTests
 
-STORES = ["memory", *(pytest.param(name, marks=pytest.mark.long) for name in ("file", "msgpack"))]
+pytestmark = pytest.mark.long
 
 
 class TestJobsOnSqlite(JobApiTests):
-    @pytest.fixture(params=STORES)
+    @pytest.fixture(params=["memory", "file", "msgpack"])
     def site(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ApiSite]:
         url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
         options: dict[str, Any] = {"serializer": "msgpack"} if request.param == "msgpack" else {}

@@ -30,10 +30,10 @@ from tests.operator_api_tests import (
 )
 from tests.support import PATIENCE
 
-STORES = ["memory", *(pytest.param(name, marks=pytest.mark.long) for name in ("file", "msgpack"))]
+pytestmark = pytest.mark.long
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=["memory", "file", "msgpack"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ApiSite]:
     url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
     options: dict[str, Any] = {"serializer": "msgpack"} if request.param == "msgpack" else {}
