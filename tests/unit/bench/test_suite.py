@@ -11,6 +11,8 @@ from mainspring.bench.figures import Percentiles, RateFigure, Result, Size
 from mainspring.bench.stores import StoreFactory, stores_of
 from mainspring.bench.suite import MEASUREMENTS, run_measurements
 
+pytestmark = pytest.mark.long
+
 ON_DISK_ONLY = {"fsync", "size"}
 
 

@@ -28,6 +28,8 @@ from mainspring.web.problems import STATUS_OF
 from tests.api_site import JSON, ApiSite, add_handlers
 from tests.asgi_client import request
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def site() -> Iterator[ApiSite]:

@@ -11,6 +11,8 @@ from mainspring import Mainspring
 from tests.api_site import ApiSite
 from tests.redacted_api_tests import RedactedApiTests, add_redacting_handlers
 
+pytestmark = pytest.mark.long
+
 
 class TestRedactionOnSqlite(RedactedApiTests):
     @pytest.fixture(params=["memory", "file"])

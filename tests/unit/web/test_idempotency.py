@@ -39,6 +39,8 @@ from mainspring.web.idempotency import (
 from mainspring.web.problems import Refused, refuse
 from tests.asgi_client import Answer, request, request_async
 
+pytestmark = pytest.mark.long
+
 JSON = ("content-type", "application/json")
 VISIBLE = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=MAX_KEY)
 BARE = st.text(
