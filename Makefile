@@ -32,7 +32,7 @@ pythons: setup prometheus ## run all tests on every supported Python (OPTIONS=--
 	$(BIN)/python -m scripts.pythons $(OPTIONS)
 
 unit: setup ## run the unit tests: under a minute
-	$(BIN)/python -m pytest -n 2 -m "not stress and not long" tests/unit tests/architecture
+	$(BIN)/python -m pytest -n 3 -m "not stress and not long" tests/unit tests/architecture
 
 hours: setup ## run the tests that read the date, as if at hours at which clocks change, months and years end
 	$(BIN)/python -m scripts.hours
