@@ -10,7 +10,7 @@ from mainspring.similar_names import did_you_mean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """The limits of the HTTP server. Mounted into another server, only those of a request apply."""
+    """The limits of the HTTP server. Mounted into another server, those of connections do not apply."""
 
     max_header: int = 16_384
     """The largest size of the request line and all header fields, in bytes."""

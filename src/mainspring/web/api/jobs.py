@@ -1,8 +1,8 @@
 """The endpoints that read jobs: one, a list in pages, and the explanation of its status.
 
 Invariants
-- A list leaves out jobs that the caller may not read. The store does not read them either, so pages are full, and
-  neither cursors nor counts tell anything about them.
+- A list leaves out jobs that the caller may not read. The store does not read them either, so pages are full.
+  Cursors of SQLite are positions among all jobs: two of them hint at how many jobs others have submitted.
 - A page has at most about `PAGE_BYTES` of data: it may be shorter than its limit, and `next` continues it.
 """
 
