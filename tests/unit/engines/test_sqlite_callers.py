@@ -285,7 +285,7 @@ class Interrupter:
 
 
 # An interrupt may come inside of a finalizer, which no caller can catch. Any other exception there is a failure.
-@pytest.mark.filterwarnings("ignore:(?s).*Interrupt$:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(r"ignore:(?s).*\.Interrupt\b:pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_at_random_instants_lose_nothing(manager: JobManager, engine: SqliteEngine) -> None:
     interrupter = Interrupter()
     returned: list[str] = []
