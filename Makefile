@@ -10,7 +10,7 @@ TYPED  := $(wildcard src tests scripts examples benchmarks deploy)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prometheus test pythons unit hours mutants check demo bench soak format clean
+.PHONY: help setup prometheus chromium test pythons unit hours mutants check demo bench soak format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -22,13 +22,16 @@ $(VENV)/.has-%: pyproject.toml scripts/make_venv.py
 	@touch $@
 
 prometheus: ## bring Prometheus for the tests of alerts and metrics, unless it is on PATH
-	@$(PYTHON) scripts/fetch_prometheus.py
+	@$(PYTHON) -m scripts.fetch_prometheus
 
-test: check prometheus ## check, then run all tests, and those that depend on the interpreter on the other Pythons of this machine
+chromium: ## bring Chromium for the tests of the dashboard, unless it is on PATH
+	@$(PYTHON) -m scripts.fetch_chromium
+
+test: check prometheus chromium ## check, then run all tests, and those that depend on the interpreter on the other Pythons of this machine
 	$(BIN)/python -m pytest -n 4 --dist worksteal # half of their time is waiting
 	$(BIN)/python scripts/other_pythons.py
 
-pythons: setup prometheus ## run all tests on every supported Python (OPTIONS=--help lists the options; missing ones need root)
+pythons: setup prometheus chromium ## run all tests on every supported Python (OPTIONS=--help lists the options; missing ones need root)
 	$(BIN)/python -m scripts.pythons $(OPTIONS)
 
 unit: setup ## run the unit tests: under a minute
@@ -58,7 +61,7 @@ $(VENV)-arq/.has-bench-arq: pyproject.toml scripts/make_venv.py
 bench: setup $(VENV)/.has-bench $(VENV)-arq/.has-bench-arq ## run the benchmarks
 	$(BIN)/python -m benchmarks
 
-soak: setup prometheus ## run the tests with more rounds, and the scenarios with real processes for longer: about an hour
+soak: setup prometheus chromium ## run the tests with more rounds, and the scenarios with real processes for longer: about an hour
 	THOROUGH=1 $(BIN)/python -m pytest -n 4 --dist worksteal --timeout 1800
 	THOROUGH=1 $(BIN)/python -m scripts.soak
 
@@ -67,5 +70,5 @@ format: setup ## format and repair what ruff can
 	$(BIN)/ruff format .
 
 clean: ## remove the virtual environments, caches and builds
-	rm -rf .venv .venv-* .prometheus .hypothesis .import_linter_cache .mutants .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-* .chromium .prometheus .hypothesis .import_linter_cache .mutants .mypy_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

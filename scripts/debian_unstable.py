@@ -25,6 +25,7 @@ from pathlib import Path
 
 SUITE = "unstable"
 COMPILER = ["gcc", "libc6-dev"]  # a new Python may come before the wheels for it
+TOOLS = ["curl", "chromium-headless-shell"]  # examples call the one, tests of the dashboard drive the other
 APART = ["unshare", "--mount", "--propagation=private", "--pid", "--mount-proc", "--fork", "--kill-child"]
 COMPLETE = "var/lib/mainspring-complete"
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
@@ -82,7 +83,7 @@ class Chroot:
         if not self._run(["apt-cache", "show", "--quiet", tests], quiet=True):
             wanted.append(tests)
         options = ["install", "--yes", "--no-install-recommends"]
-        self.require(self._run([*self._apt, *options, *wanted, *COMPILER]))
+        self.require(self._run([*self._apt, *options, *wanted, *COMPILER, *TOOLS]))
         return Path("/usr/bin", f"python{version}")
 
     def run(self, command: Sequence[str | Path], *, cwd: str = "/") -> int:

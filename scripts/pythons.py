@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from scripts.debian_packages import PackageMissing
 from scripts.debian_unstable import Chroot, Unavailable, debian_unstable
-from scripts.fetch_prometheus import PrometheusMissing, copy_programs
+from scripts.fetch_prometheus import copy_programs
 from scripts.other_pythons import ROOT, SUPPORTED, find, setup_command
 
 WHOLE = ["-n", "4", "--dist", "worksteal", "--ignore=tests/typing"]
@@ -71,7 +72,7 @@ def test_all(versions: Sequence[str], keep: Path | None, tests: list[str]) -> di
                 chroot.copy_in(ROOT, COPY)
                 copy_programs(chroot.root / COPY.lstrip("/"))
                 results = {version: test_in(chroot, version, tests) for version in missing}
-        except (Unavailable, PrometheusMissing, subprocess.CalledProcessError) as problem:
+        except (Unavailable, PackageMissing, subprocess.CalledProcessError) as problem:
             results = dict.fromkeys(missing, f"MISSING: {problem}")
     results |= {version: test_here(version, python, tests) for version, python in found.items()}
     return {version: results[version] for version in versions}

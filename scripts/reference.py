@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mainspring import (
+    CallbackPolicy,
     Concurrency,
     HttpLimits,
     JobFunction,
@@ -53,8 +54,11 @@ CALLS = [
     Call("Mainspring(...)", Mainspring, "jobs.md"),
     Call("@app.job(...)", Mainspring.job, "jobs.md"),
     Call("job.options(...)", JobFunction.options, "jobs.md"),
+    Call("app.remote_job(...)", Mainspring.remote_job, "http-workers.md"),
     Call("@app.cron(...)", Mainspring.cron, "schedules.md"),
     Call("@app.every(...)", Mainspring.every, "schedules.md"),
+    Call("app.http_job(...)", Mainspring.http_job, "callbacks.md"),
+    Call("CallbackPolicy(...)", CallbackPolicy, "callbacks.md"),
     Call("app.queue(...)", Mainspring.queue, "policies.md"),
     Call("app.activity(...)", Mainspring.activity, "operations.md"),
     Call("Retry(...)", Retry, "jobs.md"),

@@ -4,12 +4,13 @@ What became of each mutant is written to `results.json`: function, status, the l
 """
 
 import json
-import os
 import resource
-import signal
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
+from functools import partialmethod
+from math import ceil
 from pathlib import Path
+from time import process_time
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -23,7 +24,6 @@ from mutmut.utils.file_utils import change_cwd
 from mutmut.workers import isolation
 
 PROCESSES = 2
-TIMED_OUT = 36  # the exit code that mutmut takes for a time-out
 MOST_MEMORY = 4 * 1024**3  # bytes: a mutant may fill a list for ever
 
 
@@ -36,6 +36,7 @@ def run() -> None:
     patch = pytest.MonkeyPatch()
     patch.setattr(isolation, "register_timeout", lambda *_: None)
     patch.setattr(PytestRunner, "run_tests", run_tests)
+    patch.setattr(PytestRunner, "run_stats", partialmethod(run_stats, PytestRunner.run_stats))
     settings.register_profile(
         "mutants",
         deadline=None,
@@ -47,26 +48,59 @@ def run() -> None:
     cli(["run", "--max-children", str(PROCESSES)], standalone_mode=False)
 
 
+def run_stats(runner: PytestRunner, original: Callable[..., int], *, tests: Iterable[str]) -> int:
+    """Run the tests without a change; store the CPU time of each, where mutmut stores the time on the clock."""
+    cpu_times = CpuTimes()
+    execute = runner.execute_pytest
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            runner, "execute_pytest", lambda params, plugins: execute(params, plugins=[*plugins, cpu_times])
+        )
+        code = original(runner, tests=tests)
+    state().duration_by_test.update(cpu_times.seconds)
+    return code
+
+
 def run_tests(runner: PytestRunner, *, tests: Iterable[str], **_: object) -> int:
     """Run the quickest tests first, because the first failure ends the run. mutmut has them in any order."""
     durations = state().duration_by_test
     ordered = sorted(tests, key=lambda test: durations.get(test, 0.0))
-    signal.signal(signal.SIGPROF, lambda *_: os._exit(TIMED_OUT))
     with change_cwd("mutants"):
         return int(runner.execute_pytest(runner._pytest_args_regular_run(ordered), plugins=[CpuTimeLimit()]))
 
 
-class CpuTimeLimit:
-    """Ends the process when a test uses much more CPU time than it took without a change."""
+class CpuTimes:
+    """Measures the CPU time of each test."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        duration = state().duration_by_test.get(item.nodeid)
-        signal.setitimer(signal.ITIMER_PROF, 0 if duration is None else 10 + 5 * duration)
+        begin = process_time()
         try:
             return (yield)
         finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
+            self.seconds[item.nodeid] = process_time() - begin
+
+
+class CpuTimeLimit:
+    """Ends the process when a test uses much more CPU time than it took without a change.
+
+    The kernel ends it with SIGXCPU, which mutmut takes for a time-out. So a loop in C code ends, too.
+    """
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
+        soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        duration = state().duration_by_test.get(item.nodeid)
+        if duration is not None and hard != resource.RLIM_INFINITY:  # mutmut has limited only the runs of mutants
+            limit = ceil(process_time() + 10 + 5 * duration)
+            resource.setrlimit(resource.RLIMIT_CPU, (min(limit, hard), hard))
+        try:
+            return (yield)
+        finally:
+            resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 
 def results_of(module: Path) -> list[tuple[str, str, str, str]]:

@@ -48,6 +48,9 @@ CHECKS = [
 SEQUENCE_CHECKS = [*CHECKS, checks.use_after_free, checks.ensure_resource_availability]
 LEFT_OUT = ["follow_events"]
 JOB, LETTER, OTHER_LETTER, SCHEDULE, QUEUE = "order-1", "letter-1", "letter-2", "night", "orders"
+PICTURE = "picture-1"
+WAITING = ["claim_jobs"]
+"""Operations that sequences leave out, because they wait."""
 ACCEPTED: dict[str, list[Any]] = {
     "type": ["shop.cancel_order", "shop.pay", "shop.charge"],
     "arguments": [{"order_id": 7}, {"order_id": 8}],
@@ -77,22 +80,31 @@ PLAIN: dict[str, Any] = {
     "submit_job": {"type": "shop.cancel_order", "arguments": {"order_id": 7}},
     "submit_jobs": [{"type": "shop.cancel_order", "arguments": {"order_id": 7}}],
     "reschedule_job": {"delay": 3600},
+    "change_jobs": {"action": "retry", "queue": "no such queue"},
     "edit_dead_letter": {"changes": {"order_id": 8}},
     "replay_dead_letters": {"ids": [LETTER]},
+    "purge_dead_letters": {"ids": [LETTER]},
     "put_schedule": {"type": "shop.cancel_order", "arguments": {"order_id": 7}, "rule": ACCEPTED["rule"][0]},
+    "enroll_worker": {"name": "w", "types": ["shop.resize"]},
+    "settle_jobs": {
+        "jobs": [{"id": PICTURE, "fencing_token": 1, "outcome": "progress", "progress": {"done": 1}}],
+    },
+    "direct_worker": {"direction": "quiet"},
 }
 """A body for each operation that is not content with an empty one."""
 ACCEPTED_IN_QUERIES = {"expression": "30 2 * * *", "tz": "Europe/Berlin", "from": "2027-03-28", "since": "2h"}
 CONFLICTING = {"name", "until", "after"}
-JOB_OF = {name: f"job of {name}" for name in ("cancel_job", "reschedule_job", "run_job_now")}
+CHANGES = ("cancel_job", "reschedule_job", "run_job_now")
+JOB_OF = {name: f"job of {name}" for name in CHANGES}
 """A PENDING job for each operation that needs one. Other operations may cancel it afterwards."""
 EXISTING = {
     "/jobs": [JOB, LETTER],
     "/dead-letters": [LETTER, OTHER_LETTER, JOB],
     "/schedules": [SCHEDULE],
     "/queues": [QUEUE],
+    "/workers": [],
 }
-SUBJECTS = ["server", "jobs", "dead letters", "schedules", "queues", "store"]
+SUBJECTS = ["server", "jobs", "dead letters", "schedules", "queues", "store", "workers"]
 
 
 class _Target:
@@ -136,11 +148,24 @@ def fill(app: Mainspring) -> ApiSite:
             site.submit("shop.charge", id=letter, arguments={"order_id": number}, delay=0)
         for letter in (LETTER, OTHER_LETTER):
             assert app.handle(letter).wait(PATIENCE) == "FAILED"
-    for job_id in (JOB, *JOB_OF.values()):
+    for job_id in (JOB, *(f"job of {name}" for name in CHANGES)):
         site.submit(id=job_id)
     assert put(site, SCHEDULE).status == 201
+    add_remote_workers(site)
     TARGET.asgi, TARGET.token = site.asgi, site.admin
     return site
+
+
+def add_remote_workers(site: ApiSite) -> None:
+    """Enroll two quiet remote workers. The first one runs a job, and the other one leaves."""
+    site.app.remote_job("shop.resize")
+    numbers = [str(site.post("/workers", {"name": "w", "lease": 3600}).json["number"]) for _ in range(2)]
+    site.submit("shop.resize", id=PICTURE, delay=0)
+    assert site.post(f"/workers/{numbers[0]}/claim", {"wait": 30}).json["jobs"][0]["id"] == PICTURE
+    for number in numbers:
+        assert site.post(f"/workers/{number}/direct", {"direction": "quiet"}).status == 200
+    EXISTING["/workers"] = numbers[:1]
+    JOB_OF["leave_worker"] = numbers[1]
 
 
 def renew(site: ApiSite) -> None:
@@ -198,6 +223,10 @@ def fit_query(query: Any, data: st.DataObject) -> Any:
 def send(case: Case) -> int:
     """Send a request, check the answer, and return its status."""
     extra = {"Content-Type": "application/json"} if case.method not in ("GET", "HEAD", "DELETE") else {}
+    if case.path.endswith("/claim") and isinstance(case.body, dict):
+        wait = case.body.get("wait", 20)
+        if isinstance(wait, float | int) and 0 < wait <= 30:
+            case.body["wait"] = 0.01  # a worker that another request has enrolled would let the client wait
     answer: Response = case.call(headers=_headers() | extra)
     case.validate_response(answer, checks=CHECKS)
     return answer.status_code
@@ -247,7 +276,7 @@ class ContractTests:
         check()
 
     def test_sequences_of_requests_are_answered_as_the_document_says(self, site: ApiSite) -> None:
-        class Sequences(load_document().as_state_machine()):  # type: ignore[misc] # made from the document
+        class Sequences(load_document().exclude(operation_id=WAITING).as_state_machine()):  # type: ignore[misc] # made from the document
             def get_call_kwargs(self, case: Case) -> dict[str, Any]:
                 return {"headers": _headers()}
 

@@ -22,6 +22,8 @@ class Answer:
     status: int
     headers: dict[str, str]
     body: bytes
+    cookies: tuple[str, ...] = ()
+    """All `Set-Cookie` headers."""
 
     @property
     def json(self) -> Any:
@@ -78,7 +80,9 @@ async def request_async(
     answer: list[AsgiMessage] = []
 
     async def receive() -> AsgiMessage:
-        return incoming.pop(0) if incoming else {"type": "http.disconnect"}
+        if not incoming and method != "GET":
+            await asyncio.Event().wait()  # the client stays connected until it has the answer
+        return incoming.pop(0) if incoming else {"type": "http.disconnect"}  # ends a stream
 
     async def send(message: AsgiMessage) -> None:
         answer.append(message)
@@ -87,7 +91,8 @@ async def request_async(
         await app(scope, receive, send)
     start = answer[0]
     received = {name.decode("latin-1"): value.decode("latin-1") for name, value in start["headers"]}
-    return Answer(start["status"], received, b"".join(message.get("body", b"") for message in answer[1:]))
+    cookies = tuple(value.decode("latin-1") for name, value in start["headers"] if name.lower() == b"set-cookie")
+    return Answer(start["status"], received, b"".join(message.get("body", b"") for message in answer[1:]), cookies)
 
 
 def request(app: AsgiApp, path: str, **options: Any) -> Answer:

@@ -27,7 +27,7 @@ from hypothesis import settings
 from mainspring.testing import manual_clock
 from mainspring.testing.polling import PATIENCE_SECONDS
 
-for folder in ("cli", "conformance", "nats", "old_stores", "processes", "stress", "unit"):
+for folder in ("browser", "cli", "conformance", "nats", "old_stores", "processes", "stress", "unit"):
     pytest.register_assert_rewrite(f"tests.{folder}")
 
 pytest_plugins = ["tests.pools"]

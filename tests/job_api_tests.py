@@ -103,9 +103,9 @@ class JobApiTests:
         assert (answer.status, answer.problem) == (422, "unknown-handler")
         assert "did you mean 'shop.cancel_order'" in answer.json["detail"]
 
-    def test_a_job_that_calls_a_url_is_not_known_yet(self, site: ApiSite) -> None:
+    def test_a_job_that_calls_a_url_needs_a_policy(self, site: ApiSite) -> None:
         answer = site.post("/jobs", {"http": {"url": "https://example.com/"}})
-        assert (answer.status, answer.problem) == (422, "invalid-body")
+        assert (answer.status, answer.problem) == (422, "callback-refused")
 
     def test_arguments_that_are_too_large_are_answered_with_413(self, site: ApiSite) -> None:
         answer = site.post("/jobs", {"type": "shop.anything", "arguments": {"value": "x" * 1_100_000}})
@@ -319,6 +319,24 @@ class JobApiTests:
         assert site.post(f"/jobs/{job_id}/retry").json["status"] == "PENDING"
         assert site.app.get(job_id).status is JobStatus.PENDING
 
+    def test_a_follow_up_job_and_its_predecessor_are_linked(self, site: ApiSite) -> None:
+        @site.app.job(name="shop.second", queue="mail")
+        def second(order: int) -> None: ...
+
+        @site.app.job(name="shop.first", queue="orders")
+        def first(order: int) -> int:
+            return order
+
+        with site.app.running():
+            before = first.options(then=second).submit(7)
+            assert before.wait(PATIENCE) is JobStatus.COMPLETED
+            (link,) = site.get(f"/jobs/{before.id}/links").json["links"]
+        assert (link["relation"], link["type"], link["queue"]) == ("follow-up", "shop.second", "mail")
+        (back,) = site.get(f"/jobs/{link['id']}/links").json["links"]
+        assert (back["relation"], back["id"]) == ("predecessor", before.id)
+        token = site.token("read", queues=["orders"])
+        assert site.get(f"/jobs/{before.id}/links", token=token).json == {"links": []}
+
     # -- rights
 
     def test_a_token_submits_only_its_types_and_queues(self, site: ApiSite) -> None:
@@ -470,6 +488,65 @@ class JobApiTests:
         assert answer.json == {"id": job_id, "status": "PENDING", "is_done": True}
         reader = site.token("read")
         assert site.post(f"/jobs/{job_id}/cancel", token=reader).problem == "not-allowed"
+
+    # -- all jobs that filters choose
+
+    def test_jobs_are_counted_by_the_filters_of_the_list(self, site: ApiSite) -> None:
+        for number in range(3):
+            site.submit(arguments={"order_id": number}, delay=3600)
+        site.submit(queue="other", delay=3600)
+        assert site.get("/job-count").json == {"number": 4, "is_exact": True, "scanned": 0}
+        assert site.get("/job-count?queue=orders&status=PENDING").json["number"] == 3
+        assert site.get("/job-count?status=FAILED").json["number"] == 0
+        assert site.get("/job-count?argument.order_id=1").json["number"] == 1
+        token = site.token("read", queues=["other"])
+        assert site.get("/job-count", token=token).json["number"] == 1
+        assert site.get("/job-count?since=yesterday").problem == "invalid-value"
+
+    def test_jobs_are_changed_by_filters_after_a_dry_run(self, site: ApiSite) -> None:
+        ids = [site.submit(arguments={"order_id": number}, delay=3600) for number in range(3)]
+        other = site.submit(queue="other", delay=3600)
+        body = {"action": "cancel", "queue": "orders"}
+        dry = site.post("/jobs/change", {**body, "dry_run": True}).json
+        assert (dry["is_dry_run"], dry["total"], dry["is_exact"], dry["changed"]) == (True, 3, True, 0)
+        later = site.post("/jobs/change", {"action": "reschedule", "queue": "orders", "delay": 7200}).json
+        assert (later["changed"], later["next"]) == (3, None)
+        assert site.app.get(ids[0]).due - site.app.get(ids[0]).created > HOUR
+        changed = 0
+        while True:
+            answer = site.post("/jobs/change", body).json
+            changed += answer["changed"]
+            if answer["next"] is None:
+                break
+            body = {**body, "after": answer["next"]["after"], "until": answer["next"]["until"]}
+        assert changed == 3
+        assert {site.app.get(job_id).status for job_id in ids} == {JobStatus.CANCELED}
+        assert site.app.get(other).status is JobStatus.PENDING
+
+    def test_a_change_by_filters_keeps_to_the_rights_of_its_token(self, site: ApiSite) -> None:
+        kept, gone = site.submit(delay=3600), site.submit(queue="other", delay=3600)
+        token = site.token("operate", queues=["other"])
+        assert site.post("/jobs/change", {"action": "cancel", "all": True}, token=token).json["changed"] == 1
+        assert [site.app.get(each).status for each in (kept, gone)] == [JobStatus.PENDING, JobStatus.CANCELED]
+        for guess in ({"text": "x"}, {"argument": {"order_id": "1"}}):
+            body = {"action": "cancel", "dry_run": True, **guess}
+            assert site.post("/jobs/change", body, token=token).problem == "not-allowed"
+
+    @pytest.mark.parametrize(
+        ("body", "words"),
+        [
+            ({"action": "cancel"}, "which jobs?"),
+            ({"action": "cancel", "status": "FAILED"}, "PENDING or RUNNING"),
+            ({"action": "cancel", "all": True, "delay": 1}, "takes no delay"),
+            ({"action": "reschedule", "all": True}, "delay or at"),
+            ({"action": "retry", "all": True, "after": "PENDING:1"}, "after must be"),
+            ({"action": "cancel", "all": True, "after": "PENDING:x"}, "after must be"),
+        ],
+    )
+    def test_a_wrong_change_by_filters_is_refused(self, site: ApiSite, body: dict[str, Any], words: str) -> None:
+        answer = site.post("/jobs/change", body)
+        assert (answer.status, answer.problem) == (422, "invalid-value")
+        assert words in answer.json["detail"]
 
 
 def add_failing_handler(app: Mainspring) -> None:

@@ -760,6 +760,28 @@ class DeadLetterApiTests:
         assert [pair["letter"] for pair in done["replayed"]] == [mine]
         assert site.app.get(other).replayed_as is None
 
+    def test_a_purge_deletes_failed_jobs_that_the_token_may_change(self, site: ApiSite) -> None:
+        first, second, other = fail(site, *charges([1, 2]), ("shop.greet", {"name": "ann"}))
+        pending = site.submit()
+        token = site.token("operate", "read", **ORDERS)
+        for ids, given, problem in (
+            ([other], token, "job-not-found"),
+            ([first, other], token, "job-not-found"),
+            (["unheard"], None, "job-not-found"),
+            (["\0"], None, "job-not-found"),
+            ([first, pending], None, "invalid-transition"),
+            ([first], site.token("read"), "not-allowed"),
+        ):
+            assert send(site, "POST", "/dead-letters/purge", {"ids": ids}, token=given).problem == problem
+        assert send(site, "POST", "/dead-letters/purge", {"ids": []}).status == 422
+        assert send(site, "POST", "/dead-letters/purge", {"ids": ["x"] * 501}).status == 422
+        assert site.app.dead_letters.count() == 3
+        purged = send(site, "POST", "/dead-letters/purge", {"ids": [first, second, first]}, token=token)
+        assert purged.json == {"count": 2}
+        assert site.get(f"/jobs/{first}").problem == "job-not-found"
+        assert site.app.dead_letters.count() == 1
+        assert site.get("/audit?action=dead_letter.purge").json["entries"][0]["count"] == 2
+
     def test_a_letter_that_another_caller_has_replayed_meanwhile_is_named(
         self, site: ApiSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -1,17 +1,33 @@
-"""Thread pools for tests: pools on manual time as fixtures of all tests, and pools that end in bounded time."""
+"""Thread pools for tests: on manual time as fixtures, with an end in bounded time, and their kinds of runners."""
 
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Thread
 from typing import Any, Protocol
 
 import pytest
 
-from mainspring import TaskFailure, ThreadPool
+from mainspring import TaskFailure, TaskRunner, ThreadPool
 from tests.support import PATIENCE, WatchedClock
+
+RUNNER_KINDS: dict[str, Callable[[ThreadPool], TaskRunner]] = {
+    "pool": lambda pool: pool,
+    "sequenced": lambda pool: pool.sequenced(),
+    "parallel": lambda pool: pool.parallel(limit=2),
+    "single_thread": lambda pool: pool.single_thread(),
+    "asyncio": lambda pool: pool.asyncio(),
+}
+"""Makes a runner of each kind on a pool."""
+
+each_kind = pytest.mark.parametrize("make", RUNNER_KINDS.values(), ids=RUNNER_KINDS)
+
+
+def runners_of(pool: ThreadPool) -> list[TaskRunner]:
+    """Make a runner of each kind."""
+    return [make(pool) for make in RUNNER_KINDS.values()]
 
 
 class MakePool(Protocol):

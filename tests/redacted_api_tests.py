@@ -79,7 +79,26 @@ def steps(failed: str, pending: str) -> Iterator[Step]:
     yield Step("get_statistics", "/statistics")
     yield Step("get_doctor", "/doctor")
     yield Step("cancel_job", f"/jobs/{pending}/cancel")
+    yield from remote_workers()
     yield Step("list_audit", "/audit?limit=500")
+
+
+def remote_workers() -> Iterator[Step]:
+    """Yield requests of remote workers. A claim would give the values to its worker, as it must."""
+    item = {"id": "x", "fencing_token": 1}
+    yield Step("enroll_worker", "/workers", 422, {"name": "w", "types": [SECRET]})
+    yield Step("claim_jobs", "/workers/999999/claim", 404, {"wait": 0})
+    yield Step(
+        "settle_jobs", "/workers/999999/settle", 404, {"jobs": [{**item, "outcome": "failed", "error": CARD}]}
+    )
+    yield Step(
+        "beat_worker",
+        "/workers/999999/heartbeat",
+        404,
+        {"jobs": [{**item, "progress": {"done": 1, "note": CARD}}]},
+    )
+    yield Step("direct_worker", "/workers/999999/direct", 404, {"direction": "quiet"})
+    yield Step("leave_worker", "/workers/999999", 404)
 
 
 def submits(pending: str) -> Iterator[Step]:
@@ -117,11 +136,24 @@ def reads_and_changes_of_jobs(failed: str, pending: str) -> Iterator[Step]:
     ):
         yield Step("list_jobs", f"/jobs{query}")
     yield Step("list_jobs", "/jobs?argument.card=x", 422)
+    yield Step("count_jobs", f"/job-count?type={SECRET}&argument.order_id=7")
+    yield Step("count_jobs", "/job-count?argument.card=x", 422)
+    yield Step("change_jobs", "/jobs/change", 200, {"action": "cancel", "type": SECRET, "dry_run": True})
+    yield Step("get_job_links", f"/jobs/{failed}/links")
     yield Step("list_jobs", f"/jobs?type={SECRET}&argument.pin=1", 422)
     yield Step("list_jobs", f"/jobs?type={SECRET}&argument.order_id=7&argument.pin=1", 422)
     for job_id in (failed, pending):
         yield Step("get_job", f"/jobs/{job_id}")
         yield Step("explain_job", f"/jobs/{job_id}/explain")
+        yield Step("get_job_links", f"/jobs/{job_id}/links")
+    yield Step("count_jobs", f"/job-count?type={SECRET}&argument.order_id=7")
+    yield Step("count_jobs", f"/job-count?type={SECRET}&argument.pin=1", 422)
+    change = {"action": "reschedule", "delay": 7200, "type": SECRET}
+    yield Step("change_jobs", "/jobs/change", 200, {**change, "text": CARD})
+    for name in ("card", "pin"):
+        for is_dry_run in (False, True):
+            body = {**change, "argument": {name: "1"}, "dry_run": is_dry_run}
+            yield Step("change_jobs", "/jobs/change", 422, body)
     yield Step("reschedule_job", f"/jobs/{pending}/reschedule", 200, {"delay": 7200})
     yield Step("retry_job", f"/jobs/{pending}/retry", 409)
     yield Step("run_job_now", f"/jobs/{failed}/run-now", 409)
@@ -141,6 +173,7 @@ def changes_of_dead_letters(failed: str) -> Iterator[Step]:
     yield Step("replay_dead_letters", "/dead-letters/replay", 422, body)
     yield Step("replay_dead_letters", "/dead-letters/replay", 200, {"ids": [failed], "changes": {"pin": PIN}})
     yield Step("replay_dead_letters", "/dead-letters/replay", 409, {"ids": [failed]})
+    yield Step("purge_dead_letters", "/dead-letters/purge", 404, {"ids": [failed, "unheard"]})
 
 
 def schedules() -> Iterator[Step]:

@@ -20,6 +20,8 @@ else:
         if name == "Job":
             warn("mainspring.Job is deprecated; use mainspring.JobFunction", DeprecationWarning, stacklevel=2)
             return globals()["JobFunction"]
+        if name in import_module("mainspring.public").ON_DEMAND:
+            globals()[name] = getattr(import_module("mainspring.public"), name)
         try:
             return globals()[name]
         except KeyError:
@@ -31,5 +33,5 @@ else:
 
     def _load():
         public = import_module("mainspring.public")
-        for name in ("__all__", *public.__all__):
+        for name in {"__all__", *public.__all__} - public.ON_DEMAND.keys():
             globals().setdefault(name, getattr(public, name))  # keep a name that a test has replaced

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from mainspring.callbacks.http_jobs import HttpJobs
 from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
 from mainspring.engines.registry import EngineConfig, check_url, provider_for
 from mainspring.errors import MissingExtra
 from mainspring.jobs.activity import MAX_PAIRS
 from mainspring.jobs.activity_rows import ActivityRow
-from mainspring.jobs.audit import AuditEntry
+from mainspring.jobs.audit import AuditEntry, AuditQuery
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.decorators import Decorators
 from mainspring.jobs.engine import Engine
@@ -55,10 +56,13 @@ from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.validation import require_instance, require_positive
 from mainspring.security.asgi_types import AsgiApp, Auth
 from mainspring.security.http_limits import HttpLimits
+from mainspring.security.keys import KeyRing
 from mainspring.store_url import CONFLICT_REMEDY, StoreChoice, UrlSource, choose_store
 
 if TYPE_CHECKING:
+    from mainspring.callbacks.policy import CallbackPolicy
     from mainspring.engines.nats import NatsSettings
+    from mainspring.jobs.signing import JobSigner
 
 MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
 
@@ -106,6 +110,7 @@ class Runtime:
             off_loop=app.off_loop,
             pools=(self._control, self._io, self._execution),
             activity_pairs=app.activity_pairs,
+            signer=_make_signer(app.signing, self.engine),
         )
 
     def close(self, grace: Duration) -> None:
@@ -122,7 +127,7 @@ class Runtime:
         self._io.shutdown(timeout=PATIENCE_FOR_ANSWERS)
 
 
-class Mainspring(Decorators):
+class Mainspring(Decorators, HttpJobs):
     """An application: its handlers, and the store that keeps their jobs.
 
     `Mainspring("sqlite:///orders.db")`, `"sqlite:////absolute/path.db"` and `"memory://"` name the store.
@@ -148,7 +153,10 @@ class Mainspring(Decorators):
     - `max_payload`: the largest size of encoded arguments or of a result, in bytes
     - `activity_pairs`: how many pairs of queue and type this process counts separately, for `activity()` and for
       metrics; further pairs are counted together as `other`; 0 counts nothing
+    - `signing`: the keys that sign and verify jobs; None if jobs are not signed. A worker then runs only jobs with
+      a right signature
     - `nats`: the settings of the NATS engine; None for their defaults
+    - `callbacks`: which URLs jobs may call, and with which secrets; None allows no callbacks
     - `clock`: the clock of the application, such as a `ManualClock` in tests; None for the system's clock
     """
 
@@ -168,15 +176,17 @@ class Mainspring(Decorators):
         keep: Keep | None = None,
         max_payload: int = MAX_PAYLOAD,
         activity_pairs: int = MAX_PAIRS,
+        signing: KeyRing | None = None,
         nats: NatsSettings | None = None,
+        callbacks: CallbackPolicy | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__()
         self.serializer: Serializer = make_serializer(serializer)
         if durability not in ("full", "normal"):
             raise ValueError(f"durability must be 'full' or 'normal', got {durability!r}")
-        to_nanoseconds(grace, "grace")
-        to_nanoseconds(stall_after, "stall_after")
+        for name, duration in (("grace", grace), ("stall_after", stall_after)):
+            to_nanoseconds(duration, name)
         require_positive(threads, "threads", "threads")
         require_positive(coroutines, "coroutines", "coroutines at once")
         require_positive(max_payload, "max_payload", "bytes")
@@ -200,6 +210,7 @@ class Mainspring(Decorators):
             processes or ProcessSettings(), ProcessSettings, "processes", "ProcessSettings(count=2)"
         )
         self.keep = require_instance(keep or Keep(), Keep, "keep", "Keep(completed=timedelta(days=1))")
+        self.signing = _require_ring(signing)
         self.middlewares = Middlewares()
         self.dead_letters = DeadLetters(self)
         self.schedules = Schedules(self, self.declared)
@@ -209,12 +220,14 @@ class Mainspring(Decorators):
         self.nats = None if nats is None else _require_nats_settings(nats)
         self._include = tuple(include)
         self._clock = clock or SystemClock()
+        self._use_callbacks(callbacks, self._clock)
         self._off_loop = OffLoop()
         self._lock = RLock()  # guards the following attributes
         self._runtime: Runtime | None = None
         self._abandoned: list[Runtime | OffLoop] = []
-        self._has_warned = False
         _forget_after_fork(self)
+
+    _has_warned = False  # about a store that the environment names
 
     def _source(self) -> Mainspring:
         return self
@@ -458,7 +471,9 @@ class Mainspring(Decorators):
         - `action`: an action, such as `"job.cancel"`, or a kind of them, such as `"queue"`
         - `job`: the id of a job; an entry about more than a hundred jobs is found by the first hundred only
         """
-        return self.manager().audit(limit, since=since, until=until, actor=actor, action=action, job=job)
+        manager = self.manager()
+        now, filters = manager.engine.now(), {"actor": actor, "action": action, "job": job}
+        return manager.audit(AuditQuery.of(now, limit, since=since, until=until, **filters))
 
     audit_async = async_twin(audit)
 
@@ -544,10 +559,12 @@ class Mainspring(Decorators):
         hosts: list[str] | tuple[str, ...] | None = None,
         store_metrics: bool = False,
         limits: HttpLimits | None = None,
+        read_only: bool = False,
     ) -> AsgiApp:
-        """Return an ASGI application with the HTTP API, to be mounted anywhere. It needs the extra `web`.
+        """Return an ASGI application with the dashboard and the HTTP API, to be mounted anywhere.
 
-        Without `auth` it is closed: only `/healthz` and `/readyz` answer. It works without the lifespan protocol.
+        It needs the extra `web`. Without `auth` it is closed: only `/healthz` and `/readyz` answer. It works
+        without the lifespan protocol.
 
         - `auth`: `"tokens"` admits the tokens of the store, see `app.tokens`; a function gets the ASGI scope of a
           request and returns the `Identity` of its caller, or None; it may be a coroutine function
@@ -555,13 +572,14 @@ class Mainspring(Decorators):
           for a server that checks them itself
         - `store_metrics`: whether `/metrics` has the metrics of the store, too
         - `limits`: the largest sizes and the longest times of a request; None for the defaults of `HttpLimits`
+        - `read_only`: refuse every request that would change something; pages show no actions
         """
         try:
             module = import_module("mainspring.web.asgi")  # a process without a server imports no web framework
         except ModuleNotFoundError as error:
             raise MissingExtra(feature="app.asgi()", extra="web") from error
         make: Callable[..., AsgiApp] = module.make_asgi
-        return make(self, auth=auth, hosts=hosts, store_metrics=store_metrics, limits=limits)
+        return make(self, auth=auth, hosts=hosts, store_metrics=store_metrics, limits=limits, read_only=read_only)
 
     def load_handlers(self) -> None:
         """Import the modules that `include` names, so that their handlers are registered."""
@@ -693,6 +711,22 @@ class Mainspring(Decorators):
             self._abandoned.append(runtime)  # kept, because collecting it would end threads that do not exist here
         self._abandoned.append(self._off_loop)
         self._off_loop = OffLoop()
+
+
+def _require_ring(signing: object) -> KeyRing | None:
+    if signing is None:
+        return None
+    return require_instance(signing, KeyRing, "signing", "KeyRing.from_file('keys.toml')")
+
+
+def _make_signer(ring: KeyRing | None, engine: Engine) -> JobSigner | None:
+    if ring is None:
+        return None
+    from mainspring.jobs.signing import JobSigner  # noqa: PLC0415 - most applications do not sign jobs
+
+    signer = JobSigner(ring, engine.now)
+    engine.sign_letters(signer.sign_letter)
+    return signer
 
 
 def _make_projection(name: str) -> Projection:

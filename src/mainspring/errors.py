@@ -19,9 +19,13 @@ MainspringError
 ├── ScheduleBusy
 ├── ScheduleNotFound
 ├── RefusedByStore
+├── SignatureInvalid
+├── NoSigningKey
 ├── TokenInvalid
 ├── TokenNotFound
+├── WorkerNotFound
 ├── NotAllowed
+├── CallbackRefused
 ├── CannotListen
 ├── MissingExtra (also an ImportError)
 └── EngineUnavailable
@@ -205,6 +209,17 @@ class JobNotFound(MainspringError):
         super().__init__(f"there is no job {job_id!r}; check the id and that this is the right store")
 
 
+class WorkerNotFound(MainspringError):
+    """The caller has no remote worker with this number: it has left, or its lease has ended."""
+
+    def __init__(self, *, number: int | str) -> None:
+        self.number = number
+        super().__init__(
+            f"you have no remote worker {number}: it was enrolled with another token, has left, or sent no "
+            "heartbeat within its lease; enroll again, and drop the results of its jobs"
+        )
+
+
 class InvalidTransition(MainspringError):
     """The status of a job does not allow the operation. The job was not changed."""
 
@@ -298,6 +313,27 @@ class RefusedByStore(MainspringError):
         super().__init__(f"{engine} refused this: {reason}; nothing of it was stored; {remedy}")
 
 
+class SignatureInvalid(MainspringError):
+    """The signature of a job or a schedule is missing, wrong, expired or of an unknown key."""
+
+    def __init__(self, *, what: str, problem: str, remedy: str) -> None:
+        self.what = what
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{what}: {problem}; {remedy}")
+
+
+class NoSigningKey(MainspringError):
+    """A job or a schedule must be signed, and the key ring of this application can only verify."""
+
+    def __init__(self, *, what: str) -> None:
+        self.what = what
+        super().__init__(
+            f"{what} must be signed, and the key ring of this application has no key to sign with; give "
+            "KeyRing(..., sign_with='2026-11') the id of a secret key, or do this in a process that has one"
+        )
+
+
 class TokenInvalid(MainspringError):
     """A request has no token that can be used. The message never contains the token."""
 
@@ -337,6 +373,21 @@ class NotAllowed(MainspringError):
             f"the token {name!r} does not allow this: it needs the scope {scope} for {of_type} and {of_queue}; "
             f"use a token that has it: mainspring tokens create NAME --scope {scope}"
         )
+
+
+class CallbackRefused(MainspringError):
+    """A callback must not be sent: the URL is not allowed, or its host has an address that is not.
+
+    The URL is shown without its query.
+    """
+
+    shows_traceback = False
+
+    def __init__(self, *, url: str, reason: str, remedy: str) -> None:
+        self.url = url
+        self.reason = reason
+        self.remedy = remedy
+        super().__init__(f"{url} must not be called: {reason}; {remedy}")
 
 
 class CannotListen(MainspringError):

@@ -1,10 +1,17 @@
-"""The public names: everything that `from mainspring import ...` can import."""
+"""The public names: everything that `from mainspring import ...` can import.
+
+The names in `ON_DEMAND` are imported with their first use.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from mainspring.app import Mainspring
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.nats import NatsSettings
 from mainspring.errors import (
     ArgumentsTooLarge,
+    CallbackRefused,
     CannotListen,
     DuplicateJob,
     EngineUnavailable,
@@ -15,6 +22,7 @@ from mainspring.errors import (
     LimitExceeded,
     MainspringError,
     MissingExtra,
+    NoSigningKey,
     NotAllowed,
     PartialSubmit,
     QueueEmpty,
@@ -24,6 +32,7 @@ from mainspring.errors import (
     ScheduleBusy,
     ScheduleInvalid,
     ScheduleNotFound,
+    SignatureInvalid,
     StoreCorrupt,
     StoreMoved,
     StoreTooNew,
@@ -31,6 +40,7 @@ from mainspring.errors import (
     TokenNotFound,
     UnknownHandler,
     UnknownSerializer,
+    WorkerNotFound,
     WouldDeadlock,
 )
 from mainspring.jobs import (
@@ -106,7 +116,24 @@ from mainspring.runners import (
     current_runner,
 )
 from mainspring.security.http_limits import HttpLimits
+from mainspring.security.keys import KeyRing
 from mainspring.security.permissions import Identity, Permissions, Scope
+
+if TYPE_CHECKING:
+    from mainspring.callbacks.policy import CallbackPolicy
+    from mainspring.callbacks.signatures import CallbackSecret
+
+ON_DEMAND = {
+    "CallbackPolicy": "mainspring.callbacks.policy",
+    "CallbackSecret": "mainspring.callbacks.signatures",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ON_DEMAND:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(ON_DEMAND[name]), name)
+
 
 __all__ = [
     "ActivityRow",
@@ -114,6 +141,9 @@ __all__ = [
     "AttemptEnd",
     "AttemptInfo",
     "AuditEntry",
+    "CallbackPolicy",
+    "CallbackRefused",
+    "CallbackSecret",
     "Cancel",
     "CannotListen",
     "CatchUp",
@@ -145,6 +175,7 @@ __all__ = [
     "JobPage",
     "JobStatus",
     "Keep",
+    "KeyRing",
     "LimitExceeded",
     "Liveness",
     "Mainspring",
@@ -153,6 +184,7 @@ __all__ = [
     "MissingExtra",
     "NatsSettings",
     "NewToken",
+    "NoSigningKey",
     "NotAllowed",
     "OccurrenceInfo",
     "PartialSubmit",
@@ -182,6 +214,7 @@ __all__ = [
     "SequenceBound",
     "ShutdownBehavior",
     "ShutdownReport",
+    "SignatureInvalid",
     "SlotKind",
     "SlotStatistics",
     "Snooze",
@@ -206,6 +239,7 @@ __all__ = [
     "UnknownHandler",
     "UnknownSerializer",
     "UpcomingSlot",
+    "WorkerNotFound",
     "WorkerStatus",
     "WouldDeadlock",
     "acting_as",

@@ -300,3 +300,21 @@ def test_a_session_with_curl(tmp_path: Path, store: Mainspring) -> None:
     assert [(each["kind"], each["job_id"]) for each in found] == [
         (kind, "price-42") for kind in ("submitted", "started", "completed")
     ]
+
+
+def test_a_worker_in_the_shell_runs_jobs(tmp_path: Path) -> None:
+    if shutil.which("curl") is None or shutil.which("jq") is None:
+        pytest.skip("this machine has no curl, or no jq")
+    with Mainspring(f"sqlite:///{tmp_path}/pictures.db") as store:
+        token = make_token(store, "work")
+        run(tmp_path, sys.executable, str(FOLDER / "pictures.py"))
+        with served(tmp_path, "mainspring", "serve", "pictures:app", "--http", "127.0.0.1:0") as api:
+            variables = {"MAINSPRING_API": api.url, "MAINSPRING_TOKEN": token}
+            ended = run(tmp_path, "sh", str(FOLDER / "worker.sh"), "3", **variables)
+        assert ended.stderr == ""
+        found = [(info.status, info.arguments["width"], info.result) for info in store.jobs()]
+        assert found == [
+            (JobStatus.COMPLETED, width, {"file": "cat.png", "width": width, "by": "shell"})
+            for width in (100, 200, 400)
+        ]
+        assert store.workers() == []

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.fetch_prometheus import PrometheusMissing, PrometheusTools, copy_programs, ensure
+from scripts.debian_packages import PackageMissing
+from scripts.fetch_prometheus import PrometheusTools, copy_programs, ensure
 
 PROGRAM = "#!/bin/sh\nexit 0\n"
 
@@ -51,9 +52,7 @@ def test_programs_on_path_are_used(path: Path, tmp_path: Path) -> None:
 
 
 def test_a_machine_without_apt_is_told_what_to_install(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        PrometheusMissing, match=r"no apt-get to fetch it; put `prometheus` and `promtool` on PATH"
-    ):
+    with pytest.raises(PackageMissing, match=r"no apt-get to fetch it; put `prometheus` and `promtool` on PATH"):
         ensure(tmp_path / "fetched")
 
 
@@ -77,7 +76,7 @@ def test_without_package_lists_apt_gets_lists_of_its_own(path: Path, tmp_path: P
 
 def test_a_failed_download_shows_the_output_of_apt_and_leaves_nothing(path: Path, tmp_path: Path) -> None:
     write_apt(path, "echo the mirror is down; exit 100")
-    with pytest.raises(PrometheusMissing, match=r"(?s)the mirror is down.*Check the network.*on PATH"):
+    with pytest.raises(PackageMissing, match=r"(?s)the mirror is down.*Check the network.*on PATH"):
         ensure(tmp_path / "fetched")
     assert [entry.name for entry in (tmp_path / "fetched").iterdir()] == ["lock"]
 

@@ -59,7 +59,7 @@ def test_scripts_get_users_urls_and_subjects(shop: ShopProgram) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--prefix", "a b"], "prefix 'a b': a prefix is made of 1 to 64 letters"),
+        (["--prefix", "a b"], "prefix 'a b': the prefix of a NATS store must have 1 to 64"),
         (["--account", "no good"], "account 'no good' is no name"),
         (["--role", "boss"], "'boss' is not one of 'submitter', 'worker', 'operator'"),
     ],

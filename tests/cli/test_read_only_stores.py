@@ -22,7 +22,7 @@ from tests.programs import run_python
 UNAVAILABLE = 3
 OTHER_USER = 65534  # a user without any rights, on Debian
 PROGRAM = """
-import contextlib, os, sys
+import contextlib, os, sys, urllib.parse  # since Python 3.13, `Path.as_uri` imports the last one when it is called
 from mainspring.cli.exit_codes import run_cli
 from mainspring.cli.main import commands
 

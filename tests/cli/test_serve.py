@@ -218,9 +218,11 @@ def test_a_host_name_can_be_added(shop: ShopProgram) -> None:
         assert served.stop() == 0
 
 
-def test_a_limit_can_be_changed(shop: ShopProgram) -> None:
-    arguments = ("serve", "shop:app", "--http", ANY, "--no-auth", "--http-limit", "max_header=500")
+def test_a_limit_can_be_changed_and_a_server_can_be_read_only(shop: ShopProgram) -> None:
+    arguments = ("serve", "shop:app", "--http", ANY, "--no-auth", "--http-limit", "max_header=500", "--read-only")
     with started(shop, *arguments) as served:
+        status, page = served.get("/", Accept="text/html")
+        assert (status, b"read-only" in page) == (200, True)
         assert served.get("/api/v1/")[0] == 200
         assert served.get("/api/v1/", **{"X-Long": "x" * 600})[0] == 431
         assert served.stop() == 0
@@ -233,6 +235,7 @@ def test_a_limit_can_be_changed(shop: ShopProgram) -> None:
         (("serve", "shop:app", "--host-name", "a:80"), "'a:80' is no host name"),
         (("serve", "shop:app", "--app", "other:app"), "two applications are given"),
         (("run", "shop:app", "--no-auth"), "--no-auth needs the HTTP server"),
+        (("run", "shop:app", "--read-only"), "--read-only needs the HTTP server"),
         (("run", "shop:app", "--host-name", "a"), "--host-name needs the HTTP server"),
         (("run", "shop:app", "--store-metrics"), "--store-metrics needs the HTTP server"),
         (("serve", "shop:app", "--http-limit", "max_bath=5"), "did you mean 'max_batch'"),

@@ -1,6 +1,6 @@
 """`mainspring workers`: the workers of a store, alive or not."""
 
-from mainspring.jobs.records import WorkerInfo
+from mainspring.jobs.records import RemoteTerms, WorkerInfo
 from tests.cli.shop_program import ShopProgram
 
 
@@ -36,3 +36,22 @@ def test_a_worker_whose_process_has_ended_is_dead(shop: ShopProgram) -> None:
     assert (worker["number"], worker["name"], worker["state"]) == (number, "far:1", "dead")
     assert worker["queues"] == ["orders", "mail"]
     assert "  mail, orders  " in shop.run_on_store("workers", "list").output
+
+
+def test_a_remote_worker_is_directed(shop: ShopProgram) -> None:
+    with shop.open() as app:
+        engine = app.manager().engine
+        with engine.unit(durable=False):
+            terms = RemoteTerms("token 1", 3_600_000_000)
+            number = engine.enroll(WorkerInfo("node-1", 0, ("resize",), remote=terms))
+        assert "node-1 (remote)" in shop.run_on_store("workers", "list").output
+        done = shop.run_on_store("workers", "direct", str(number), "quiet")
+        assert (done.code, done.output) == (0, f"worker {number} is asked to be quiet\n")
+        again = shop.run_on_store("workers", "direct", str(number), "quiet", "--json")
+        assert again.json == {"number": number, "direction": "quiet", "changed": False}
+        (worker,) = shop.run_on_store("workers", "list", "--json").json["workers"]
+        assert (worker["is_remote"], worker["direction"]) == (True, "quiet")
+        refused = shop.run_on_store("workers", "direct", str(number + 1), "terminate")
+        assert refused.code == 1
+        assert f"no remote worker {number + 1}" in refused.errors
+        assert [entry.action for entry in app.audit()] == ["worker.quiet"]

@@ -18,6 +18,18 @@ from scripts.fetch_prometheus import PrometheusTools
 from tests.support import PATIENCE, eventually
 
 
+def is_ok(url: str) -> bool:
+    """Return whether a server answers with 200."""
+    try:
+        with urlopen(url, timeout=PATIENCE) as answer:
+            return bool(answer.status == 200)
+    except HTTPError as error:
+        error.close()
+        return False
+    except (URLError, ConnectionError):
+        return False
+
+
 class PrometheusServer:
     """Queries a Prometheus by its HTTP API."""
 
@@ -27,14 +39,7 @@ class PrometheusServer:
     @property
     def is_ready(self) -> bool:
         """Whether it answers queries."""
-        try:
-            with urlopen(f"{self._url}/-/ready", timeout=PATIENCE) as answer:
-                return bool(answer.status == 200)
-        except HTTPError as error:
-            error.close()
-            return False
-        except (URLError, ConnectionError):
-            return False
+        return is_ok(f"{self._url}/-/ready")
 
     def get(self, path: str, **parameters: str) -> Any:
         """Return the data of an answer; an error of Prometheus is raised, with its text as a note."""

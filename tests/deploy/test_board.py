@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -24,7 +22,7 @@ from mainspring.monitoring import PrometheusCollector
 from mainspring.monitoring.metrics import METRICS
 from scripts.fetch_prometheus import PrometheusTools
 from tests.deploy.files import DEPLOY
-from tests.deploy.prometheus_server import PrometheusServer, running_prometheus
+from tests.deploy.prometheus_server import PrometheusServer, is_ok, running_prometheus
 from tests.support import PATIENCE, eventually
 
 pytestmark = pytest.mark.long
@@ -108,22 +106,11 @@ def prometheus(
             yield server
 
 
-def is_ready(port: int) -> bool:
-    """Return whether the HTTP server of a worker says that the worker is ready."""
-    try:
-        with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=PATIENCE) as answer:
-            return bool(answer.status == 200)
-    except HTTPError as error:
-        error.close()
-        return False
-    except (URLError, ConnectionError):
-        return False
-
-
 @contextmanager
 def running_worker(url: str, port: int, log: Path) -> Iterator[None]:
     """Run a worker with its HTTP server, which logs into a file; assert that it ends in order."""
     options = ("--http", f"127.0.0.1:{port}", "--store-metrics")
+    ready = f"http://127.0.0.1:{port}/readyz"
     command = (sys.executable, "-m", "mainspring", "run", "tests.deploy.metrics_worker:app", *options)
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -131,7 +118,7 @@ def running_worker(url: str, port: int, log: Path) -> Iterator[None]:
         )
         with process:
             try:
-                assert eventually(lambda: is_ready(port) or process.poll() is not None), log.read_text()
+                assert eventually(lambda: is_ok(ready) or process.poll() is not None), log.read_text()
                 yield
                 assert process.poll() is None, log.read_text()
                 process.terminate()

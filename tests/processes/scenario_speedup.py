@@ -24,7 +24,7 @@ def compare_processes(sandbox: Sandbox, *, rounds: int) -> tuple[float, float]:
         crew = WorkerProcesses(sandbox, "crunching")
         for queue, processes in (("one", "1"), ("two", "2")):
             crew.start_one("--queues", queue, PROCESSES=processes).expect_all(READY)
-        bare = [sandbox.start_app("bare") for _ in range(2)]
+        bare = [sandbox.start_app("crunching") for _ in range(2)]
         for child in bare:
             child.expect("ready")
         compute.options(queue="one").submit(0, 1).result(PATIENCE)  # all processes are up now

@@ -58,6 +58,10 @@ WITHOUT_A_TWIN = {
     "Mainspring.forget_after_fork",
     "Mainspring.manager_if_open",
     "Mainspring.asgi",
+    # declarations, and what they say
+    "Mainspring.http_job",
+    "Mainspring.remote_job",
+    "Mainspring.callback_types",
     # a step of the start of a worker, and of `put`, which have twins
     "Mainspring.store_declarations",
     "Schedules.store",

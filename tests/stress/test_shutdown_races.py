@@ -10,8 +10,7 @@ import pytest
 
 from mainspring import RunnerClosed
 from mainspring.runners import ShutdownBehavior, TaskFuture, TaskRunner, TaskTraits, ThreadPool
-from tests.pools import running
-from tests.stress.runner_kinds import kinds
+from tests.pools import each_kind, running
 from tests.support import PATIENCE, amount, frequent_thread_switches
 
 pytestmark = pytest.mark.stress
@@ -56,7 +55,7 @@ class Posting:
         assert not any(thread.is_alive() for thread in self._threads)
 
 
-@kinds
+@each_kind
 @pytest.mark.parametrize("traits", [None, SKIP, BLOCK], ids=["plain", "skip", "block"])
 def test_posting_races_with_the_end_of_the_pool(
     make: Callable[[ThreadPool], TaskRunner], traits: TaskTraits | None
@@ -77,7 +76,7 @@ def test_posting_races_with_the_end_of_the_pool(
                     assert report.skipped == 0
 
 
-@kinds
+@each_kind
 def test_posting_races_with_the_end_of_its_runner(make: Callable[[ThreadPool], TaskRunner]) -> None:
     with running(ThreadPool(2)) as pool, frequent_thread_switches(1e-5):
         for _ in range(ROUNDS // 2):
@@ -114,7 +113,7 @@ class DelayedPosting(Posting):
             self.has_begun.set()
 
 
-@kinds
+@each_kind
 @pytest.mark.parametrize("delay", [0.0005, 60.0], ids=["due soon", "due later"])
 def test_delayed_posts_and_cancels_race_with_the_end_of_the_pool(
     make: Callable[[ThreadPool], TaskRunner], delay: float

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from mainspring.runners import FuncQueue, Priority, TaskRunner, TaskTraits, ThreadPool, blocking
-from tests.pools import running
-from tests.stress.runner_kinds import kinds
+from tests.pools import each_kind, running
 from tests.support import PATIENCE, amount, eventually, frequent_thread_switches, occupied
 
 pytestmark = pytest.mark.stress
@@ -26,7 +25,7 @@ moods = pytest.mark.parametrize(
 )
 
 
-@kinds
+@each_kind
 @moods
 def test_a_task_for_a_sleeping_runner_is_run(
     make: Callable[[ThreadPool], TaskRunner], mood: Callable[[], Any]

@@ -3,9 +3,11 @@
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
-from typing import assert_type
+from typing import Any, assert_type
 
 from mainspring import (
+    CallbackPolicy,
+    CallbackSecret,
     Cancel,
     CatchUp,
     Concurrency,
@@ -328,3 +330,18 @@ def plan(job: JobFunction[..., bool], old: Job[..., bool]) -> None:
 
 
 plan(cancel_order, cancel_order)
+
+
+def callbacks() -> None:
+    calling = Mainspring(
+        "memory://",
+        callbacks=CallbackPolicy(
+            allow=["https://hooks.example.com/*"],
+            secrets={"one": "whsec_", "two": ["whsec_", b"bytes"], "three": CallbackSecret("whsec_")},
+        ),
+    )
+    paid = calling.http_job("paid", url="https://hooks.example.com/paid", headers={"X-Key": "1"}, timeout=5)
+    assert_type(paid.submit(body={"order": 42}), JobHandle[dict[str, Any] | None])
+    assert_type(paid.after(60).submit("text", {"X-Own": "2"}).result(timeout=1), dict[str, Any] | None)
+    assert_type(calling.callback_types(), tuple[str, ...])
+    calling.every(60)(paid)

@@ -28,6 +28,7 @@ LONG = frozenset(
         "assertions",
         "at_most_once",
         "batches",
+        "callbacks",
         "crashes",
         "cron_properties",
         "expiry",

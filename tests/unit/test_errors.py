@@ -10,6 +10,7 @@ import pytest
 from mainspring import errors
 from mainspring.errors import (
     ArgumentsTooLarge,
+    CallbackRefused,
     CannotListen,
     DuplicateJob,
     EngineUnavailable,
@@ -20,6 +21,7 @@ from mainspring.errors import (
     LimitExceeded,
     MainspringError,
     MissingExtra,
+    NoSigningKey,
     NotAllowed,
     PartialSubmit,
     QueueEmpty,
@@ -29,6 +31,7 @@ from mainspring.errors import (
     ScheduleBusy,
     ScheduleInvalid,
     ScheduleNotFound,
+    SignatureInvalid,
     StoreCorrupt,
     StoreMoved,
     StoreTooNew,
@@ -36,6 +39,7 @@ from mainspring.errors import (
     TokenNotFound,
     UnknownHandler,
     UnknownSerializer,
+    WorkerNotFound,
     WouldDeadlock,
 )
 
@@ -73,9 +77,19 @@ EXAMPLES: list[tuple[MainspringError, list[str]]] = [
     ),
     (ScheduleNotFound(name="nightly"), ["'nightly'", "app.schedules.list()"]),
     (ScheduleBusy(name="nightly", job_id="7"), ["'nightly'", "'7' has not ended", "app.cancel('7')"]),
+    (
+        SignatureInvalid(what="cannot replay job 'a'", problem="it has no signature", remedy="submit another"),
+        ["cannot replay job 'a'", "no signature; submit another"],
+    ),
+    (NoSigningKey(what="schedule 'a'"), ["schedule 'a' must be signed", "sign_with"]),
     (TokenInvalid(problem="the token is revoked", remedy="make another"), ["is revoked; make another"]),
     (TokenNotFound(name="shpo", known=("shop",)), ["'shpo'", "did you mean 'shop'"]),
+    (WorkerNotFound(number=7), ["no remote worker 7", "enroll again"]),
     (NotAllowed(name="shop", scope="read", queue="mail"), ["'shop'", "scope read for all types and queue 'mail'"]),
+    (
+        CallbackRefused(url="https://a/b", reason="it is not listed", remedy="list it"),
+        ["https://a/b must not be called: it is not listed; list it"],
+    ),
     (CannotListen(address="a:80", reason="it is in use", remedy="stop it"), ["at a:80: it is in use; stop it"]),
     (MissingExtra(feature="serve", extra="web"), ["serve needs", "pip install 'mainspring[web]'"]),
     (RefusedByStore(engine="SQLite file x", reason="TooBigError: too big"), ["SQLite file x", "too big"]),

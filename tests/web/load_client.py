@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Any
 
+from tests.processes.run_log import now_ns
 from tests.support import PATIENCE, eventually
-from tests.web.served_process import ServedProcess, now_ns
+from tests.web.served_process import ServedProcess
 
 MAX_BATCH = 20
 PROBLEM = "urn:mainspring:problem:"

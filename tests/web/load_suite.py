@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 
 from mainspring import JobInfo, JobStatus, Mainspring
+from tests.processes.run_log import now_ns
 from tests.support import amount, eventually
 from tests.web.killed_server import make_app
 from tests.web.load_client import LoadClient
-from tests.web.served_process import ServedProcess, now_ns, served
+from tests.web.served_process import ServedProcess, served
 
 ANSWERS = 40
 """How many answers a server must have given before it is killed or stopped."""

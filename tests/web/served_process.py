@@ -7,21 +7,16 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.processes.run_log import now_ns
 from tests.support import PATIENCE
 
 LIMITS = {"idle_seconds": 600, "header_seconds": 600, "grace_seconds": 600, "submit_rate": 1_000_000}
 """A slow machine must not look like a server that loses requests."""
 ROOT = Path(__file__).parents[2]
-
-
-def now_ns() -> int:
-    """Return an instant on the clock that the instants of requests and signals are compared on."""
-    return time.monotonic_ns()  # noqa: TID251 - signals and requests are real
 
 
 class ServedProcess:

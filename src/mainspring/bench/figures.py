@@ -69,7 +69,7 @@ class RateFigure:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The figure as fields for scripts."""
+        """The figure as a dict for JSON output."""
         return {"per_second": round(self.per_second, 1), "rounds": self.rounds}
 
 
@@ -100,7 +100,7 @@ class Percentiles:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The figures as fields for scripts."""
+        """The figures as a dict for JSON output."""
         return {
             "p50_ms": round(self.p50, 3),
             "p99_ms": round(self.p99, 3),
@@ -126,7 +126,7 @@ class Size:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The figure as fields for scripts."""
+        """The figure as a dict for JSON output."""
         return {"bytes": round(self.bytes_each), "samples": self.samples}
 
 

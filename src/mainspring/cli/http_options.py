@@ -46,6 +46,13 @@ no_auth_option = click.option(
     is_flag=True,
     help="Let every user of this machine do everything, without a token. Works on loopback addresses only.",
 )
+read_only_option = click.option(
+    "--read-only",
+    cls=Option,
+    section=HTTP,
+    is_flag=True,
+    help="Refuse every request that would change something, also with a token that allows it.",
+)
 
 
 http_limit_option = click.option(
@@ -60,8 +67,8 @@ http_limit_option = click.option(
 
 
 def http_options(function: Decorated) -> Decorated:
-    """Add the options `--host-name`, `--http-limit` and `--no-auth` to a command."""
-    return host_name_option(http_limit_option(no_auth_option(function)))
+    """Add the options `--host-name`, `--http-limit`, `--no-auth` and `--read-only` to a command."""
+    return host_name_option(http_limit_option(no_auth_option(read_only_option(function))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +82,7 @@ class HttpOptions:
     app: str | None
     url: str | None
     http_limits: tuple[str, ...] = ()
+    read_only: bool = False
 
     @property
     def token_command(self) -> tuple[str, ...]:
@@ -151,6 +159,7 @@ class HttpEntry:
             worker=health,
             store_metrics=options.store_metrics,
             limits=self._limits,
+            read_only=options.read_only,
         )
         show(HttpNotice(url=listener.url, link=access.link, is_open=access.is_open))
         return HttpServer(asgi, listener, limits=self._limits)

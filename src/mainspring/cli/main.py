@@ -17,8 +17,8 @@ from mainspring.cli.options import app_options
 COMMANDS = {
     "Workers": {
         "run": "Run jobs until SIGTERM or Ctrl+C.",
-        "serve": "Serve the HTTP API, metrics and probes, without a worker.",
-        "workers": "List the workers of a store, on all machines.",
+        "serve": "Serve the dashboard, the HTTP API, metrics and probes, without a worker.",
+        "workers": "List the workers of a store, on all machines, and direct remote ones.",
         "healthcheck": "Check the workers on this machine; exit with 1 if one is unhealthy or none runs.",
     },
     "Jobs": {
@@ -36,6 +36,7 @@ COMMANDS = {
     },
     "Stores and servers": {
         "tokens": "Make, list and revoke the tokens of the HTTP server.",
+        "keys": "Make and list the keys with which jobs are signed.",
         "migrate": "Move jobs and schedules from a SQLite file to NATS.",
         "nats": "Start NATS servers for development, and print permissions for production.",
     },

@@ -143,7 +143,7 @@ def _date(schedule: NextFiring) -> str | None:
     "--http",
     cls=Option,
     section=HTTP,
-    help="Serve the HTTP API, metrics and probes at this address, too: 127.0.0.1:8400.",
+    help="Serve the dashboard, the HTTP API, metrics and probes at this address, too: 127.0.0.1:8400.",
     metavar="HOST:PORT",
 )
 @click.option(
@@ -172,6 +172,7 @@ def run(
     host_names: tuple[str, ...],
     http_limits: tuple[str, ...],
     no_auth: bool,
+    read_only: bool,
     log_format: str,
     log_level: str,
     app: str | None,
@@ -195,6 +196,7 @@ def run(
         host_names=host_names,
         http_limits=http_limits,
         no_auth=no_auth,
+        read_only=read_only,
     )
 
     def work() -> bool:
@@ -258,7 +260,7 @@ def _http_options(address: str | None, **options: Any) -> HttpOptions | None:
     """Return the options of the HTTP server; None if no address is given, and then no other option may be."""
     if address is not None:
         return HttpOptions(address=address, **options)
-    for name in ("store_metrics", "host_names", "http_limits", "no_auth"):
+    for name in ("store_metrics", "host_names", "http_limits", "no_auth", "read_only"):
         if options[name]:
             is_list = name in ("host_names", "http_limits")
             option = f"--{name.removesuffix('s') if is_list else name}".replace("_", "-")

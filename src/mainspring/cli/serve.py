@@ -92,12 +92,13 @@ def serve(
     host_names: tuple[str, ...],
     http_limits: tuple[str, ...],
     no_auth: bool,
+    read_only: bool,
     log_format: str,
     log_level: str,
     app: str | None,
     url: str | None,
 ) -> None:
-    """Serve the HTTP API, metrics and probes, without a worker.
+    """Serve the dashboard, the HTTP API, metrics and probes, without a worker.
 
     A caller needs a token: see mainspring tokens create. If the store has none, and the address is a loopback
     address, the command prints a link with a token that ends with the process.
@@ -114,6 +115,7 @@ def serve(
         host_names=host_names,
         http_limits=http_limits,
         no_auth=no_auth,
+        read_only=read_only,
         store_metrics=True,
         app=given,
         url=url,

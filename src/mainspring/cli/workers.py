@@ -1,17 +1,22 @@
-"""`mainspring workers`: lists the workers of a store."""
+"""`mainspring workers`: lists the workers of a store, and directs remote ones."""
 
 from __future__ import annotations
 
+import click
+
 from mainspring.cli.app_selection import open_app
-from mainspring.cli.commands import CommandGroup
+from mainspring.cli.commands import Argument, CommandGroup
 from mainspring.cli.json_fields import worker_fields
 from mainspring.cli.options import app_options, json_option
-from mainspring.cli.output import Cell, Styled, format_distance, print_json, print_message, print_table
+from mainspring.cli.output import Cell, Styled, format_distance, print_json, print_line, print_message, print_table
+from mainspring.errors import WorkerNotFound
+from mainspring.jobs.commands import DirectWorker
+from mainspring.jobs.records import Direction
 from mainspring.jobs.worker_status import Liveness, WorkerStatus
 
 STYLES = {Liveness.ALIVE: "green", Liveness.SILENT: "yellow", Liveness.DEAD: "red"}
 
-workers = CommandGroup("workers", help="List the workers of a store, on all machines.")
+workers = CommandGroup("workers", help="List the workers of a store, on all machines, and direct remote ones.")
 
 
 @workers.command("list")
@@ -20,8 +25,8 @@ workers = CommandGroup("workers", help="List the workers of a store, on all mach
 def list_workers(*, as_json: bool, app: str | None, url: str | None) -> None:
     """List the workers of a store, on all machines.
 
-    A silent worker has sent no heartbeat for 45 seconds. A dead worker stays in the list until another worker has
-    rescued its jobs.
+    A silent worker has sent no heartbeat for 45 seconds; a remote worker, for its lease. A dead worker stays in
+    the list until another worker has rescued its jobs.
 
     Example: mainspring workers list --app shop:app
     """
@@ -45,9 +50,34 @@ def list_workers(*, as_json: bool, app: str | None, url: str | None) -> None:
 def _row(worker: WorkerStatus, now: int) -> list[Cell]:
     return [
         str(worker.number),
-        worker.name,
+        f"{worker.name} (remote)" if worker.is_remote else worker.name,
         Styled(worker.state, STYLES[worker.state]),
         format_distance(worker.heartbeat, now, in_short=True),
         "all" if worker.queues is None else ", ".join(sorted(worker.queues)),
         ", ".join(sorted(worker.types)) or "-",
     ]
+
+
+@workers.command("direct")
+@click.argument("number", cls=Argument, type=int, metavar="NUMBER", help="The number of a remote worker.")
+@click.argument(
+    "direction", cls=Argument, type=click.Choice([str(each) for each in Direction]), help="What it has to do."
+)
+@json_option
+@app_options
+def direct_worker(*, number: int, direction: str, as_json: bool, app: str | None, url: str | None) -> None:
+    """Ask a remote worker to run, to be quiet (to claim no more jobs) or to terminate.
+
+    The worker learns it in the answer to its next claim or heartbeat.
+
+    Example: mainspring workers direct 7 quiet
+    """
+    with open_app(app, url) as application:
+        remote = {each.number for each in application.workers() if each.is_remote and each.state != Liveness.DEAD}
+        if number not in remote:
+            raise WorkerNotFound(number=number)
+        (is_changed,) = application.manager().arrange([DirectWorker(number, Direction(direction))])
+    if as_json:
+        print_json({"number": number, "direction": direction, "changed": is_changed})
+    else:
+        print_line(f"worker {number} is asked to {'be quiet' if direction == Direction.QUIET else direction}")

@@ -18,6 +18,7 @@ from mainspring.doctor import jobs, machine
 from mainspring.doctor.findings import Check, Finding, Report, Severity, carry_out, info, ok, warning
 from mainspring.doctor.machine import check_time_zones, find_zone_data
 from mainspring.doctor.schedules import check_schedules
+from mainspring.doctor.signatures import check_signatures
 from mainspring.doctor.snapshot import Snapshot, take_snapshot
 from mainspring.engines.registry import load_name, provider_for
 from mainspring.jobs.engine import STALE
@@ -25,7 +26,7 @@ from mainspring.store_url import CONFLICT_REMEDY, StoreChoice
 
 T = TypeVar("T")
 
-MOST_CHECKS = 26
+MOST_CHECKS = 27
 """The approximate number of checks, for a progress bar."""
 
 
@@ -175,6 +176,7 @@ def _checks_of_jobs(snapshot: Snapshot) -> list[Check]:
         Check("slots", lambda: jobs.check_slots(snapshot)),
         Check("dead-letters", lambda: jobs.check_dead_letters(snapshot)),
         Check("schedules", lambda: check_schedules(snapshot)),
+        Check("signatures", lambda: check_signatures(snapshot.signatures)),
     ]
 
 

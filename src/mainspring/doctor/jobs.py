@@ -76,7 +76,8 @@ def _silence(worker: WorkerRecord, now: int) -> str:
 
 
 def _name(worker: WorkerRecord) -> str:
-    return f"{worker.number} ({worker.info.name}, process {worker.info.process})"
+    kind = f"process {worker.info.process}" if worker.info.remote is None else "remote"
+    return f"{worker.number} ({worker.info.name}, {kind})"
 
 
 def check_handlers(snapshot: Snapshot) -> Iterator[Finding]:
@@ -85,7 +86,13 @@ def check_handlers(snapshot: Snapshot) -> Iterator[Finding]:
     Also check whether the application has the handlers of stored jobs.
     """
     known, has_workers = snapshot.known, bool(snapshot.alive)
-    unknown = [waiting for waiting in snapshot.waiting if has_workers and waiting.type not in known]
+    unserved = list(_about_remote(snapshot))
+    yield from unserved
+    unknown = [
+        waiting
+        for waiting in snapshot.waiting
+        if has_workers and waiting.type not in known and waiting.type not in snapshot.remote
+    ]
     if unknown:
         yield error(
             f"no worker has a handler for {some(sorted({waiting.type for waiting in unknown}))}, "
@@ -104,20 +111,39 @@ def check_handlers(snapshot: Snapshot) -> Iterator[Finding]:
                 "Workers that run this code do not run these jobs.",
                 "If the handler was renamed: @app.job(aliases=[...]). If another application has it, ignore this.",
             )
-        idle = sorted(handlers - known) if has_workers else []
+        idle = sorted(handlers - known - snapshot.remote) if has_workers else []
         if idle:
             yield warning(
                 f"no worker has the handler {some(idle)} of this application",
                 "The jobs of this handler wait. The workers may run older code.",
                 "Restart the workers with this code.",
             )
-        if unknown or foreign or idle:
+        if unknown or foreign or idle or unserved:
             return
     if not unknown:
         yield ok(
             "workers have handlers for all due jobs"
             if has_workers
             else "no worker runs, so handlers were not compared"
+        )
+
+
+def _about_remote(snapshot: Snapshot) -> Iterator[Finding]:
+    """Report the types of `app.remote_job` that no remote worker serves."""
+    unserved = snapshot.remote - snapshot.known
+    waiting = [backlog for backlog in snapshot.waiting if backlog.type in unserved]
+    if waiting:
+        yield error(
+            f"no remote worker serves {some(sorted({backlog.type for backlog in waiting}))}, and {_wait(waiting)} "
+            "for it",
+            "Those jobs never start: workers of the application do not run them.",
+            "Start a remote worker, which enrolls with POST /api/v1/workers: docs/http-workers.md.",
+        )
+    elif unserved:
+        yield info(
+            f"no remote worker serves {some(sorted(unserved))}",
+            "Jobs of such a type that become due wait for a remote worker.",
+            "Start a remote worker, which enrolls with POST /api/v1/workers: docs/http-workers.md.",
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mainspring.app import Mainspring
+from mainspring.doctor.signatures import SignatureFacts, read_signatures
 from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.blocked_jobs import BlockedGroup, find_blocked
 from mainspring.jobs.engine import STALE, Engine
@@ -44,6 +45,8 @@ class Snapshot:
     """The job types for which the application has handlers; None if no application is known."""
     handler_queues: frozenset[str] = frozenset()
     """The queues of the application's handlers; empty if no application is known."""
+    remote: frozenset[str] = frozenset()
+    """The job types that remote workers run, as the application declares."""
     not_stored: Sequence[str] = ()
     """The names of schedules that the application declares and that are not stored."""
     stored_otherwise: Sequence[str] = ()
@@ -56,11 +59,17 @@ class Snapshot:
     depths: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """For each queue with a depth quota: how many jobs are pending, and how many may be."""
 
+    signatures: SignatureFacts | None = None
+    """The keys that have signed jobs and schedules; None if counting them would take too long."""
+
     @property
     def alive(self) -> list[WorkerRecord]:
         """The workers whose last heartbeat is recent enough and whose process is not known to have ended."""
-        since = self.now - self.patience
-        return [worker for worker in self.workers if not worker.is_gone and worker.heartbeat >= since]
+        return [worker for worker in self.workers if not worker.is_gone and self._is_recent(worker)]
+
+    def _is_recent(self, worker: WorkerRecord) -> bool:
+        terms = worker.info.remote
+        return worker.heartbeat >= self.now - (self.patience if terms is None else terms.lease)
 
     @property
     def known(self) -> frozenset[str]:
@@ -103,12 +112,14 @@ def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool, patie
         letters=engine.find(letters).records if counts else (),
         pending=frozenset(record.type for record in engine.find(pending).records) if counts else frozenset(),
         handlers=None if app is None else frozenset(app.registry.names()),
-        handler_queues=frozenset(handler.options.queue for handler in handlers),
+        handler_queues=frozenset(handler.options.queue for handler in handlers if not handler.is_remote),
+        remote=frozenset() if app is None else frozenset(app.registry.remote_names()),
         not_stored=not_stored,
         stored_otherwise=stored_otherwise,
         undeclared=[] if app is None else [schedule for schedule in schedules if _is_undeclared(schedule, app)],
         fullest_slot=to_slot(engine.statistics(lookahead=LOOKAHEAD).fullest_slot) if counts else None,
         depths=_depths(engine) if counts else {},
+        signatures=read_signatures(engine, schedules, None if app is None else app.signing) if counts else None,
     )
 
 

@@ -195,10 +195,19 @@ class Arguments:
             parts.append(key_part(name, value))
         return ", ".join(parts)
 
+    def limit_key(self, given: Mapping[str, Any], names: Sequence[str]) -> str:
+        """Return the key of a bucket of a limit by these parameters."""
+        return self.key(given, names)
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the handler's parameters."""
         return self._names
+
+    @property
+    def parameters(self) -> tuple[tuple[Parameter, Any], ...]:
+        """The `inspect.Parameter`s of the handler, each with its type; the type is `Any` without an annotation."""
+        return tuple((p, self._hints.get(p.name, Any)) for p in self._signature.parameters.values())
 
     @property
     def required(self) -> tuple[str, ...]:

@@ -18,12 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
 
-from mainspring.jobs.timestamps import to_instant
+from mainspring.jobs.timestamps import to_instant, to_past
+from mainspring.runners.validation import require_positive
 from mainspring.security.permissions import Permissions, Scope
 
 MAX_TEXT = 200
@@ -106,6 +107,24 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
     """The id of the last entry of the page before."""
     reader: Permissions | None = None
     """List only entries that a reader with these permissions may see."""
+
+    @classmethod
+    def of(
+        cls,
+        now: int,
+        limit: int,
+        *,
+        since: datetime | timedelta | None = None,
+        until: datetime | timedelta | None = None,
+        **others: Any,
+    ) -> AuditQuery:
+        """Make a query with times as callers give them: aware datetimes, or timedeltas before `now`."""
+        return cls(
+            limit=require_positive(limit, "limit", "entries"),
+            since=None if since is None else to_past(since, now, "since"),
+            until=None if until is None else to_past(until, now, "until"),
+            **others,
+        )
 
     def matches(self, entry: AuditEntry) -> bool:
         """Return whether an entry is among those that the query asks for, whatever the limit."""

@@ -27,6 +27,7 @@ from mainspring.jobs.commands import (
     Changed,
     Command,
     Delete,
+    DirectWorker,
     DropDeadLetterHandler,
     DropLimit,
     DropRedaction,
@@ -80,6 +81,9 @@ ALL_ACTIONS = (
     "token.create",
     "token.revoke",
     "store.migrate",
+    "worker.run",
+    "worker.quiet",
+    "worker.terminate",
 )
 """All actions that entries have."""
 
@@ -254,10 +258,8 @@ def _describe(arrangement: Arrangement) -> _Description | None:
             return _describe_schedule(arrangement)
         case PauseQueue(queue, is_paused):
             return f"queue.{'pause' if is_paused else 'resume'}", queue, {}
-        case PutLimit(family, most, per):
-            return "limit.put", family, {"most": most, "per": None if per is None else per / MICROSECONDS}
-        case DropLimit(family):
-            return "limit.remove", family, {}
+        case PutLimit() | DropLimit():
+            return _describe_limit(arrangement)
         case PutDeadLetterHandler(handler):
             return "dead_letter_handler.put", handler.type, {}
         case DropDeadLetterHandler(type_):
@@ -266,8 +268,18 @@ def _describe(arrangement: Arrangement) -> _Description | None:
             return "redaction.remove", type_, {}
         case PutToken() | RevokeToken():
             return _describe_token(arrangement)
+        case DirectWorker(number, direction):
+            return f"worker.{direction}", str(number), {}
         case PutRedaction() | NoteTokenUses():  # a process declares redactions by itself
             return None
+
+
+def _describe_limit(arrangement: PutLimit | DropLimit) -> _Description:
+    match arrangement:
+        case PutLimit(family, most, per):
+            return "limit.put", family, {"most": most, "per": None if per is None else per / MICROSECONDS}
+        case DropLimit(family):
+            return "limit.remove", family, {}
 
 
 def _describe_token(arrangement: PutToken | RevokeToken) -> _Description:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
+from mainspring.jobs.records import Direction
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.security.tokens import TokenRecord
@@ -23,6 +24,8 @@ class Reschedule(Struct, frozen=True, gc=False):
 
     id: str
     due: int
+    headers: dict[str, str] | None = None
+    """The headers with a new signature; None if the stored ones stay."""
 
 
 class Reopen(Struct, frozen=True, gc=False):
@@ -30,6 +33,8 @@ class Reopen(Struct, frozen=True, gc=False):
 
     id: str
     due: int
+    headers: dict[str, str] | None = None
+    """The headers with a new signature; None if the stored ones stay."""
 
 
 class Replay(Struct, frozen=True, gc=False):
@@ -43,6 +48,8 @@ class Replay(Struct, frozen=True, gc=False):
     codec: str | None = None
     search: tuple[str, ...] = ()
     """The search keys of the changed arguments; without a `payload`, those of the dead letter apply."""
+    headers: dict[str, str] | None = None
+    """The headers of the new job, with its signature; None for those of the dead letter."""
 
 
 class Edit(Struct, frozen=True, gc=False):
@@ -53,6 +60,8 @@ class Edit(Struct, frozen=True, gc=False):
     codec: str
     search: tuple[str, ...] = ()
     """The search keys of the changed arguments."""
+    headers: dict[str, str] | None = None
+    """The headers with a new signature; None if the stored ones stay."""
 
 
 class Delete(Struct, frozen=True, gc=False):
@@ -86,10 +95,11 @@ class Changed(Struct, frozen=True, gc=False):
 
 
 class PutSchedule(Struct, frozen=True, gc=False):
-    """Store a schedule if the stored one still has the revision `expected`; if that is None, if none is stored."""
+    """Store a schedule, unless the stored schedule of this name has changed since the caller read it."""
 
     record: ScheduleRecord
     expected: int | None
+    """The revision that the stored schedule must have; None if no schedule of this name may be stored yet."""
 
 
 class PauseSchedule(Struct, frozen=True, gc=False):
@@ -182,6 +192,13 @@ class NoteTokenUses(Struct, frozen=True, gc=False):
     uses: dict[str, int]
 
 
+class DirectWorker(Struct, frozen=True, gc=False):
+    """Ask a remote worker to run, to be quiet or to terminate."""
+
+    number: int
+    direction: Direction
+
+
 TokenArrangement: TypeAlias = PutToken | RevokeToken | NoteTokenUses
 """An arrangement that concerns no worker."""
 
@@ -196,5 +213,6 @@ Arrangement: TypeAlias = (
     | DropDeadLetterHandler
     | PutRedaction
     | DropRedaction
+    | DirectWorker
     | TokenArrangement
 )

@@ -10,6 +10,7 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any
 
+from mainspring.jobs.job_policies import inheritable
 from mainspring.jobs.records import Lease
 from mainspring.jobs.timestamps import to_datetime
 from mainspring.jobs.trace_fields import current_span_fields, trace_fields
@@ -75,8 +76,11 @@ class JobContext:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers that were stored with the job. Jobs that the handler submits get them, too."""
-        return MappingProxyType(self._lease.headers or {})
+        """The headers that were stored with the job. Jobs that the handler submits get them, too.
+
+        Those of Mainspring itself, such as the signature, are left out.
+        """
+        return MappingProxyType(inheritable(self._lease.headers))
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Report progress: `progress(3, 10, "of the pages")`. Calls are cheap: at most two a second are stored.

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from mainspring.errors import InvalidArguments
 from mainspring.jobs.arguments import plain_function
@@ -59,7 +60,10 @@ class DeadLetterHandlers:
     def store(self, manager: JobManager) -> None:
         """Store the declared handlers, and drop those whose functions are no dead-letter handlers any more."""
         found = {handler.type: handler for handler in manager.engine.dead_letter_handlers()}
-        declared = [_describe(job, passes_id=passes_id) for job, passes_id in self._declared.values()]
+        declared = [
+            _signed(_describe(job, passes_id=passes_id), found.get(job.name), manager)
+            for job, passes_id in self._declared.values()
+        ]
         dropped = [name for name in found if name in self._registry and name not in self._declared]
         manager.arrange(
             [
@@ -68,6 +72,19 @@ class DeadLetterHandlers:
             ]
         )
         _warn_of_unknown([name for name in found if name not in self._registry])
+
+
+def _signed(
+    handler: DeadLetterHandler, stored: DeadLetterHandler | None, manager: JobManager
+) -> DeadLetterHandler:
+    """Return a handler with a signature: that of the equal stored handler, if it is right, or a new one."""
+    signer = manager.signer
+    if signer is None:
+        return handler
+    same = None if stored is None else replace(handler, signature=stored.signature)
+    if same is not None and same == stored and not signer.must_sign_handler(stored):
+        return stored
+    return signer.sign_handler(handler)
 
 
 def _warn_of_unknown(names: Sequence[str]) -> None:

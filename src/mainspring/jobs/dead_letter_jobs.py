@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -69,11 +69,17 @@ class DeadLetterHandler(Struct, frozen=True):
     """Earlier names of the handler."""
     passes_id: bool = False
     """Whether its argument is the id of the dead letter instead of a `DeadLetter`."""
+    signature: str | None = None
+    """The signature of the other fields; None if the handler is not signed. See `signing`."""
 
     @property
     def type(self) -> str:
         """The job type of the handler."""
         return self.plan.type
+
+
+SignLetter: TypeAlias = Callable[[DeadLetterHandler, NewJob], NewJob]
+"""A function that signs the job of a dead-letter handler: see `signing`."""
 
 
 def letter_of(job: JobRecord) -> DeadLetter:
@@ -98,20 +104,25 @@ def letter_of(job: JobRecord) -> DeadLetter:
 
 
 def letter_jobs(
-    letters: Iterable[DeadLetter], handlers: Iterable[DeadLetterHandler], now: int, new_id: Callable[[], str]
+    letters: Iterable[DeadLetter],
+    handlers: Iterable[DeadLetterHandler],
+    now: int,
+    new_id: Callable[[], str],
+    sign: SignLetter | None = None,
 ) -> list[NewJob]:
-    """Return a job for each dead letter and each dead-letter handler.
+    """Return a job for each dead letter and each dead-letter handler, signed by `sign`.
 
     Dead letters of these handlers' jobs, and of jobs that result from those (see `MARK`), get none: no loop.
     """
     all_handlers = tuple(handlers)
     own = {name for handler in all_handlers for name in (handler.type, *handler.aliases)}
-    return [
-        _job(letter, handler, now, new_id())
+    pairs = [
+        (handler, _job(letter, handler, now, new_id()))
         for letter in letters
         if letter.type not in own and MARK not in letter.headers
         for handler in all_handlers
     ]
+    return [job if sign is None else sign(handler, job) for handler, job in pairs]
 
 
 def _job(letter: DeadLetter, handler: DeadLetterHandler, now: int, job_id: str) -> NewJob:

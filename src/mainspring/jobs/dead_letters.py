@@ -8,11 +8,12 @@ letter is replayed only once, so a filtered replay that is run again continues w
 from __future__ import annotations
 
 import builtins
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -31,6 +32,11 @@ from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.redaction import Redactions
 from mainspring.jobs.serializers import Serializers
 from mainspring.jobs.status import JobStatus
+
+if TYPE_CHECKING:
+    from mainspring.jobs.signing import JobSigner
+
+logger = logging.getLogger("mainspring.signing")
 
 PAGE = 500
 CHUNK = 100  # dead letters in one transaction
@@ -80,6 +86,8 @@ class PlannedReplay:
     edited: EditedArguments | None
     serializers: Serializers
     redactions: Redactions
+    signer: JobSigner | None = None
+    """Signs the new job; None if the application does not sign jobs."""
 
     @property
     def arguments(self) -> Any:
@@ -92,9 +100,16 @@ class PlannedReplay:
 
     def command(self, new_id: str, due: int) -> Replay:
         """Return the command that replays the dead letter."""
-        if self.edited is None:
-            return Replay(self.letter.id, new_id, due)
-        return Replay(self.letter.id, new_id, due, self.edited.payload, self.edited.codec, self.edited.search)
+        edited = self.edited
+        headers = None
+        if self.signer is not None:
+            payload, codec = (None, None) if edited is None else (edited.payload, edited.codec)
+            headers = self.signer.headers_for(
+                self.letter, due, "replay", new_id=new_id, payload=payload, codec=codec
+            )
+        if edited is None:
+            return Replay(self.letter.id, new_id, due, headers=headers)
+        return Replay(self.letter.id, new_id, due, edited.payload, edited.codec, edited.search, headers)
 
 
 def plan_replay(
@@ -145,11 +160,18 @@ def plan_replay(
         queues=None if queues is None else tuple(sorted(queues)),
     )
     found = _named(manager, ids, check) if ids else _matching(manager, query)
-    letters = list(islice(found, limit))
+    letters = list(islice(found if ids else _with_right_signatures(manager, found), limit))
+    if manager.signer is not None:
+        for letter in letters:
+            manager.signer.check(letter, "replay")
     redactions = manager.redactions()
     return [
         PlannedReplay(
-            letter, None if change is None else _edit(manager, letter, change), manager.serializers, redactions
+            letter,
+            None if change is None else _edit(manager, letter, change),
+            manager.serializers,
+            redactions,
+            manager.signer,
         )
         for letter in letters
     ]
@@ -259,6 +281,16 @@ def _matching(manager: JobManager, query: Query) -> Iterator[JobRecord]:
         after = page.end
 
 
+def _with_right_signatures(manager: JobManager, letters: Iterator[JobRecord]) -> Iterator[JobRecord]:
+    """Leave out dead letters whose signature is not right: a replay would sign them."""
+    signer = manager.signer
+    for letter in letters:
+        if signer is None or signer.is_right(letter):
+            yield letter
+        else:
+            logger.warning("dead letter %s is not replayed: its signature is not right", letter.id)
+
+
 def _edit(manager: JobManager, letter: JobRecord, change: ChangeArguments) -> EditedArguments:
     """Change the arguments of a dead letter, check them as a submit does, and encode them.
 
@@ -341,9 +373,15 @@ class DeadLetters:
         Raises `InvalidArguments` if the handler's signature does not accept the new arguments.
         """
         manager = self._source.manager()
-        edited = _edit(manager, manager.record(job_id), partial(apply_changes, changes=changes, without=without))
+        record = manager.record(job_id)
+        edited = _edit(manager, record, partial(apply_changes, changes=changes, without=without))
         note = AuditNote(details=audit_details(changed=changes, removed=without))
-        command = Edit(job_id, edited.payload, edited.codec, edited.search)
+        headers = None
+        if manager.signer is not None:
+            headers = manager.signer.headers_for(
+                record, manager.engine.now(), "edit", payload=edited.payload, codec=edited.codec
+            )
+        command = Edit(job_id, edited.payload, edited.codec, edited.search, headers)
         manager.change(command, action="edit", needs="FAILED", note=note)
 
     edit_async = async_twin(edit, writes=True)

@@ -13,7 +13,13 @@ from zoneinfo import ZoneInfo
 from mainspring.clock import Duration
 from mainspring.jobs.dead_letter_handlers import DeadLetterHandlers, annotate
 from mainspring.jobs.handle import ManagerProvider
-from mainspring.jobs.handler_options import Execution, FollowingJob, HandlerOptions
+from mainspring.jobs.handler_options import (
+    DEFAULT_QUEUE,
+    DEFAULT_RETRY,
+    Execution,
+    FollowingJob,
+    HandlerOptions,
+)
 from mainspring.jobs.handlers import Handler, HandlerRegistry, default_name
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.job_function import (
@@ -29,6 +35,7 @@ from mainspring.jobs.policies import CatchUp, Concurrency, Rate, Unique
 from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.declared_schedules import DeclaredSchedules
 from mainspring.jobs.recurrence.rules import Every
+from mainspring.jobs.remote_job import RemoteJobFunction, make_remote_handler
 from mainspring.jobs.retry import Retry
 from mainspring.jobs.serializers import Serializer
 from mainspring.jobs.worker_hooks import WorkerHooks
@@ -183,6 +190,126 @@ class Decorators(ABC):
                 handler, function, self._source()
             )
         return (AsyncJobFunction if handler.is_coroutine else JobFunction)(handler, function, self._source())
+
+    @overload
+    def remote_job(
+        self,
+        name: str,
+        *,
+        queue: str = ...,
+        priority: Priority = ...,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        keep_result: bool | Duration = True,
+        unique: str | Unique | None = None,
+        rate: Rate | None = None,
+        concurrency: Concurrency | None = None,
+        expires: Duration | None = None,
+        then: FollowingJob | None = None,
+        sequence_by: str | tuple[str, ...] | None = None,
+        at_most_once: bool = False,
+        steps_aside: bool = False,
+        search: str | tuple[str, ...] = (),
+        redact: str | tuple[str, ...] = (),
+        aliases: tuple[str, ...] = (),
+        signature: None = None,
+    ) -> RemoteJobFunction[..., Any]: ...
+
+    @overload
+    def remote_job(
+        self,
+        name: str,
+        *,
+        queue: str = ...,
+        priority: Priority = ...,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        keep_result: bool | Duration = True,
+        unique: str | Unique | None = None,
+        rate: Rate | None = None,
+        concurrency: Concurrency | None = None,
+        expires: Duration | None = None,
+        then: FollowingJob | None = None,
+        sequence_by: str | tuple[str, ...] | None = None,
+        at_most_once: bool = False,
+        steps_aside: bool = False,
+        search: str | tuple[str, ...] = (),
+        redact: str | tuple[str, ...] = (),
+        aliases: tuple[str, ...] = (),
+        signature: Callable[P, R],
+    ) -> RemoteJobFunction[P, R]: ...
+
+    def remote_job(
+        self,
+        name: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        priority: Priority = Priority.USER_VISIBLE,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        keep_result: bool | Duration = True,
+        unique: str | Unique | None = None,
+        rate: Rate | None = None,
+        concurrency: Concurrency | None = None,
+        expires: Duration | None = None,
+        then: FollowingJob | None = None,
+        sequence_by: str | tuple[str, ...] | None = None,
+        at_most_once: bool = False,
+        steps_aside: bool = False,
+        search: str | tuple[str, ...] = (),
+        redact: str | tuple[str, ...] = (),
+        aliases: tuple[str, ...] = (),
+        signature: Callable[..., Any] | None = None,
+    ) -> Any:
+        """Declare a job type whose jobs remote workers run: `resize = app.remote_job("resize", queue="images")`.
+
+        A remote worker is a program in any language that claims jobs over HTTP. Workers of the application do not
+        take these jobs.
+
+        - `name`: the job type
+        - `queue`: the queue of the jobs
+        - `priority`: the priority of the jobs
+        - `retry`: the attempts and delays; None for the usual ones. `on` and `give_up_on` are refused, because the
+          remote worker says which errors are not retried
+        - `timeout`: how long an attempt may take; then the heartbeat of the worker is answered with a stop request
+        - `keep_result`: whether results are stored, or for how long
+        - `unique`: a key, or a `Unique`: at most one job with the same key
+        - `rate`: how many jobs may start within a time
+        - `concurrency`: how many jobs may run at once
+        - `expires`: how long after its due time a job may still start
+        - `then`: the follow-up job, which is stored in the transaction that completes a job
+        - `sequence_by`: parameters; jobs with the same values run one after another
+        - `at_most_once`: whether a job that has started is never started again
+        - `steps_aside`: whether later jobs of a sequence run while a job waits for a retry or after a snooze
+        - `search`: parameters whose values are indexed
+        - `redact`: parameters whose values no list shows; the worker gets them
+        - `aliases`: earlier names of the job type
+        - `signature`: a function whose parameters are those of the jobs, so that submits are checked; it is never
+          called. Without it, a submit takes any named arguments
+        """
+        options = HandlerOptions(
+            queue=queue,
+            priority=priority,
+            retry=retry or DEFAULT_RETRY,
+            timeout=timeout,
+            keep_result=keep_result,
+            unique=unique,
+            rate=rate,
+            concurrency=concurrency,
+            expires=expires,
+            then=then,
+            sequence_by=sequence_by,
+            at_most_once=at_most_once,
+            steps_aside=steps_aside,
+            search=search,
+            redact=redact,
+            aliases=aliases,
+        )
+        handler, function = make_remote_handler(name, signature, options, self.serializer)
+        self._require_possible(handler)
+        self.registry.add(handler)
+        self._handler_added()
+        return RemoteJobFunction(handler, function, self._source())
 
     @abstractmethod
     def _require_possible(self, handler: Handler) -> None:

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from mainspring.jobs.activity import EngineNote
+from mainspring.jobs.activity import MINUTE, EngineNote
 from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.audit import AuditEntry, AuditQuery
 from mainspring.jobs.audit_drafts import AuditDraft
@@ -39,7 +39,7 @@ from mainspring.jobs.commands import (
     Command,
     PutLimit,
 )
-from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
+from mainspring.jobs.dead_letter_jobs import DeadLetterHandler, SignLetter
 from mainspring.jobs.events import EventPage
 from mainspring.jobs.records import (
     Conflict,
@@ -50,6 +50,7 @@ from mainspring.jobs.records import (
     Page,
     ProgressReport,
     Query,
+    RunningLease,
     WorkerInfo,
     WorkerRecord,
 )
@@ -60,7 +61,7 @@ from mainspring.jobs.recurrence.schedule_records import (
     ScheduleRecord,
 )
 from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
-from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics
+from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics, UpcomingJobs
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.security.tokens import TokenRecord
@@ -97,6 +98,9 @@ class Capability(StrEnum):
     FORESIGHT = "foresight"
     """The answer of `take` has the instants at which the worker should fetch again: `next_due` and `next_look`.
     Without it, the engine itself wakes its workers at these instants."""
+    REMOTE_WORKERS = "remote_workers"
+    """Workers with `WorkerInfo.remote` can be enrolled. Any process may call the engine for them, and they stay
+    alive by heartbeats alone."""
 
 
 class Demand(Struct, frozen=True):
@@ -134,6 +138,8 @@ class Taken(Struct, frozen=True):
     """Another instant at which the worker should fetch: a limit admits jobs again, or a job expires."""
     next_firing: int | None = None
     """The earliest occurrence of any schedule."""
+    may_be_spent: bool = True
+    """False if the engine remembers no envelope of an ended job, so that `spent` need not be called."""
 
 
 class Swept(Struct, frozen=True):
@@ -210,6 +216,12 @@ class JobStore(Protocol):
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         """Count jobs by state. FAILED counts the dead letters: jobs that failed and were not replayed."""
 
+    def count_up_to(self, query: Query, most: int) -> int:
+        """Count the jobs that match a query, and stop at `most`, so that the call is fast with any number of jobs.
+
+        `ids`, `search`, `limit`, `after` and the order of the query are ignored.
+        """
+
     def queues(self) -> tuple[str, ...]:
         """List the queues that have jobs in any state, sorted by name."""
 
@@ -239,6 +251,15 @@ class WorkerStore(Protocol):
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         """Lease jobs to a worker: start those due within `start_lead`, and hold others due within `lead`."""
 
+    def spent(self, ids: Sequence[str]) -> dict[str, int]:
+        """Return which envelopes of ended jobs the engine remembers: the signed ids, and when they were signed.
+
+        See `spent_envelopes`. An engine may remember an envelope only after its job was deleted.
+        """
+
+    def sign_letters(self, sign: SignLetter) -> None:
+        """Sign the jobs of dead-letter handlers with a function, from now on. It is called before `open`."""
+
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
         """Mark held jobs RUNNING; return False for jobs that were canceled or taken over meanwhile."""
 
@@ -250,6 +271,9 @@ class WorkerStore(Protocol):
 
     def sweep(self, worker: int) -> Swept:
         """Rescue the jobs of dead workers; return the rescued jobs, and the due jobs that could start."""
+
+    def leased(self, worker: int) -> list[RunningLease]:
+        """List the leases of the jobs that a remote worker runs, if the engine has `Capability.REMOTE_WORKERS`."""
 
     def workers(self) -> list[WorkerRecord]:
         """List the workers by number, including dead ones whose jobs were not rescued yet."""
@@ -361,6 +385,14 @@ class Monitoring(Protocol):
         about `lookahead` scheduled jobs to find the fullest slot.
         """
 
+    def upcoming(self, edges: Sequence[int]) -> list[UpcomingJobs]:
+        """Count the scheduled jobs between each two of these ascending instants, by queue and job type.
+
+        It counts jobs that wait only for their time, also those that a worker holds. Jobs behind others of their
+        sequence or under the same limits may be left out. An engine may stop to count at `MAX_IN_PERIOD` jobs, and
+        lists only queues and types with such jobs.
+        """
+
     def take_notes(self) -> Sequence[EngineNote]:
         """Return what committed calls of this process did beside their answers, since the last call.
 
@@ -375,8 +407,12 @@ class Monitoring(Protocol):
         other calls.
         """
 
-    def activity(self, since: int, until: int) -> list[ActivityCount]:
-        """Return the counts of all minutes that overlap this time; of hours, where minutes are not kept."""
+    def activity(self, since: int, until: int, *, step: int = MINUTE) -> list[ActivityCount]:
+        """Return the counts of all minutes that overlap this time; of hours, where minutes are not kept.
+
+        With a `step` of several minutes, an engine adds up the counts of so many minutes, or of the whole hours
+        in it. This is faster than to return and to add them up.
+        """
 
 
 class RequestStore(Protocol):

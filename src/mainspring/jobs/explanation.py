@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -19,6 +19,7 @@ from mainspring.similar_names import find_similar
 
 OVERTIME = "A handler on a thread cannot be killed: the thread is busy until the handler returns."
 START_ONE = "Start one: app.running(), app.run() or `mainspring run module:app`."
+START_REMOTE = "Start one: a program that enrolls with POST /api/v1/workers, as docs/http-workers.md shows."
 
 
 class Reason(StrEnum):
@@ -43,6 +44,7 @@ class Reason(StrEnum):
     QUARANTINED = "quarantined"
     EXPIRED = "expired"
     FAILED = "failed"
+    NO_REMOTE_WORKER = "no remote worker"
     UNIQUE_BLOCKED = "blocked by a job with its unique key"
 
 
@@ -77,6 +79,8 @@ class _JobFacts:
     """The workers that are not known to be dead."""
     limits: Sequence[PutLimit]
     now: int
+    is_remote: bool = False
+    """Whether remote workers run the jobs of this type, as the application declares."""
 
     @property
     def record(self) -> JobRecord:
@@ -132,23 +136,30 @@ def explain(
     now: int,
     *,
     front: Situation | None = None,
+    remote: Container[str] = (),
 ) -> Explanation:
     """Explain the state of a job. `workers` and `limits` are all workers and limits in the store.
 
     `front` is the situation of the job before it in its sequence. The explanation then also covers that job.
+    `remote` has the job types that remote workers run.
     """
-    found = _explain(situation, workers, limits, now)
+    found = _explain(situation, workers, limits, now, remote)
     if found.reason is not Reason.BEHIND or front is None:
         return found
-    ahead = _explain(front, workers, limits, now)
+    ahead = _explain(front, workers, limits, now, remote)
     blocked_by = tuple(dict.fromkeys((*found.blocked_by, *ahead.blocked_by)))
     return replace(found, text=f"{found.text} {ahead.text}", blocked_by=blocked_by)
 
 
 def _explain(
-    situation: Situation, workers: Sequence[WorkerRecord], limits: Sequence[PutLimit], now: int
+    situation: Situation,
+    workers: Sequence[WorkerRecord],
+    limits: Sequence[PutLimit],
+    now: int,
+    remote: Container[str],
 ) -> Explanation:
-    facts = _JobFacts(situation, [worker for worker in workers if not worker.is_gone], limits, now)
+    alive = [worker for worker in workers if not worker.is_gone]
+    facts = _JobFacts(situation, alive, limits, now, situation.record.type in remote)
     if facts.record.status is JobStatus.PENDING:
         for find in _CAUSES:
             found = find(facts)
@@ -183,7 +194,9 @@ def _not_due(facts: _JobFacts) -> Explanation | None:
     if record.failures + record.timeouts + record.crashes:
         text = f"is tried again at {facts.at(record.due)}, after attempt {record.starts}: {_error(record)}."
         return facts.explain(Reason.RETRYING, text, until=record.due)
-    return facts.explain(Reason.NOT_DUE, f"is due at {facts.at(record.due)}.", until=record.due)
+    note = None if record.progress is None else record.progress.note
+    why = "" if note is None else f", after attempt {record.starts}: {note}"
+    return facts.explain(Reason.NOT_DUE, f"is due at {facts.at(record.due)}{why}.", until=record.due)
 
 
 def _paused(facts: _JobFacts) -> Explanation | None:
@@ -231,6 +244,9 @@ def _size(facts: _JobFacts, bucket: Bucket) -> str:
 def _unserved(facts: _JobFacts) -> Explanation | None:
     record = facts.record
     due = f"has been due since {facts.at(record.due)}"
+    if facts.is_remote and not facts.with_handler:
+        text = f"{due}, and no remote worker serves its type {record.type!r}."
+        return facts.explain(Reason.NO_REMOTE_WORKER, text, remedy=START_REMOTE)
     if not facts.workers:
         return facts.explain(Reason.NO_WORKER, f"{due}, and no worker is running.", remedy=START_ONE)
     if not facts.with_handler:
@@ -254,6 +270,8 @@ def _queue_unserved(facts: _JobFacts, due: str) -> Explanation:
     served = ", ".join(sorted({repr(name) for worker in facts.with_handler for name in worker.info.queues or ()}))
     text = f"{due}, and {whom} queue {queue!r}; the workers that know its handler serve {served or 'no queue'}."
     remedy = f"Start a worker that serves it: `mainspring run module:app --queues {quote(queue)}`."
+    if facts.is_remote:
+        remedy = f"Start a remote worker that enrolls for the queue {queue!r}."
     return facts.explain(Reason.UNSERVED_QUEUE, text, remedy=remedy)
 
 
@@ -290,6 +308,8 @@ def _running(facts: _JobFacts) -> Explanation:
         return facts.explain(Reason.RUNNING, f"{since}{asked}.")
     text = f"{since}, which is past its timeout of {describe_duration(timeout)}{asked}. {OVERTIME}"
     remedy = "Let the handler check current_job().cancelled, or use execution='process', which can be killed."
+    if facts.owner.info.remote is not None:
+        remedy = "Let the remote worker obey the answers to its heartbeats."
     return facts.explain(Reason.OVERTIME, text, remedy=remedy)
 
 

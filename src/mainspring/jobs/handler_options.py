@@ -126,5 +126,8 @@ def require_headers(headers: object) -> dict[str, str]:
         raise TypeError(f"headers must be a dict of strings such as {{'user': '42'}}, got {headers!r}")
     reserved = RESERVED & headers.keys()
     if reserved:
-        raise ValueError(f"the header {min(reserved)!r} is reserved; use options(retry=..., timeout=...) instead")
+        raise ValueError(
+            f"the header {min(reserved)!r} is reserved; use options(retry=..., timeout=...), or "
+            "Mainspring(signing=...) instead"
+        )
     return dict(headers)

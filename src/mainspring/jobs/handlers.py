@@ -18,6 +18,7 @@ from mainspring.clock import Duration
 from mainspring.errors import UnknownHandler
 from mainspring.jobs.arguments import Arguments, plain_function, search_key, single_item_function
 from mainspring.jobs.handler_options import HandlerOptions
+from mainspring.jobs.named_arguments import NamedArguments, has_any_parameters
 from mainspring.jobs.policies import Unique, names_of
 from mainspring.jobs.records import NewJob
 from mainspring.jobs.results import ResultType
@@ -35,6 +36,7 @@ class Handler:
         "is_async",
         "is_coroutine",
         "is_process",
+        "is_remote",
         "keep_result",
         "name",
         "options",
@@ -47,8 +49,19 @@ class Handler:
         "timeout",
     )
 
+    is_callback = False
+    """Whether the handler sends an HTTP request: see `mainspring.callbacks`."""
+    chooses_url = False
+    """Whether an argument is the URL of a callback, so that submits need the right to choose it."""
+
     def __init__(
-        self, name: str, function: Callable[..., Any], options: HandlerOptions, serializer: Serializer
+        self,
+        name: str,
+        function: Callable[..., Any],
+        options: HandlerOptions,
+        serializer: Serializer,
+        *,
+        is_remote: bool = False,
     ) -> None:
         plain = plain_function(function)
         if isgeneratorfunction(plain) or isasyncgenfunction(plain):
@@ -59,6 +72,8 @@ class Handler:
         self.name = name
         self.function = function
         self.options = options
+        self.is_remote = is_remote
+        """Whether remote workers run the jobs, and no worker of the application does."""
         self.is_process = options.execution == "process"
         self.is_coroutine = iscoroutinefunction(plain)
         self.is_async = self.is_coroutine and not self.is_process  # it runs on the event loop of the worker
@@ -69,7 +84,8 @@ class Handler:
         self.place = _locate(function) if self.is_process else None
         call = function if options.batch is None else single_item_function(name, function)
         self.redacted = names_of(options.redact, "redact")
-        self.arguments = Arguments(name, call, serializer, self.redacted)
+        make_arguments = NamedArguments if is_remote and has_any_parameters(call) else Arguments
+        self.arguments = make_arguments(name, call, serializer, self.redacted)
         for policy, option in ((options.rate, "rate"), (options.concurrency, "concurrency")):
             if policy is not None:
                 self.arguments.require_parameters(names_of(policy.by))
@@ -87,6 +103,11 @@ class Handler:
         self.expires = _optional(options.expires, "expires")
         keep = options.keep_result
         self.keep_result = None if isinstance(keep, bool) else to_microseconds(keep, "keep_result")
+
+    @property
+    def requests_at_once(self) -> int:
+        """How many requests of callbacks a worker has in flight at once; 0 for other handlers."""
+        return 0
 
     @property
     def longest_run(self) -> int | None:
@@ -190,6 +211,16 @@ class HandlerRegistry:
         """Return the names of all handlers, aliases included."""
         with self._lock:
             return tuple(self._handlers)
+
+    def local_names(self) -> tuple[str, ...]:
+        """Return the names of the handlers that workers of this application run, aliases included."""
+        with self._lock:
+            return tuple(name for name, handler in self._handlers.items() if not handler.is_remote)
+
+    def remote_names(self) -> tuple[str, ...]:
+        """Return the names of the handlers that remote workers run, aliases included."""
+        with self._lock:
+            return tuple(name for name, handler in self._handlers.items() if handler.is_remote)
 
 
 def _locate(function: Callable[..., Any]) -> tuple[str, str]:

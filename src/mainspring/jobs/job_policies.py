@@ -1,7 +1,8 @@
 """The retry policy and the timeout of a single job, where they differ from those of its handler.
 
 They are stored as headers of the job, which every engine stores already and gives to workers with the lease. Jobs
-that follow, and those that a handler submits, inherit headers, and do not inherit these.
+that follow, and those that a handler submits, inherit headers, and do not inherit these. A job that follows
+another one has the id of that job in a header of the same kind.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from mainspring.jobs.timestamps import to_microseconds
 
 RETRY = "mainspring-retry"
 TIMEOUT = "mainspring-timeout"
-RESERVED = frozenset({RETRY, TIMEOUT})
+SIGNATURE = "mainspring-signature"
+"""The header that has the signature of the job: see `signing`."""
+PREDECESSOR = "mainspring-predecessor"
+"""The header of a follow-up job with the id of the job that it follows."""
+RESERVED = frozenset({RETRY, TIMEOUT, SIGNATURE, PREDECESSOR})
 
 
 class StoredRetry(msgspec.Struct, frozen=True):

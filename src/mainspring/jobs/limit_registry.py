@@ -41,7 +41,7 @@ class LimitFamily:
 
     def bucket(self, handler: Handler, given: Mapping[str, Any]) -> str:
         """Return the bucket of this limit for a job with the arguments `given`."""
-        return bucket_of(self.name, handler.arguments.key(given, self.by) if self.by else "")
+        return bucket_of(self.name, handler.arguments.limit_key(given, self.by) if self.by else "")
 
 
 class LimitRegistry:

@@ -79,7 +79,7 @@ def is_fair(buckets: Iterable[Bucket]) -> bool:
 
 
 class _AdmissionState:
-    """The values that all limits of one `Admission` share: the time, the changed states, and `is_tight`."""
+    """The values that all buckets of one `Admission` share: the time, the changed states, and `is_tight`."""
 
     __slots__ = ("changed", "is_tight", "now")
 
@@ -90,7 +90,10 @@ class _AdmissionState:
 
 
 class _BucketLimit:
-    """The limit and the current state of one bucket, within one `Admission`."""
+    """One bucket within an `Admission`: its limit, and its running jobs or its tokens.
+
+    A bucket is the part of a limit for one key, such as one tenant.
+    """
 
     __slots__ = ("bucket", "interval", "most", "shared", "state")
 
@@ -139,7 +142,7 @@ class _BucketLimit:
 
 
 class CombinedLimit:
-    """The limits of jobs with the same buckets, within one `Admission`. All buckets must admit a job."""
+    """All buckets that some jobs have in common, within an `Admission`. A job starts if each bucket admits it."""
 
     __slots__ = ("_limits", "_shared")
 

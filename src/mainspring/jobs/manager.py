@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import add
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from mainspring.clock import NANOSECONDS, Duration, deadline_after, to_nanoseconds
+from mainspring.clock import Duration, deadline_after, to_nanoseconds
 from mainspring.errors import InvalidTransition, JobNotFound
-from mainspring.jobs.activity import MAX_PAIRS, ActivityRecorder
+from mainspring.jobs.activity import MAX_PAIRS, MINUTE, ActivityRecorder
 from mainspring.jobs.activity_rows import ActivityRow, rows_of
 from mainspring.jobs.activity_writer import ActivityWriter
 from mainspring.jobs.audit import AuditEntry, AuditNote, AuditQuery, current_actor
 from mainspring.jobs.audit_drafts import AuditDraft
+from mainspring.jobs.command_timeouts import explained_timeout, to_seconds
 from mainspring.jobs.commands import (
     Arrangement,
     CancelJob,
@@ -55,7 +55,7 @@ from mainspring.jobs.processes.application import ChildSetup
 from mainspring.jobs.quotas import Quota, quotas_of
 from mainspring.jobs.records import JobRecord, Query, require_cursor
 from mainspring.jobs.recurrence.firing_middleware import fire_with_middleware
-from mainspring.jobs.recurrence.schedule_records import Fired, Firing
+from mainspring.jobs.recurrence.schedule_records import Fired, Firing, ScheduleRecord
 from mainspring.jobs.redaction import Redactions
 from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
 from mainspring.jobs.search import JobFilter, search
@@ -71,11 +71,14 @@ from mainspring.jobs.worker_status import Liveness, WorkerStatus, to_worker_stat
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.validation import require_positive
-from mainspring.security.permissions import Permissions
 from mainspring.worker_health import WorkerHealth
 
 if TYPE_CHECKING:
+    from mainspring.jobs.remote_workers import RemoteWorkers
+    from mainspring.jobs.signing import JobSigner
     from mainspring.jobs.worker.host import WorkerHost
+
+DueCommand = TypeVar("DueCommand", Reschedule, Reopen)
 
 DEFAULT_COROUTINES = 100
 DEFAULT_GRACE = 10.0
@@ -129,10 +132,13 @@ class JobManager:
         off_loop: OffLoop | None = None,
         pools: Sequence[ThreadPool] | None = None,
         activity_pairs: int = MAX_PAIRS,
+        signer: JobSigner | None = None,
     ) -> None:
         require_positive(coroutines, "coroutines", "coroutines at once")
         require_positive(max_payload, "max_payload", "bytes")
         self.engine = engine
+        self.signer = signer
+        """Signs and verifies jobs; None if the application does not."""
         self.serializer: Serializer = make_serializer(serializer or JsonSerializer())
         self.serializers = Serializers(self.serializer)
         self.registry = registry or HandlerRegistry()
@@ -158,13 +164,13 @@ class JobManager:
         self._before_start = before_start
         self._declared_schedules = declared_schedules
         self._hooks = worker_hooks or WorkerHooks()
-        self._max_payload = max_payload
+        self.max_payload = max_payload
         self._runners = (control, io, execution)
         own = [runner for runner in self._runners if isinstance(runner, ThreadPool)]
         self._pools = tuple(dict.fromkeys(own if pools is None else pools))
         self._off_loop = off_loop or OffLoop()
         self._owns_off_loop = off_loop is None
-        self._waiter = JobWaiter(self.clock, virtual_time=virtual_time, layers=self._runners)
+        self.waiter = JobWaiter(self.clock, virtual_time=virtual_time, layers=self._runners)
         self.submission = Submission(
             engine,
             self._io,
@@ -172,11 +178,14 @@ class JobManager:
             limits=self._limits,
             middlewares=self._middlewares,
             max_payload=max_payload,
+            signer=signer,
         )
         self._host: WorkerHost | None = None
+        self._remote: RemoteWorkers | None = None
         self._must_run_stop_hooks: builtins.list[None] = []  # the first of several shutdowns pops the element
         self._last_stop: StopReport | None = None
-        self._is_closed = False
+        self.is_closed = False
+        """Whether `close` was called."""
         self.on_turn: Callable[[WorkerHealth], None] = lambda _health: None
         """Called with the health of the worker about once a second, in the control sequence. It must not block."""
         self._wake_worker = self._io.off_callers(self._wake_host)
@@ -184,7 +193,7 @@ class JobManager:
 
     def _open_engine(self) -> Engine:
         """Return the engine; raise `EngineUnavailable` if this manager is closed."""
-        if self._is_closed:
+        if self.is_closed:
             raise closed_error(self.engine)
         return self.engine
 
@@ -333,7 +342,7 @@ class JobManager:
         still take effect.
         """
         changed = self.change(CancelJob(require_id(job_id)), timeout=timeout)
-        self._waiter.announce([job_id])
+        self.waiter.announce([job_id])
         return changed.is_done
 
     async def cancel_async(self, job_id: str, *, timeout: Duration | None = None) -> bool:
@@ -343,7 +352,7 @@ class JobManager:
         effect.
         """
         changed = await self.change_async(CancelJob(require_id(job_id)), timeout=timeout)
-        self._waiter.announce([job_id])
+        self.waiter.announce([job_id])
         return changed.is_done
 
     def cancel_many(self, job_ids: Sequence[str], *, audit: AuditDraft | None = None) -> builtins.list[Changed]:
@@ -353,7 +362,7 @@ class JobManager:
         """
         draft = audit or self.begin_audit(len(job_ids))
         changed = self._io.call(CHANGE, [CancelJob(require_id(job_id)) for job_id in job_ids], audit=draft)
-        self._waiter.announce(builtins.list(job_ids))
+        self.waiter.announce(builtins.list(job_ids))
         return changed
 
     def run_now(self, job_id: str) -> bool:
@@ -362,17 +371,18 @@ class JobManager:
         now = self.engine.now()
         if record.status is JobStatus.PENDING and record.due <= now:
             return True  # it keeps its place among the due jobs
-        return self.change(Reschedule(record.id, now), note=_RUN_NOW).is_done
+        return self.change(self._signed(Reschedule(record.id, now)), note=_RUN_NOW).is_done
 
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
         """Change the due time of a job that is PENDING. Return False if it is RUNNING or has ended."""
-        return self.change(self._reschedule(job_id, delay, at)).is_done
+        return self.change(self._signed(self._reschedule(job_id, delay, at))).is_done
 
     async def reschedule_async(
         self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None
     ) -> bool:
         """Change the due time of a job as `reschedule` does, without blocking the event loop."""
-        return (await self.change_async(self._reschedule(job_id, delay, at))).is_done
+        command = self._reschedule(job_id, delay, at)
+        return (await self.change_async(await self._signed_async(command))).is_done
 
     def _reschedule(self, job_id: str, delay: Duration | None, at: datetime | None) -> Reschedule:
         due = SubmitOptions().changed(delay=delay, at=at).due(self.engine.now())
@@ -380,12 +390,20 @@ class JobManager:
 
     def retry(self, job_id: str) -> None:
         """Run a dead letter again at once as the same job, with its counters of failed attempts set to zero."""
-        self.change(Reopen(require_id(job_id), self.engine.now()), action="retry", needs=_UNREPLAYED)
+        command = self._signed(Reopen(require_id(job_id), self.engine.now()))
+        self.change(command, action="retry", needs=_UNREPLAYED)
 
     async def retry_async(self, job_id: str) -> None:
         """Run a dead letter again as `retry` does, without blocking the event loop."""
         command = Reopen(require_id(job_id), self.engine.now())
-        await self.change_async(command, action="retry", needs=_UNREPLAYED)
+        await self.change_async(await self._signed_async(command), action="retry", needs=_UNREPLAYED)
+
+    def _signed(self, command: DueCommand) -> DueCommand:
+        """Sign a job anew if the command makes it due after the end of its signature."""
+        return command if self.signer is None else self.signer.renew(command, self.record(command.id))
+
+    async def _signed_async(self, command: DueCommand) -> DueCommand:
+        return command if self.signer is None else await self._off_loop.read(self._signed, command)
 
     def change(
         self,
@@ -402,8 +420,8 @@ class JobManager:
         given and the engine refuses the command. Raises `TimeoutError` if the store does not answer within
         `timeout`, in real time; the command stays queued. `note` adds to the audit entry, if there is an actor.
         """
-        seconds = _seconds(timeout)
-        with _explained_timeout(command, seconds):
+        seconds = to_seconds(timeout)
+        with explained_timeout(command, seconds):
             (changed,) = self._io.call(CHANGE, (command,), seconds=seconds, audit=self._draft(note))
         self.require_done(command, changed, action=action, needs=needs)
         return changed
@@ -412,8 +430,8 @@ class JobManager:
         self, command: Any, *, action: str | None = None, needs: str = "", timeout: Duration | None = None
     ) -> Changed:
         """Carry out a command as `change` does, without blocking the event loop."""
-        seconds = _seconds(timeout)
-        with _explained_timeout(command, seconds):
+        seconds = to_seconds(timeout)
+        with explained_timeout(command, seconds):
             (changed,) = await self._io.call_async(CHANGE, (command,), seconds=seconds, audit=self._draft(None))
         self.require_done(command, changed, action=action, needs=needs)
         return changed
@@ -475,12 +493,16 @@ class JobManager:
         (is_stored,) = await self._io.call_async(END_REQUESTS, (end,), size=len(end.answer or b""))
         return is_stored
 
-    def trigger(self, firing: Firing) -> Fired:
+    def trigger(self, firing: Firing, record: ScheduleRecord) -> Fired:
         """Store the job of a schedule that an operator triggers."""
         draft = self._draft(None)
-        (fired,) = fire_with_middleware(
-            [firing], lambda given: self._io.call(FIRE, given, audit=draft), self._middlewares
-        )
+
+        def send(given: Sequence[Firing]) -> builtins.list[Fired]:
+            if self.signer is not None:
+                given = [self.signer.sign_trigger(record, each) for each in given]
+            return self._io.call(FIRE, given, audit=draft)
+
+        (fired,) = fire_with_middleware([firing], send, self._middlewares)
         return fired
 
     # -- the audit trail
@@ -495,35 +517,9 @@ class JobManager:
         actor = current_actor()
         return None if actor is None else AuditDraft(actor, self.engine.now(), note, is_bulk=count != 1)
 
-    def audit(
-        self,
-        limit: int = 50,
-        *,
-        since: datetime | timedelta | None = None,
-        until: datetime | timedelta | None = None,
-        actor: str | None = None,
-        action: str | None = None,
-        job: str | None = None,
-        before: str | None = None,
-        reader: Permissions | None = None,
-    ) -> builtins.list[AuditEntry]:
-        """List entries of the audit trail, the latest first.
-
-        `before` is the id of the last entry of the page before. With `reader`, the list has only entries that a
-        reader with these permissions may see.
-        """
-        engine = self._open_engine()
-        query = AuditQuery(
-            limit=require_positive(limit, "limit", "entries"),
-            since=None if since is None else to_past(since, engine.now(), "since"),
-            until=None if until is None else to_past(until, engine.now(), "until"),
-            actor=actor,
-            action=action,
-            job=job,
-            before=before,
-            reader=reader,
-        )
-        return engine.audit_entries(query)
+    def audit(self, query: AuditQuery) -> builtins.list[AuditEntry]:
+        """List entries of the audit trail, the latest first; `AuditQuery.of` makes a query."""
+        return self._open_engine().audit_entries(query)
 
     def explain(self, job_id: str) -> Explanation:
         """Explain the status of a job, for example why it has not started."""
@@ -531,7 +527,8 @@ class JobManager:
         if situation is None:
             raise JobNotFound(job_id=job_id)
         front = None if situation.behind is None else self.engine.situation(situation.behind)
-        found = explain(situation, self.engine.workers(), self.engine.limits(), self.engine.now(), front=front)
+        facts = self.engine.workers(), self.engine.limits(), self.engine.now()
+        found = explain(situation, *facts, front=front, remote=self.registry.remote_names())
         records = [each.record for each in (situation, front) if each is not None]
         return self.redactions().show_explanation(found, records, self.serializers)
 
@@ -584,9 +581,9 @@ class JobManager:
         return None if self._activity is None else self._activity.recorder
 
     def activity(
-        self, since: datetime | timedelta, until: datetime | timedelta | None = None
+        self, since: datetime | timedelta, until: datetime | timedelta | None = None, *, step: int = MINUTE
     ) -> builtins.list[ActivityRow]:
-        """Return what all processes did, by minute or hour, queue and type.
+        """Return what all processes did, by minute or hour, queue and type; or by a `step` of several minutes.
 
         The counts of this process are stored first.
         """
@@ -596,29 +593,29 @@ class JobManager:
         last = now + 1 if until is None else to_past(until, now, "until")
         if self._activity is not None:
             self._activity.flush(ACTIVITY_PATIENCE)
-        return rows_of(engine.activity(first, last))
+        return rows_of(engine.activity(first, last, step=step))
 
     def wait_until(self, is_so: Callable[[], bool], timeout: Duration | None, problem: str) -> None:
         """Poll until `is_so` returns True. Raises `TimeoutError` with the text `problem` after `timeout`."""
         self._open_engine()
-        self._waiter.wait_until(is_so, deadline_after(self.clock, timeout), problem)
+        self.waiter.wait_until(is_so, deadline_after(self.clock, timeout), problem)
 
     async def wait_until_async(self, is_so: Callable[[], bool], timeout: Duration | None, problem: str) -> None:
         """Poll as `wait_until` does, without blocking the event loop: a thread calls `is_so`."""
         self._open_engine()
         deadline = deadline_after(self.clock, timeout)
-        await self._waiter.wait_until_async(is_so, deadline, problem, self._off_loop)
+        await self.waiter.wait_until_async(is_so, deadline, problem, self._off_loop)
 
     def wait(self, job_id: str, timeout: Duration | None) -> JobStatus:
         """Wait until a job has ended, and return its status. Raises `TimeoutError` after `timeout`."""
         deadline = deadline_after(self.clock, timeout)
-        return self._waiter.wait(job_id, lambda: self._state(job_id), deadline)
+        return self.waiter.wait(job_id, lambda: self._state(job_id), deadline)
 
     async def wait_async(self, job_id: str, timeout: Duration | None) -> JobStatus:
         """Wait as `wait` does, without blocking the event loop."""
         self._open_engine()
         deadline = deadline_after(self.clock, timeout)
-        return await self._waiter.wait_async(job_id, lambda: self._state(job_id), deadline, self._off_loop)
+        return await self.waiter.wait_async(job_id, lambda: self._state(job_id), deadline, self._off_loop)
 
     def _state(self, job_id: str) -> tuple[JobStatus, int]:
         """Return the status of a job, and the nanoseconds until it is due.
@@ -644,10 +641,7 @@ class JobManager:
             raise RuntimeError(
                 "the worker of this process is already running; give it more threads= to run more jobs"
             )
-        self.submission.store_declarations()
-        store_limits(self.engine, self.arrange, self.change_all, self.registry, self._limits)
-        if self._before_start is not None:
-            self._before_start(self)
+        self._store_declarations()
         self._hooks.run_start()
         self._last_stop = None
         self._must_run_stop_hooks = [None]
@@ -659,6 +653,22 @@ class JobManager:
             self._run_stop_hooks()
             raise
 
+    def _store_declarations(self) -> None:
+        """Store what the code declares for all workers: limits, schedules, dead-letter handlers, redactions."""
+        self.submission.store_declarations()
+        store_limits(self.engine, self.arrange, self.change_all, self.registry, self._limits)
+        if self._before_start is not None:
+            self._before_start(self)
+
+    @property
+    def remote_workers(self) -> RemoteWorkers:
+        """Claims and settles jobs for remote workers."""
+        if self._remote is None:
+            with _importing_worker:
+                from mainspring.jobs.remote_workers import RemoteWorkers  # noqa: PLC0415 - it imports the worker
+            self._remote = RemoteWorkers(self, self._layers.io, self._off_loop, self._store_declarations)
+        return self._remote
+
     def _make_host(self) -> WorkerHost:
         # A process that only submits and reads does not import the worker, which takes as long as all the rest.
         with _importing_worker:
@@ -668,7 +678,7 @@ class JobManager:
         invoker = HandlerInvoker(
             self.serializer,
             self.engine.now,
-            max_result=self._max_payload,
+            max_result=self.max_payload,
             new_id=self.submission.new_id,
             registry=self.registry,
             middlewares=self._middlewares,
@@ -681,8 +691,9 @@ class JobManager:
             new_id=self.submission.new_id,
             declared_schedules=self._declared_schedules,
             middlewares=self._middlewares,
-            on_settled=self._waiter.announce,
+            on_settled=self.waiter.announce,
             on_health=self.on_turn,
+            signer=self.signer,
         )
 
     @property
@@ -702,6 +713,8 @@ class JobManager:
 
     def _wake(self) -> None:
         """Wake the worker of this process, if there is one. The engine calls this on any thread."""
+        if self._remote is not None:
+            self._remote.wake()
         if self._host is not None:
             self._wake_worker()
 
@@ -719,12 +732,12 @@ class JobManager:
 
         Calls of the engine that are queued and have not begun fail with `EngineUnavailable`.
         """
-        if self._is_closed:
+        if self.is_closed:
             return
         try:
             self.shutdown(grace)
         finally:
-            self._is_closed = True
+            self.is_closed = True
             if self._activity is not None:
                 self._activity.close()
             self._io.close(stop_report.PATIENCE_FOR_ANSWERS)
@@ -767,7 +780,7 @@ class JobManager:
             self._run_stop_hooks()
 
     def _flush_activity(self) -> None:
-        if self._activity is not None and not self._is_closed:
+        if self._activity is not None and not self.is_closed:
             self._activity.flush(ACTIVITY_PATIENCE)
 
     def _run_stop_hooks(self) -> None:
@@ -776,22 +789,3 @@ class JobManager:
         except IndexError:  # another thread runs them, or has run them
             return
         self._hooks.run_stop()
-
-
-def _seconds(timeout: Duration | None) -> float | None:
-    return None if timeout is None else to_nanoseconds(timeout, "timeout") / NANOSECONDS
-
-
-@contextmanager
-def _explained_timeout(command: Any, seconds: float | None) -> Iterator[None]:
-    """Say which command the store has not confirmed in time, if the `with` block raises `TimeoutError`."""
-    try:
-        yield
-    except TimeoutError:
-        if seconds is None:
-            raise
-        change = "canceled" if isinstance(command, CancelJob) else f"changed by {type(command).__name__}"
-        raise TimeoutError(
-            f"the store has not confirmed within {seconds} s that job {command.id!r} is {change}; the request is "
-            f"queued and may still take effect: get({command.id!r}) shows whether it has"
-        ) from None

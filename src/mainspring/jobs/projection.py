@@ -12,9 +12,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from mainspring.jobs.activity import MINUTE
 from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.records import JobRecord, Page, Query
-from mainspring.jobs.statistics import FindFull, StoreStatistics
+from mainspring.jobs.statistics import FindFull, StoreStatistics, UpcomingJobs
 from mainspring.jobs.status import JobStatus
 
 
@@ -66,7 +67,7 @@ class Projection(Protocol):
         If `upto` is 0, delete all counts instead.
         """
 
-    def activity(self, since: int, until: int) -> list[ActivityCount]:
+    def activity(self, since: int, until: int, *, step: int = MINUTE) -> list[ActivityCount]:
         """Return the counts of a time, as `Engine.activity` does."""
 
     def reset(self) -> None:
@@ -81,11 +82,17 @@ class Projection(Protocol):
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         """Count jobs by state, as `Engine.counts` does."""
 
+    def count_up_to(self, query: Query, most: int) -> int:
+        """Count the jobs that match a query, as `Engine.count_up_to` does."""
+
     def count_pending(self, queue: str) -> int:
         """Count the PENDING jobs of a queue. This is faster than `counts` if the queue has many ended jobs."""
 
     def queues(self) -> tuple[str, ...]:
         """List the queues that have jobs, sorted by name."""
+
+    def upcoming(self, edges: Sequence[int]) -> list[UpcomingJobs]:
+        """Count scheduled jobs by time, as `Engine.upcoming` does."""
 
     def statistics(
         self, now: int, *, paused: Collection[str], find_full: FindFull, lookahead: int

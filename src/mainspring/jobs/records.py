@@ -248,11 +248,21 @@ class Lease(Struct, frozen=True, gc=False):
     """Whether the job must not start a second time, as the demand of its worker says."""
     kind: str = IMMEDIATE
     """The kind of the job: see `KINDS`."""
+    spent: int | None = None
+    """When the envelope of an ended job with the same id was signed; None if there was none: see `signing`."""
 
     @property
     def frees_others(self) -> bool:
         """Whether other jobs may wait for the end of this one, because it is in a sequence or under a limit."""
         return self.sequence is not None or bool(self.limits)
+
+
+class RunningLease(Struct, frozen=True, gc=False):
+    """The lease of a job that a worker runs, as the store has it now."""
+
+    lease: Lease
+    started: int
+    is_asked_to_stop: bool
 
 
 class OutcomeKind(Enum):
@@ -338,11 +348,22 @@ class Outcome(Struct, gc=False):
     """For COMPLETED: the follow-up job, which the engine stores in the same transaction."""
     took: int | None = None
     """How many microseconds the handler ran; None if it did not begin, or if this was not measured."""
+    headers: dict[str, str] | None = None
+    """For RETRY and SNOOZED: the headers with a new signature; None if the stored ones stay."""
 
     @property
     def name(self) -> AttemptOutcome:
         """How the attempt ended, for users. A retry is named by its cause."""
         return _OUTCOME_OF_KIND.get(self.kind) or _OUTCOME_OF_CAUSE.get(self.cause, "failed")
+
+
+SIGNATURE_INVALID = "SignatureInvalid"
+"""The first word of the error of a job that did not run, because its signature is not right."""
+
+
+def refusal(lease: Lease, problem: str) -> Outcome:
+    """Return the outcome of a job whose signature is not right: it becomes a dead letter."""
+    return Outcome(lease, OutcomeKind.FAILED, error=f"{SIGNATURE_INVALID}: {problem}")
 
 
 class ProgressReport(Struct, frozen=True, gc=False):
@@ -351,6 +372,27 @@ class ProgressReport(Struct, frozen=True, gc=False):
     lease: Lease
     progress: Progress | None
     """None if the report only says that the handler begins."""
+
+
+class Direction(StrEnum):
+    """What a remote worker is asked to do. It reads this in the answers to its claims and heartbeats."""
+
+    RUN = "run"
+    """Claim jobs and run them."""
+    QUIET = "quiet"
+    """Claim no more jobs, and finish those that run."""
+    TERMINATE = "terminate"
+    """Finish or give back the jobs that run, leave, and end."""
+
+
+class RemoteTerms(Struct, frozen=True):
+    """The terms of a remote worker: a program that claims jobs over HTTP, through any server of the store."""
+
+    caller: str
+    """The caller that has enrolled the worker: the id of its token. Only this caller may act for the worker."""
+    lease: int
+    """A remote worker that sent no heartbeat for so many microseconds counts as dead."""
+    direction: Direction = Direction.RUN
 
 
 class WorkerInfo(Struct, frozen=True):
@@ -363,6 +405,12 @@ class WorkerInfo(Struct, frozen=True):
     """The queues that the worker serves; None for all. Workers of version 0.1 do not store them."""
     timeouts: dict[str, int] = {}
     """The timeouts of its handlers in microseconds, by job type. Workers of version 0.1 do not store them."""
+    slots: dict[str, int] = {}
+    """How many handlers it runs at once, by `SlotKind`; empty if it does not tell."""
+    version: str = ""
+    """The version of Mainspring; empty if the worker does not tell."""
+    remote: RemoteTerms | None = None
+    """The terms of a remote worker; None for a worker that is a process of the application."""
 
     def serves(self, queue: str) -> bool:
         """Return whether the worker runs jobs of a queue."""

@@ -33,6 +33,8 @@ MAX_COUNTED = 10_000
 SLOT_MICROSECONDS = DEFAULT_TICK // 1_000
 """The width of an upcoming slot: that of the finest slots of a timing wheel, 268 ms."""
 
+MAX_IN_PERIOD = 1_000
+"""An engine counts the upcoming jobs of a queue and type in one period up to this number. It may stop there."""
 LOOKAHEAD = 10_000
 """How many scheduled jobs an engine examines for the fullest slot, unless it is told otherwise."""
 HOT_JOBS = 1_000
@@ -69,6 +71,15 @@ class JobsInSlot(Struct, frozen=True, gc=False):
     """How many of these jobs are due at the same instant: the instant that most of them have."""
     average: float
     """How many jobs the other slots have on average, up to the last job that the engine has examined."""
+
+
+class UpcomingJobs(Struct, frozen=True, gc=False):
+    """The scheduled jobs of one queue and job type, by periods of time."""
+
+    queue: str
+    type: str
+    counts: tuple[int, ...]
+    """How many jobs become due in each period; `MAX_IN_PERIOD` may mean more."""
 
 
 class StoreStatistics(Struct, frozen=True):
@@ -133,11 +144,12 @@ class UpcomingSlot:
 
 
 class SlotKind(StrEnum):
-    """Where handlers run: on threads, on an event loop, or in child processes."""
+    """Where handlers run: on threads, on an event loop, or in child processes; and requests of callbacks."""
 
     THREADS = "threads"
     COROUTINES = "coroutines"
     PROCESSES = "processes"
+    CALLBACKS = "callbacks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from dataclasses import replace as replace_options
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -49,6 +49,9 @@ from mainspring.jobs.timestamps import (
 )
 from mainspring.runners.task import Priority
 from mainspring.runners.validation import require_instance
+
+if TYPE_CHECKING:
+    from mainspring.jobs.signing import JobSigner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,8 +386,10 @@ class Submission:
         limits: LimitRegistry,
         middlewares: Middlewares,
         max_payload: int,
+        signer: JobSigner | None = None,
     ) -> None:
         self._engine = engine
+        self._signer = signer  # None if jobs are not signed
         self._io = io
         self._registry = registry
         self._limits = limits
@@ -402,7 +407,7 @@ class Submission:
             self.store_declarations()
         template = self._template(handler, options)
         with self._around(handler, template, 1) as submit:
-            job = self._make(handler, options, template, positional, named)
+            job = self._signed(self._make(handler, options, template, positional, named))
             (conflict,) = self._io.call(SUBMIT, (job,), size=len(job.payload))
             job_id = _resolve(conflict, job, template.unique)
             if submit is not None:
@@ -439,7 +444,7 @@ class Submission:
             self._stored_version = version
         template = self._template(handler, options)
         with self._around(handler, template, 1) as submit:
-            job = self._make(handler, options, template, positional, named)
+            job = self._signed(self._make(handler, options, template, positional, named))
             (conflict,) = await self._io.call_async(SUBMIT, (job,), size=len(job.payload))
             if conflict is not None and conflict.existing_id == own_id:
                 conflict = None
@@ -473,6 +478,8 @@ class Submission:
             _check_atomic(payloads)
         with self._around(handler, template, len(payloads), is_bulk=True) as submit:
             jobs = self._make_many(template, payloads, given)
+            if self._signer is not None:
+                jobs = self._signer.sign_all(jobs)
             conflicts = self._store([jobs] if atomic else list(_chunks(jobs)))
             if submit is not None:
                 submit.ids = _stored_ids(jobs, conflicts)
@@ -513,6 +520,8 @@ class Submission:
             for group in groups.values():
                 stack.enter_context(self._middlewares.submitting(group))
             jobs = [_with_headers(job, groups.get((job.type, job.queue))) for job, *_ in ready]
+            if self._signer is not None:
+                jobs = self._signer.sign_all(jobs)
             result = self._store_in_order(ready, [jobs] if atomic else list(_chunks(jobs)))
             if is_resumed:
                 self._find_stored(jobs, result)
@@ -661,6 +670,9 @@ class Submission:
         if given is not None:
             return [template.job(*parts) for parts in zip(ids, payloads, given, strict=True)]
         return template.jobs(ids, payloads)
+
+    def _signed(self, job: NewJob) -> NewJob:
+        return job if self._signer is None else self._signer.sign(job)
 
     def check_size(self, handler: str, payload: bytes) -> None:
         """Raise `ArgumentsTooLarge` if the encoded arguments are too large."""

@@ -132,6 +132,7 @@ def settled(job: R, outcome: Outcome, now: int) -> R:
         interruptions=job.interruptions + is_interruption(outcome),
         starts=job.starts - is_taken_back,
         history=job.history + _attempts_of(job, outcome, now),
+        headers=job.headers if outcome.headers is None else outcome.headers,
     )
 
 
@@ -230,7 +231,7 @@ def copy_of(job: JobRecord, replay: Replay) -> NewJob:
         sequence=job.sequence,
         steps_aside=job.steps_aside,
         limits=job.limits,
-        headers=job.headers,
+        headers=job.headers if replay.headers is None else replay.headers,
         follow_up=job.follow_up,
     )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 from mainspring.jobs.engine import STALE
-from mainspring.jobs.records import WorkerRecord
+from mainspring.jobs.records import Direction, WorkerRecord
 from mainspring.jobs.timestamps import to_datetime
 
 
@@ -16,7 +17,7 @@ class Liveness(StrEnum):
 
     ALIVE = "alive"
     SILENT = "silent"
-    """The worker has sent no heartbeat for 45 seconds.
+    """The worker has sent no heartbeat for 45 seconds; a remote worker, for its lease.
 
     Its process may be suspended, or its machine unreachable.
     """
@@ -40,11 +41,21 @@ class WorkerStatus:
     state: Liveness
     heartbeat: datetime | None
     """The instant of the last heartbeat; None if the worker was declared dead."""
+    is_remote: bool = False
+    """Whether it is a remote worker, which claims jobs over HTTP."""
+    direction: str = Direction.RUN
+    """What a remote worker is asked to do: `run`, `quiet` or `terminate`."""
+    slots: Mapping[str, int] = field(default_factory=dict)
+    """How many handlers it runs at once, by kind: `threads`, `coroutines`, `processes`; empty if not known."""
+    version: str | None = None
+    """The version of Mainspring; None if it is not known. Version 0.1 does not store it."""
 
 
 def to_worker_status(record: WorkerRecord, now: int) -> WorkerStatus:
     """Make a snapshot of a stored worker."""
-    state = Liveness.ALIVE if now - record.heartbeat <= STALE else Liveness.SILENT
+    terms = record.info.remote
+    patience = STALE if terms is None else terms.lease
+    state = Liveness.ALIVE if now - record.heartbeat <= patience else Liveness.SILENT
     return WorkerStatus(
         number=record.number,
         name=record.info.name,
@@ -53,4 +64,8 @@ def to_worker_status(record: WorkerRecord, now: int) -> WorkerStatus:
         queues=record.info.queues,
         state=Liveness.DEAD if record.is_gone else state,
         heartbeat=to_datetime(record.heartbeat) if record.heartbeat else None,
+        is_remote=terms is not None,
+        direction=Direction.RUN if terms is None else terms.direction,
+        slots=record.info.slots,
+        version=record.info.version or None,
     )

@@ -146,7 +146,7 @@ class FuncQueue(Generic[T]):
                 raise
 
     def withdraw_all(self) -> list[T]:
-        """Remove and return every item that the handler has not got yet."""
+        """Remove and return the items that were not passed yet to the function of this queue, its `handler`."""
         items: list[T] = []
         while len(self._cells):
             try:

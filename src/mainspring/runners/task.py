@@ -281,7 +281,7 @@ class TracedTask(DelayedTask):
 
 
 class Wrapper:
-    """Base class of the wrappers that this package posts in place of a user's callable."""
+    """Base class of the objects that this package posts in place of a user's callable, which they call."""
 
     __slots__ = ()
 
@@ -294,7 +294,7 @@ class Wrapper:
 
 
 def wrapper_of(function: object) -> Wrapper | None:
-    """Return the wrapper if `function` is a wrapper or a method of a wrapper; otherwise None."""
+    """Return the wrapper of a user's callable if `function` is a `Wrapper` or a method of one; otherwise None."""
     owner = getattr(function, "__self__", function) if callable(function) else None
     return owner if isinstance(owner, Wrapper) else None
 

@@ -30,6 +30,8 @@ class HttpLimits:
     """How long a stopping server waits for the answers of accepted requests."""
     event_readers: int = 100
     """How many clients may read events at once."""
+    waiting_claims: int = 500
+    """How many claims of remote workers may wait for jobs at once."""
     max_batch: int = 10_000
     """How many jobs one request may submit."""
     max_depth: int = 64

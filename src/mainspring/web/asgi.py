@@ -1,4 +1,4 @@
-"""The ASGI application of `app.asgi()`: probes, metrics and the API.
+"""The ASGI application of `app.asgi()`: the dashboard, probes, metrics and the API.
 
 It needs no lifespan protocol: it opens the store at the first request that needs it, and so it can be mounted into
 any other ASGI application, under any path. The code that made the `Mainspring` closes it.
@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from mainspring.errors import EngineUnavailable, MainspringError
@@ -27,6 +27,7 @@ from mainspring.web.api.endpoint import API
 from mainspring.web.api.router import ApiRouter, JsonResponse
 from mainspring.web.api.routes import all_endpoints
 from mainspring.web.credentials import Authenticator, make_authenticator
+from mainspring.web.dashboard.dashboard import Dashboard
 from mainspring.web.event_hub import EventHub
 from mainspring.web.guard import CALLER, REQUEST_ID, RequestGuard
 from mainspring.web.host_names import HostRule
@@ -38,13 +39,6 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 logger = logging.getLogger("mainspring.http")
-
-WELCOME = f"""Mainspring
-
-{API}/    the API; send your token as Authorization: Bearer msp_...
-/metrics    metrics for Prometheus, with a token of the scope read
-/healthz, /readyz    probes
-"""
 
 
 class AnyPath(PathConvertor):
@@ -67,22 +61,24 @@ class HttpApp:
         worker: HealthSource | None = None,
         store_metrics: bool = False,
         limits: HttpLimits | None = None,
+        read_only: bool = False,
     ) -> None:
         self._app = app
         self._authenticator = authenticator
         self._probes = Probes(app, worker=worker)
         self._metrics = MetricsPage(app, store=store_metrics)
         self._api = ApiRouter(app, authenticator, all_endpoints(app), limits=limits)
+        self.dashboard = Dashboard(app, authenticator, self._api, limits=limits, is_read_only=read_only)
 
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("/", self.welcome, methods=["GET"]),
             Route("/healthz", self.healthz, methods=["GET"]),
             Route("/readyz", self.readyz, methods=["GET"]),
             Route("/metrics", self.metrics, methods=["GET"]),
             Route(API, self._api),
             Route(f"{API}/{{path:mainspring_path}}", self._api),
+            Route("/{path:mainspring_path}", self.dashboard),
         ]
 
     async def identify(self, request: Request) -> Identity:
@@ -90,10 +86,6 @@ class HttpApp:
         identity = await self._authenticator.identify(request.scope)
         request.scope[CALLER] = identity.name
         return identity
-
-    async def welcome(self, _request: Request) -> Response:
-        """Answer `/`. The printed link leads here; the page is the same for all callers."""
-        return PlainTextResponse(WELCOME)
 
     async def healthz(self, _request: Request) -> Response:
         """Answer whether the process must be restarted."""
@@ -163,17 +155,27 @@ def build(
     limits: HttpLimits | None = None,
     worker: HealthSource | None = None,
     store_metrics: bool = False,
+    read_only: bool = False,
 ) -> AsgiApp:
     """Build the ASGI application of a `Mainspring`."""
     limits = limits or HttpLimits()
-    http = HttpApp(app, authenticator, worker=worker, store_metrics=store_metrics, limits=limits)
+    http = HttpApp(
+        app, authenticator, worker=worker, store_metrics=store_metrics, limits=limits, read_only=read_only
+    )
     event_hub = EventHub(app, max_readers=limits.event_readers)
+
+    def end_streams() -> None:
+        event_hub.close()
+        http.dashboard.streams.close()
+        if app.is_open:
+            app.manager().remote_workers.wake()  # claims that wait see that the server stops
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         event_hub.open()
+        http.dashboard.streams.open()
         yield
-        event_hub.close()
+        end_streams()
         await authenticator.flush()
 
     starlette = Starlette(
@@ -189,7 +191,8 @@ def build(
     starlette.router.redirect_slashes = False
     starlette.state.event_hub = event_hub
     starlette.state.authenticator = authenticator
-    return RequestGuard(starlette, limits=limits, hosts=hosts, end_streams=event_hub.close)
+    starlette.state.dashboard = http.dashboard
+    return RequestGuard(starlette, limits=limits, hosts=hosts, end_streams=end_streams, read_only=read_only)
 
 
 def make_asgi(
@@ -199,9 +202,17 @@ def make_asgi(
     hosts: Iterable[str] | None = None,
     store_metrics: bool = False,
     limits: HttpLimits | None = None,
+    read_only: bool = False,
 ) -> AsgiApp:
     """Make the application of `app.asgi()`; its options are described there."""
     if isinstance(hosts, str):
         raise TypeError(f"hosts must be a list of names, got {hosts!r}; write hosts=[{hosts!r}]")
     rule = None if hosts is None else HostRule(hosts)
-    return build(app, make_authenticator(app, auth), hosts=rule, limits=limits, store_metrics=store_metrics)
+    return build(
+        app,
+        make_authenticator(app, auth),
+        hosts=rule,
+        limits=limits,
+        store_metrics=store_metrics,
+        read_only=read_only,
+    )

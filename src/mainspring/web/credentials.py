@@ -22,7 +22,7 @@ from mainspring.jobs.commands import NoteTokenUses
 from mainspring.jobs.handle import ManagerProvider, open_manager
 from mainspring.security.asgi_types import AsgiScope, Auth, AuthFunction
 from mainspring.security.permissions import ALL_PERMISSIONS, Identity
-from mainspring.security.tokens import MAX_LENGTH, TokenRecord, authenticate
+from mainspring.security.tokens import MAX_LENGTH, TokenRecord, TokenState, authenticate
 from mainspring.web.problems import REALM, Refused, refuse
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
@@ -131,15 +131,38 @@ class TokenAuthenticator:
         self._storing: asyncio.Task[None] | None = None
 
     async def identify(self, scope: AsgiScope) -> Identity:
-        token = read_bearer(scope["headers"])
+        return await self.identify_token(read_bearer(scope["headers"]))
+
+    async def identify_token(self, token: str) -> Identity:
+        """Return the caller that has a token; raise `TokenInvalid` if it cannot be used."""
+        now = await self._prepare()
+        record = authenticate(token, self._records, now)
+        self._note(record.id, now)
+        return self._identities[record.id]
+
+    def is_of_process(self, token_id: str | None) -> bool:
+        """Return whether only this process knows a token: that of the printed link."""
+        return token_id in self._extra
+
+    async def identify_by_id(self, token_id: str) -> Identity | None:
+        """Return the caller whose token has an id, for sessions; None if the token cannot be used any more."""
+        now = await self._prepare()
+        record = self._records.get(token_id)
+        if record is None or record.state(now) is not TokenState.ACTIVE:
+            return None
+        self._note(token_id, now)
+        return self._identities[token_id]
+
+    async def _prepare(self) -> int:
+        """Read the tokens if the list is outdated, and return the time by the clock of the store."""
         manager = await open_manager(self._source)
         if self._is_outdated(manager.engine.token_changes):
             await self._refresh()
-        now = manager.engine.now()
-        record = authenticate(token, self._records, now)
-        if record.id not in self._extra:
-            self._note_use(record.id, now)
-        return self._identities[record.id]
+        return manager.engine.now()
+
+    def _note(self, token_id: str, now: int) -> None:
+        if token_id not in self._extra:
+            self._note_use(token_id, now)
 
     def _is_outdated(self, changes: int) -> bool:
         read_ns = self._read_ns

@@ -112,6 +112,11 @@ class EventHub:
                 feed.stop()
                 del self._feeds[loop]
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the server stops, so that no answer may last."""
+        return self._is_closed
+
     def open(self) -> None:
         """Accept readers again, after `close`."""
         self._is_closed = False

@@ -6,8 +6,8 @@ and its time, turns errors into problems, adds the headers that every answer has
 Invariants
 - Each request is answered, also if a route raises an error.
 - A log line has the path without the query, which may contain a token, and no header but the request id.
-- A request of a foreign web page changes nothing: a write needs a JSON content type, for which a browser asks
-  first, and an `Origin`, if there is one, of this server.
+- A request of a foreign web page changes nothing: a write needs an `Origin`, if there is one, of this server, and
+  for the API a JSON content type, for which a browser asks first. Forms of pages have a CSRF token instead.
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ PROBES = frozenset({"/healthz", "/readyz"})
 OK = 200
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 JSON_TYPES = frozenset({"application/json", "application/x-ndjson", "application/ndjson"})
+FORM = "application/x-www-form-urlencoded"
+"""The content type of the forms of pages. Any foreign page can send it, so pages check a CSRF token as well."""
+API_ROOT = "/api"
+BROWSER_STATE = frozenset({"/login", "/logout", "/theme"})
+"""Requests that change only the session or a cookie of a browser."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}", re.ASCII)
 _HEADERS = {
     b"x-content-type-options": b"nosniff",
@@ -68,6 +73,7 @@ class RequestGuard:
     - `limits`: the sizes and times
     - `hosts`: the names of this server; None accepts all, because the server around it checks them
     - `clock`: the clock for the durations in the log
+    - `read_only`: refuse all requests that may change something, except those that log a browser in or out
     - `end_streams`: ends the answers that would last for ever; a server calls it when it stops
     """
 
@@ -78,12 +84,14 @@ class RequestGuard:
         limits: HttpLimits,
         hosts: HostRule | None = None,
         clock: Clock | None = None,
+        read_only: bool = False,
         end_streams: Callable[[], None] | None = None,
     ) -> None:
         self.end_streams = end_streams
         self._app = app
         self._limits = limits
         self._hosts = hosts
+        self._read_only = read_only
         self._clock = clock or SystemClock()
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -126,6 +134,8 @@ class RequestGuard:
             _check_host(host, self._hosts)
         if scope["method"] not in READS:
             _check_write(scope, host)
+            if self._read_only and route_path(scope) not in BROWSER_STATE:
+                raise refuse(403, "read-only", "this server is read-only: it refuses all changes; use another one")
 
     def _log(self, scope: AsgiScope, answer: _Answer, began: int) -> None:
         is_quiet = route_path(scope) in PROBES or route_path(scope) == "/metrics"
@@ -194,6 +204,9 @@ def _check_write(scope: AsgiScope, host: str | None) -> None:
     if site is not None and site not in ("same-origin", "none"):
         raise refuse(403, "origin-foreign", f"the request comes from a page of another server ({site[:20]!r})")
     kind = (header_of(scope, b"content-type") or "").partition(";")[0].strip().lower()
+    path = route_path(scope)
+    if kind == FORM and path != API_ROOT and not path.startswith(f"{API_ROOT}/"):
+        return
     if kind not in JSON_TYPES and (scope["method"] != "DELETE" or kind or _has_body(scope)):
         raise refuse(
             415,

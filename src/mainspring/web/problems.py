@@ -16,6 +16,7 @@ import msgspec
 
 from mainspring.errors import (
     ArgumentsTooLarge,
+    CallbackRefused,
     DuplicateJob,
     EngineUnavailable,
     InvalidArguments,
@@ -25,16 +26,19 @@ from mainspring.errors import (
     LimitExceeded,
     MainspringError,
     MissingExtra,
+    NoSigningKey,
     NotAllowed,
     PartialSubmit,
     RefusedByStore,
     ScheduleBusy,
     ScheduleInvalid,
     ScheduleNotFound,
+    SignatureInvalid,
     TokenInvalid,
     TokenNotFound,
     UnknownHandler,
     UnknownSerializer,
+    WorkerNotFound,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -47,12 +51,15 @@ _ERRORS: tuple[tuple[type[MainspringError], int, str], ...] = (
     (NotAllowed, 403, "not-allowed"),
     (JobNotFound, 404, "job-not-found"),
     (ScheduleNotFound, 404, "schedule-not-found"),
+    (WorkerNotFound, 404, "worker-not-found"),
     (TokenNotFound, 404, "token-not-found"),
     (DuplicateJob, 409, "duplicate-job"),
     (InvalidTransition, 409, "invalid-transition"),
     (JobFailed, 409, "job-failed"),
     (ScheduleBusy, 409, "schedule-busy"),
+    (SignatureInvalid, 409, "signature-invalid"),
     (ArgumentsTooLarge, 413, "arguments-too-large"),
+    (CallbackRefused, 422, "callback-refused"),
     (InvalidArguments, 422, "invalid-arguments"),
     (ScheduleInvalid, 422, "schedule-invalid"),
     (UnknownHandler, 422, "unknown-handler"),
@@ -60,6 +67,7 @@ _ERRORS: tuple[tuple[type[MainspringError], int, str], ...] = (
     (RefusedByStore, 422, "refused-by-store"),
     (LimitExceeded, 429, "limit-exceeded"),
     (MissingExtra, 501, "not-installed"),
+    (NoSigningKey, 501, "no-signing-key"),
     (PartialSubmit, 503, "partial-submit"),
     (EngineUnavailable, 503, "store-unavailable"),
 )
@@ -74,9 +82,12 @@ STATUS_OF: dict[str, int] = {
     "invalid-path": 400,
     "not-http": 400,
     "not-authenticated": 401,
+    "not-logged-in": 401,
     "token-missing": 401,
     "closed": 403,
     "origin-foreign": 403,
+    "read-only": 403,
+    "form-outdated": 403,
     "not-found": 404,
     "method": 405,
     "header-too-slow": 408,
@@ -93,6 +104,7 @@ STATUS_OF: dict[str, int] = {
     "header-too-large": 431,
     "too-many-connections": 503,
     "too-many-event-readers": 503,
+    "too-many-claims": 503,
     "stopping": 503,
     "idempotency-key-invalid": 400,
     "idempotency-key-busy": 409,
@@ -104,6 +116,8 @@ STATUS_OF: dict[str, int] = {
     "schedule-too-dense": 422,
     "too-many-idempotency-keys": 429,
     "submit-rate": 429,
+    "lease-lost": 409,
+    "too-many-logins": 429,
 }
 """The status of each type of problem."""
 MEMBERS: dict[type[MainspringError], dict[str, str]] = {

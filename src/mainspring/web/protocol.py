@@ -125,7 +125,7 @@ class LimitedProtocol(H11Protocol):
             detail = f"the header of the request has more than {limit:,} bytes, which is the limit; send less"
             self._send_problem(status, "header-too-large", detail)
         else:
-            self._send_problem(400, "not-http", "the request is no valid HTTP/1.1; check the client")
+            self._send_problem(400, "not-http", "the request is not valid HTTP/1.1; check the client")
 
     def _send_problem(self, status: int, name: str, detail: str) -> None:
         if self.transport.is_closing():

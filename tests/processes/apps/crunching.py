@@ -1,11 +1,16 @@
-"""Handlers that run in processes of their own."""
+"""Handlers that run in processes of their own.
+
+As a program, it has no worker: it reads numbers of steps, computes so many, and says when. So a test can compare a
+worker with what the machine itself can do at this moment.
+"""
 
 import os
+import sys
 
 from mainspring import Retry
 from tests.processes.apps.crashing import PatientMainspring
 from tests.processes.pipe_gates import meet, wait_at
-from tests.processes.run_log import recorded, work_for
+from tests.processes.run_log import now_ns, recorded, say, work_for
 
 app = PatientMainspring(
     "sqlite:///jobs.db",
@@ -50,3 +55,11 @@ def belong(number: int) -> None:
     """Write down to which worker its process belongs."""
     with recorded(f"{number}/{os.getppid()}", aloud=True):
         work_for(0.02)
+
+
+if __name__ == "__main__":
+    say("ready")
+    for line in sys.stdin:
+        begin = now_ns()
+        crunch(int(line))
+        say(f"computed {begin} {now_ns()}")

@@ -14,7 +14,18 @@ from mainspring.engines.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION
 
 PLACE = ["file", "file-system", "permissions", "disk", "fsync"]
 CONTENT = ["schema", "journal", "integrity", "log", "free-pages", "times", "activity"]
-JOBS = ["workers", "handlers", "queues", "lateness", "paused", "quotas", "slots", "dead-letters", "schedules"]
+JOBS = [
+    "workers",
+    "handlers",
+    "queues",
+    "lateness",
+    "paused",
+    "quotas",
+    "slots",
+    "dead-letters",
+    "schedules",
+    "signatures",
+]
 MACHINE = ["python", "open-files", "time-zones", "synchronised", "url"]
 
 

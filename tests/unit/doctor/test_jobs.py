@@ -12,7 +12,7 @@ from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.blocked_jobs import BlockedGroup
 from mainspring.jobs.engine import STALE
 from mainspring.jobs.limits import bucket_of
-from mainspring.jobs.records import JobRecord, NewJob, WorkerInfo, WorkerRecord
+from mainspring.jobs.records import JobRecord, NewJob, RemoteTerms, WorkerInfo, WorkerRecord
 from mainspring.jobs.statistics import MAX_COUNTED, UpcomingSlot
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS, to_datetime
@@ -100,6 +100,20 @@ def test_what_a_dead_worker_knew_does_not_count() -> None:
 def test_handlers_that_no_worker_knows_are_a_warning() -> None:
     found = jobs.check_handlers(snapshot(handlers=frozenset({"ping", "new"})))
     assert_finding(found, Severity.WARNING, "no worker has the handler new of this application")
+
+
+def test_remote_jobs_without_a_remote_worker_are_an_error_and_no_python_worker_is_asked_for() -> None:
+    facts: dict[str, Any] = {"handlers": frozenset({"ping", "resize"}), "remote": frozenset({"resize"})}
+    (finding,) = findings_of(jobs.check_handlers(snapshot(**facts, backlog=[waiting("resize")])))
+    assert finding.severity is Severity.ERROR
+    assert finding.what == "no remote worker serves resize, and 3 jobs wait for it"
+    (idle,) = findings_of(jobs.check_handlers(snapshot(**facts)))
+    assert (idle.severity, idle.what) == (Severity.INFO, "no remote worker serves resize")
+    terms = RemoteTerms("token 1", MICROSECONDS)
+    for silent, is_served in ((0, True), (2 * MICROSECONDS, False)):
+        remote = WorkerRecord(2, WorkerInfo("node", 0, ("resize",), remote=terms), NOW - silent, is_gone=False)
+        found = findings_of(jobs.check_handlers(snapshot(**facts, workers=[worker(), remote])))
+        assert (found[0].severity is Severity.OK) is is_served
 
 
 def test_jobs_that_only_the_application_does_not_know_are_a_warning() -> None:

@@ -118,8 +118,8 @@ def test_a_prefix_that_cannot_be_part_of_a_subject_is_refused(prefix: str) -> No
     with pytest.raises(EngineUnavailable) as error:
         SubjectNames(prefix)
     assert str(error.value) == (
-        f"prefix {prefix!r}: a prefix is made of 1 to 64 letters, digits, '-' and '_'; "
-        "choose another, such as 'shop-production'"
+        f"prefix {prefix!r}: the prefix of a NATS store must have 1 to 64 ASCII letters, digits, '-' and '_'; "
+        "choose another one, such as 'shop-production'"
     )
 
 

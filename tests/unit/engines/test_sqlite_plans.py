@@ -18,6 +18,7 @@ from mainspring.engines.sqlite import (
     schedules,
     statements,
     statistics,
+    upcoming_jobs,
     upcoming_slots,
     waiting_statements,
 )
@@ -37,6 +38,7 @@ MODULES = (
     quotas,
     statistics,
     upcoming_slots,
+    upcoming_jobs,
 )
 STATEMENTS = {name: value for module in MODULES for name, value in vars(module).items()}
 LANES = "[[1, 0], [2, 0]]"
@@ -50,6 +52,9 @@ HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
     "PICK_SUSPECTS": ((LANES, 1, 1), {"suspects"}),
     "PICK_BETWEEN": ((LANES, 8, 1, 2), {"claimable"}),
     "NEXT_TIMES": ((), {"expiring"}),
+    "DUE_TIMES": ((1, 0, 9, 8), {"claimable"}),
+    "COUNT_PERIOD": ((1, 0, 9, 8), {"claimable"}),
+    "HELD_TIMES": ((0, 9), {"jobs_by_owner"}),
     "EXPIRED": ((1,), {"expiring"}),
     "HOLDERS": ((IDS,), {"unique_keys"}),
     "COMPLETE_WITH_MORE": ((LEASES, 1, 1), set()),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 
 import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from mainspring.engines.sqlite import statistics, upcoming_slots
+from mainspring.engines.sqlite import statistics, upcoming_jobs, upcoming_slots
 from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.engines.sqlite.statistics import count_jobs, evaluate_by, limited_jobs
 from mainspring.engines.sqlite.upcoming_slots import find_fullest_slot
@@ -256,3 +257,39 @@ def test_the_counts_of_a_file_are_those_of_a_scan(bench: Bench) -> None:
     bench.submit(*"def", sequence="s", limits=(bucket_of("all"),))
     found = bench.engine.statistics()
     assert found.groups == count_naively(bench.engine, found.at)
+
+
+# -- scheduled jobs by time
+
+
+@given(
+    times=st.lists(st.integers(0, 99), max_size=60),
+    edges=st.lists(st.integers(0, 99), min_size=2, max_size=8).map(sorted),
+    few=st.sampled_from([2, 1_000]),
+)
+def test_scheduled_jobs_by_time_are_those_that_a_scan_finds(times: list[int], edges: list[int], few: int) -> None:
+    engine = MemoryEngine(clock=ManualClock())
+    bench = Bench(engine, ManualClock())
+    try:
+        begin = bench.now + seconds(3_600)
+        jobs = [replace(bench.job(f"{number}"), due=begin + time) for number, time in enumerate(times)]
+        assert engine.submit(jobs) == [None] * len(jobs)
+        expected = tuple(sum(low <= time < high for time in times) for low, high in pairwise(edges))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(upcoming_jobs, "FEW", few)
+            found = engine.upcoming([begin + edge for edge in edges])
+        assert [group.counts for group in found] == ([expected] if any(expected) else [])
+    finally:
+        engine.close()
+
+
+def test_a_period_with_many_jobs_is_counted_up_to_a_bound(
+    bench: Bench, connection: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upcoming_jobs, "FEW", 4)
+    monkeypatch.setattr(upcoming_jobs, "MAX_IN_PERIOD", 3)
+    begin = bench.now + seconds(3_600)
+    jobs = [replace(bench.job(f"{number}"), due=begin + number) for number in range(12)]
+    assert bench.engine.submit(jobs) == [None] * len(jobs)
+    (group,) = bench.engine.upcoming([begin, begin + 2, begin + 12, begin + 20])
+    assert group.counts == (2, 3, 0)

@@ -17,9 +17,15 @@ def engine(clock: ManualClock) -> MemoryEngine:
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
-    """A manager with two threads, on a scripted engine."""
-    with running_manager(clock) as shop:
+def threads() -> int:
+    """How many threads for handlers `shop` has. A module may override it."""
+    return 2
+
+
+@pytest.fixture
+def shop(clock: ManualClock, threads: int) -> Iterator[ManagerFixture]:
+    """A manager on a scripted engine."""
+    with running_manager(clock, threads=threads) as shop:
         yield shop
 
 

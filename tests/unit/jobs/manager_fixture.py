@@ -8,6 +8,7 @@ from typing import Any
 
 from mainspring import TaskFailure, ThreadPool
 from mainspring.jobs import JobManager
+from mainspring.jobs.records import Outcome
 from mainspring.testing import ManualClock
 from tests.support import PATIENCE, eventually
 from tests.unit.jobs.scripted_engines import ScriptedEngine
@@ -41,6 +42,12 @@ class ManagerFixture:
             virtual_time=not has_maintenance,
             **options,
         )
+
+    def wait_for_outcome(self) -> Outcome:
+        """Wait until the worker settles one job; return its outcome."""
+        (outcome,) = self.engine.wait_for("settle")
+        assert isinstance(outcome, Outcome)
+        return outcome
 
     def wait_for_hand_back(self) -> Any:
         """Advance the clock until a job without a free slot is handed back; return the outcomes.

@@ -128,6 +128,7 @@ class _FakeManager:
     """The part of a job manager that schedules use."""
 
     def __init__(self, engine: Engine, io: IoLayer | None) -> None:
+        self.signer = None
         self.engine = engine
         self.registry = HandlerRegistry()
         self.arrange = engine.arrange if io is None else partial(io.call, ARRANGE)
@@ -136,7 +137,7 @@ class _FakeManager:
         self.serializers = BUILT_IN
         self._ids = 0
 
-    def trigger(self, firing: Firing) -> Fired:
+    def trigger(self, firing: Firing, _record: ScheduleRecord) -> Fired:
         (fired,) = self.fire([firing])
         return fired
 

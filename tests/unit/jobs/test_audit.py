@@ -376,10 +376,10 @@ def test_a_page_for_a_restricted_reader_is_full_and_has_a_next_page(app: Mainspr
             app.queue("secret").resume()
             assert len(app.audit(100)) == 4 * (number + 1)
     reader = Permissions(scopes=frozenset({Scope.READ}), queues=frozenset({"mail"}))
-    first = app.manager().audit(8, reader=reader)
-    second = app.manager().audit(8, reader=reader, before=first[-1].id)
+    first = app.manager().audit(AuditQuery(limit=8, reader=reader))
+    second = app.manager().audit(AuditQuery(limit=8, reader=reader, before=first[-1].id))
     assert ([entry.target for entry in first], len(second)) == (["mail"] * 8, 4)
-    assert first + second == app.manager().audit(100, reader=reader)
+    assert first + second == app.manager().audit(AuditQuery(limit=100, reader=reader))
 
 
 def test_only_entries_about_jobs_are_found_by_the_id_of_a_job() -> None:

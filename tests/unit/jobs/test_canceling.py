@@ -1,21 +1,18 @@
 """Cancelling: a job that was canceled in time never runs; one that runs is asked to stop."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
 from mainspring import JobStatus, Mainspring, current_job
-from mainspring.testing import ManualClock, TimeTravel
+from mainspring.testing import TimeTravel
 from tests.support import Gate, eventually
-from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
+from tests.unit.jobs.manager_fixture import ManagerFixture
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
-    """One thread for handlers, on memory."""
-    with running_manager(clock, threads=1) as shop:
-        yield shop
+def threads() -> int:
+    return 1
 
 
 def test_a_job_that_is_held_and_canceled_never_runs(app: Mainspring, travel: TimeTravel) -> None:

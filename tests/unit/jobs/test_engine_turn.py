@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -274,16 +273,12 @@ def test_a_callback_of_the_engine_that_submits_is_refused(io: IoLayer, engine: N
 def test_a_finalizer_that_submits_is_refused(io: IoLayer, engine: NumberEngine) -> None:
     outcome: list[str] = []
 
-    class Cyclic:
-        def __init__(self) -> None:
-            self.own = self
-
+    class Submitting:
         def __del__(self) -> None:
             refused(io)()
             outcome.append("refused")
 
-    Cyclic()
-    engine.inside = gc.collect
+    engine.inside = [Submitting()].clear  # the last reference goes inside of the call
     assert io.call(NUMBERS, (1,)) == [10]
     assert outcome == ["refused"]
 

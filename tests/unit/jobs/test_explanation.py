@@ -199,6 +199,12 @@ def test_a_job_without_any_worker_says_how_to_start_one(app: Mainspring, job: Jo
     )
 
 
+def test_a_remote_job_without_a_remote_worker_says_so(app: Mainspring, travel: TimeTravel) -> None:
+    explanation = app.explain(app.remote_job("resize").submit().id)
+    assert explanation.reason is Reason.NO_REMOTE_WORKER
+    assert "and no remote worker serves its type 'resize'." in str(explanation)
+
+
 def test_a_job_that_no_worker_knows_says_how_to_make_it_known(app: Mainspring, travel: TimeTravel) -> None:
     engine = app.manager().engine
     engine.submit([NewJob("x", "shop.gone", "default", 1, engine.now(), b"{}", "json")])

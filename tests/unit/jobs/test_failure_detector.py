@@ -66,3 +66,20 @@ def test_a_worker_that_left_and_came_back_is_watched_from_its_return(
     assert check_after(clock, detector, 0, 15, 15, 14) == [False] * 4
     detector.find_silent({})
     assert check_after(clock, detector, 15, 15, 15, 14.999, 0.001) == [False, False, False, False, True]
+
+
+def test_a_remote_worker_is_silent_after_its_own_lease(clock: ManualClock, detector: FailureDetector) -> None:
+    leases = {OTHER: 3_000_000}
+    found = []
+    for gap in (0, 1, 1, 0.999, 0.001):
+        clock.advance(gap)
+        found.append(detector.find_silent({OTHER: 1}, leases) == [OTHER])
+    assert found == [False, False, False, False, True]
+
+
+def test_of_a_pause_of_our_own_a_third_of_a_lease_counts(clock: ManualClock, detector: FailureDetector) -> None:
+    found = []
+    for _ in range(4):
+        clock.advance(3_600)
+        found.append(detector.find_silent({OTHER: 1}, {OTHER: 3_000_000}) == [OTHER])
+    assert found == [False, False, False, True]

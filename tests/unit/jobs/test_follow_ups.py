@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from mainspring import InvalidArguments, JobStatus, Mainspring, Retry
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler, HandlerRegistry
+from mainspring.jobs.job_policies import PREDECESSOR
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import FollowUp, NewJob, Outcome, OutcomeKind
 from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer
@@ -55,9 +56,8 @@ def test_a_follow_up_gets_the_result_as_its_argument(invoker: HandlerInvoker) ->
     outcome = complete(invoker, {"total": 3})
     made = outcome.follow_up
     assert (outcome.kind, outcome.result) == (OutcomeKind.COMPLETED, b'{"total":3}')
-    assert made == NewJob(
-        "new-id", "shop.next", "mail", 2, NOW, b'{"order":{"total":3}}', "json", headers={"user": "42"}
-    )
+    headers = {"user": "42", PREDECESSOR: outcome.lease.id}
+    assert made == NewJob("new-id", "shop.next", "mail", 2, NOW, b'{"order":{"total":3}}', "json", headers=headers)
 
 
 def test_a_job_without_a_follow_up_has_none(invoker: HandlerInvoker) -> None:

@@ -8,7 +8,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mainspring import Mainspring, Retry, current_job
-from mainspring.jobs.job_policies import RETRY, TIMEOUT, inheritable, policy_headers, retry_of, timeout_of
+from mainspring.jobs.job_policies import (
+    PREDECESSOR,
+    RETRY,
+    TIMEOUT,
+    inheritable,
+    policy_headers,
+    retry_of,
+    timeout_of,
+)
 from mainspring.jobs.status import JobStatus
 from mainspring.testing import time_travel
 from tests.support import PATIENCE
@@ -92,7 +100,8 @@ def test_the_policies_are_not_inherited(app: Mainspring) -> None:
         travel.fast_forward(seconds=1)
         found = {job.type: dict(job.headers) for job in app.jobs()}
         assert found["parent"].keys() == {"user", RETRY, TIMEOUT}
-        assert found["child"] == found["after"] == {"user": "7"}
+        assert found["child"] == {"user": "7"}
+        assert found["after"].keys() == {"user", PREDECESSOR}
 
 
 def test_a_replay_keeps_the_policies(app: Mainspring) -> None:

@@ -103,7 +103,7 @@ def test_a_worker_that_was_declared_dead_begins_again_with_all_its_handlers(shop
     shop.manager.register("pong", lambda: None)
     assert _types(shop) == ("ping", "pong")
     (state,) = shop.engine.workers()
-    assert state.info == WorkerInfo(state.info.name, state.info.process, ("ping", "pong"))
+    assert state.info.types == ("ping", "pong")
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///jobs.db"])

@@ -1,5 +1,7 @@
 """Masks of values in texts."""
 
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -26,6 +28,11 @@ class Card:
     cvc: int = 12
 
 
+@dataclass(slots=True)
+class SlottedCard:
+    number: str
+
+
 class Owner(msgspec.Struct):
     name: str
     card: Card
@@ -42,6 +49,29 @@ class Broken:
 
     def __repr__(self) -> str:
         raise ValueError
+
+
+class Surrogate:
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "\udc80abcd"
+
+
+class LateList(Mapping[str, list[str]]):
+    """A mapping that makes its value when it is read."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+
+    def __getitem__(self, key: str) -> list[str]:
+        return [self._secret]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["key"])
+
+    def __len__(self) -> int:
+        return 1
 
 
 @pytest.mark.parametrize(
@@ -85,6 +115,43 @@ def test_a_value_is_masked_in_all_its_forms(value: Any, text: str) -> None:
     assert len(masked) >= len(REDACTED)
 
 
+QUOTED = 'it\'s "é"\n'
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "masked"),
+    [
+        (QUOTED, repr(QUOTED), "'*'"),
+        (QUOTED, json.dumps(QUOTED), '"*"'),
+        (QUOTED, json.dumps(QUOTED, ensure_ascii=False), '"*"'),
+        (b"\xff\x01secret\xfe", r"b'\xff\x01secret\xfe'", "b'*'"),
+        (Card("4111", 7), '[{"number":"4111","cvc":7}]', "[*]"),
+        (SlottedCard("4111"), "number 4111", "number *"),
+        (Surrogate(), r"<\udc80abcd>", "<*>"),
+        ("12345678\nx", "12345678 x", "* x"),
+        ("1234567\nx", "1234567 x", "1234567 x"),
+        ("aaaa", "baaaaab", "b*b"),
+    ],
+)
+def test_exactly_the_value_is_masked(value: Any, text: str, masked: str) -> None:
+    assert TextMask([value])(text) == masked.replace("*", REDACTED)
+
+
+def test_a_value_that_cannot_be_read_hides_no_other_value() -> None:
+    broken = Card("4111")
+    del broken.number
+    for value in (broken, Decimal("sNaN"), Broken()):
+        assert TextMask(["secret", value])("a secret") == f"a {REDACTED}"
+        assert TextMask([value, "secret"])("a secret") == f"a {REDACTED}"
+
+
+def test_parts_that_are_made_when_they_are_read_are_masked() -> None:
+    """The parts do not exist at the same time, so they might have the same `id()`."""
+    secrets = [f"secret {number}" for number in range(10, 60)]
+    mask = TextMask([LateList(secret) for secret in secrets])
+    assert [mask(secret) for secret in secrets] == [REDACTED] * 50
+
+
 @pytest.mark.parametrize("value", [None, True, 1, "", "x", 42, "ab", {}, [], "abc"])
 def test_short_values_leave_other_texts_alone(value: Any) -> None:
     text = "None of True, line 42: ab {} [] abcd fabc"
@@ -107,6 +174,7 @@ def test_without_values_texts_stay_the_same() -> None:
     assert TextMask([])("text") == "text"
     assert TextMask([]).optional(None) is None
     assert TextMask(["text"]).optional("text") == REDACTED
+    assert TextMask(["text"]).optional(None) is None
 
 
 def test_a_value_that_contains_itself_is_masked() -> None:

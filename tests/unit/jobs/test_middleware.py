@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from mainspring import Cancel, JobContext, JobStatus, Mainspring, Snooze, current_job
 from mainspring.jobs.context import current_batch
+from mainspring.jobs.job_policies import PREDECESSOR
 from mainspring.jobs.middleware import AttemptEnd, Middleware, Middlewares, Submit
 from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
 from mainspring.jobs.records import FollowUp, Outcome, OutcomeKind
@@ -355,7 +356,7 @@ def test_headers_that_middleware_sets_at_the_end_are_those_of_the_follow_up_job(
     lease = replace(make_lease(), follow_up=plan, headers={"user": "7"})
     outcome = invoker.invoke(make_leased_job(lambda: None, lease))
     assert outcome.follow_up is not None
-    assert outcome.follow_up.headers == {"user": "7", "cause": "order-42"}
+    assert outcome.follow_up.headers == {"user": "7", "cause": "order-42", PREDECESSOR: "order-42"}
     assert lease.headers == {"user": "7"}
 
 

@@ -205,7 +205,7 @@ def test_the_end_of_a_job_in_this_process_wakes_the_awaiting_coroutines(app: Mai
             handle = await work.submit_async()
             waiting = [asyncio.create_task(handle.wait_async()) for _ in range(3)]
             await asyncio.to_thread(gate.wait_until_entered)
-            listeners = app.manager()._waiter._listeners
+            listeners = app.manager().waiter._listeners
             await asyncio.to_thread(eventually, lambda: len(listeners.get(handle.id, ())) == 3)
             gate.open()
             return await asyncio.gather(*waiting)
@@ -244,7 +244,7 @@ def test_a_wait_that_is_given_up_leaves_nothing_behind(app: Mainspring) -> None:
             await handle.wait_async(timeout=0.01)
 
     asyncio.run(call())
-    waiter = app.manager()._waiter
+    waiter = app.manager().waiter
     assert (waiter._waiting, waiter._announced, waiter._listeners) == ({}, {}, {})
 
 
@@ -256,7 +256,7 @@ def test_a_loop_that_was_closed_meanwhile_does_not_disturb_the_worker(app: Mains
     handle = work.submit()
     loop = asyncio.new_event_loop()
     waiting = loop.create_task(handle.wait_async())
-    while not app.manager()._waiter._listeners:
+    while not app.manager().waiter._listeners:
         loop.run_until_complete(asyncio.sleep(0))
     loop.close()  # with the task in it
     with app.running():

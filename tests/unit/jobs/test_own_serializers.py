@@ -2,7 +2,6 @@
 
 import json
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,7 +12,6 @@ import pytest
 
 from mainspring import Every, InvalidArguments, JobStatus, Mainspring, Retry, UnknownSerializer
 from mainspring.jobs import JsonSerializer, MsgpackSerializer
-from mainspring.testing import time_travel
 from mainspring.testing.time_travel import TimeTravel
 from tests.support import PATIENCE
 from tests.unit.jobs import packed_handlers
@@ -32,12 +30,6 @@ class Order:
 @pytest.fixture
 def app() -> Mainspring:
     return Mainspring("memory://", serializer=Packed())
-
-
-@pytest.fixture
-def travel(app: Mainspring) -> Iterator[TimeTravel]:
-    with time_travel(app, start=START) as travel:
-        yield travel
 
 
 def test_arguments_and_results_are_encoded_by_it_and_restored_by_annotations(

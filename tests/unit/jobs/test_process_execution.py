@@ -12,7 +12,7 @@ import pytest
 from mainspring import JobContext, JobStatus, Retry
 from mainspring.jobs.middleware import Middleware, Middlewares
 from mainspring.jobs.policies import ProcessSettings
-from mainspring.jobs.records import Cause, FollowUp, Outcome, OutcomeKind
+from mainspring.jobs.records import Cause, FollowUp, OutcomeKind
 from mainspring.testing import ManualClock
 from tests.support import Background, Gate, eventually
 from tests.unit.jobs import process_handlers as work
@@ -46,12 +46,6 @@ def begin(shop: ManagerFixture, function: Callable[..., Any], **options: Any) ->
     job = shop.manager.submit("work")
     (report,) = shop.engine.wait_for("report")
     return job, int(report.progress.done)
-
-
-def outcome_of(shop: ManagerFixture) -> Outcome:
-    (outcome,) = shop.engine.wait_for("settle")
-    assert isinstance(outcome, Outcome)
-    return outcome
 
 
 # -- what comes of it
@@ -145,7 +139,7 @@ def test_a_cancel_kills_the_process_of_a_handler(shop: ManagerFixture, handler: 
     with watched(process) as wait_for_end:
         shop.manager.cancel(job)
         wait_for_end()
-    outcome = outcome_of(shop)
+    outcome = shop.wait_for_outcome()
     assert outcome.kind is OutcomeKind.CANCELED
     assert outcome.error == "stopped on request (the handler's process was killed)"
 
@@ -155,7 +149,7 @@ def test_a_timeout_kills_the_process_of_a_handler(shop: ManagerFixture) -> None:
     with watched(process) as wait_for_end:
         shop.clock.jump(5)
         wait_for_end()
-    outcome = outcome_of(shop)
+    outcome = shop.wait_for_outcome()
     assert (outcome.kind, outcome.cause) == (OutcomeKind.FAILED, Cause.TIMEOUT)
     assert outcome.error == "timeout after 5 s: the handler's process was killed"
 
@@ -172,7 +166,7 @@ def test_at_its_soft_timeout_a_handler_may_end_in_order(shop: ManagerFixture, ha
 def test_what_a_handler_raises_after_its_soft_timeout_is_charged_to_the_timeout(shop: ManagerFixture) -> None:
     begin(shop, work.fail_after_canceled, soft_timeout=5)
     shop.clock.jump(5)
-    outcome = outcome_of(shop)
+    outcome = shop.wait_for_outcome()
     assert outcome.cause is Cause.TIMEOUT
     assert (outcome.error or "").startswith("timeout after 5 s: TimeoutError: half done")
 
@@ -182,7 +176,7 @@ def test_a_job_that_is_canceled_before_its_process_is_there_does_not_run_on(shop
     job = shop.manager.submit("work")
     assert eventually(lambda: shop.manager.get(job).status is JobStatus.RUNNING)
     assert not shop.manager.cancel(job)  # else it would be canceled before its worker has claimed it
-    assert outcome_of(shop).kind is OutcomeKind.CANCELED
+    assert shop.wait_for_outcome().kind is OutcomeKind.CANCELED
 
 
 def test_a_stop_kills_what_does_not_finish_in_time_and_uses_up_no_attempt(shop: ManagerFixture) -> None:
@@ -215,7 +209,7 @@ def test_a_job_whose_process_dies_runs_again_at_once_and_is_a_dead_letter_the_th
     shop: ManagerFixture,
 ) -> None:
     job = run(shop, work.raise_signal, signal.SIGSEGV, retry=Retry(max_attempts=1))
-    outcomes = [outcome_of(shop) for _ in range(3)]
+    outcomes = [shop.wait_for_outcome() for _ in range(3)]
     info = shop.manager.get(job)
     assert [(outcome.kind, outcome.cause) for outcome in outcomes] == [
         (OutcomeKind.RETRY, Cause.CRASH),
@@ -230,7 +224,7 @@ def test_a_job_whose_process_dies_runs_again_at_once_and_is_a_dead_letter_the_th
 
 def test_a_process_that_exits_by_itself_has_crashed(shop: ManagerFixture) -> None:
     run(shop, work.leave, 3)
-    outcome = outcome_of(shop)
+    outcome = shop.wait_for_outcome()
     assert (outcome.kind, outcome.cause) == (OutcomeKind.RETRY, Cause.CRASH)
     assert outcome.error == "the handler's process ended with exit code 3"
 
@@ -251,7 +245,7 @@ def test_a_crash_is_charged_to_no_other_job(shop: ManagerFixture) -> None:
 def test_a_process_that_is_asked_to_end_from_outside_was_interrupted(shop: ManagerFixture) -> None:
     job, process = begin(shop, work.until_canceled)
     os.kill(process, signal.SIGTERM)  # as a service manager does, to all processes of a service
-    outcome = outcome_of(shop)
+    outcome = shop.wait_for_outcome()
     info = shop.manager.get(job)
     assert outcome.kind is OutcomeKind.INTERRUPTED
     assert (info.crashes, info.failures) == (0, 0)

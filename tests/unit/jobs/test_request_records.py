@@ -46,10 +46,43 @@ def test_parts_of_a_request_take_their_ids_in_order() -> None:
     assert again.take(6) == ids_from(first, 6)
 
 
+def test_ids_know_whether_an_earlier_attempt_may_have_used_them() -> None:
+    assert RequestIds("a").is_resumed is False
+    assert RequestIds("a", is_resumed=True).is_resumed is True
+
+
 def new(owner: str, digest: str = "d") -> NewRequest:
     return NewRequest(
         caller="c", key="k", digest=digest, first_id=f"of {owner}", owner=owner, kept=1_000, busy=100, most=9
     )
+
+
+def test_a_new_record_is_that_of_its_caller_and_key() -> None:
+    record = begun(None, new("a"), NOW)
+    assert record == RequestRecord(
+        caller="c",
+        key="k",
+        digest="d",
+        first_id="of a",
+        owner="a",
+        busy_until=NOW + 100,
+        created=NOW,
+        expires=NOW + 1_000,
+    )
+
+
+def test_another_request_takes_a_record_over_at_the_instant_that_it_is_not_busy_any_more() -> None:
+    record = begun(None, new("a"), NOW)
+    assert begun(record, new("b"), NOW + 99) is record
+    assert begun(record, new("b"), NOW + 100) == replace(record, owner="b", busy_until=NOW + 200)
+
+
+def test_a_key_is_free_at_the_instant_that_its_record_expires() -> None:
+    record = begun(None, new("a"), NOW)
+    end = RequestEnd(caller="c", key="k", owner="a", answer=b"x")
+    assert ended(record, end, NOW + 999) is not None
+    assert ended(record, end, NOW + 1_000) is None
+    assert begun(record, new("b", "other"), NOW + 1_000).created == NOW + 1_000
 
 
 STEPS = st.lists(

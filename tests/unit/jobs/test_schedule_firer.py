@@ -177,8 +177,8 @@ def test_occurrences_that_were_due_while_no_worker_ran_are_planned_by_their_poli
     assert (record.kind, record.count) == (OccurrenceKind.COALESCED, 4)
     (warning,) = warnings()
     assert warning == (
-        "schedule 'report': 4 occurrences covered by the job of 2026-01-01 05:00:00+00:00 "
-        "(coalesced: 2026-01-01 01:00:00+00:00 to 2026-01-01 04:00:00+00:00)"
+        "schedule 'report' has made no job for its occurrences from 2026-01-01 01:00:00+00:00 to "
+        "2026-01-01 04:00:00+00:00 (coalesced): 4 occurrences covered by the job of 2026-01-01 05:00:00+00:00"
     )
 
 
@@ -189,9 +189,11 @@ def test_an_occurrence_that_finds_an_earlier_job_alive_is_told(
     firer.expect(schedule_store.put("report", every(minutes=1), overlap=Overlap.SKIP).next_due)
     schedule_store.clock.advance(60)
     assert schedule_store.jobs == []
-    assert warnings() == [
-        "schedule 'report': no job for 2026-01-01 00:01:00+00:00, because its earlier job job-0 has not ended"
-    ]
+    (warning,) = warnings()
+    assert warning == (
+        "schedule 'report' has made no job for 1 occurrence (2026-01-01 00:01:00+00:00), "
+        "because its earlier job job-0 has not ended"
+    )
 
 
 def test_a_job_that_is_alive_is_not_told_of_when_there_was_nothing_to_skip_for_it(

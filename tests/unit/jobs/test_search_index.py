@@ -1,7 +1,6 @@
 """`@app.job(search=...)`: jobs are found by an index, however they were made."""
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,8 @@ import pytest
 from mainspring import JobStatus, Mainspring, Retry, Unique
 from mainspring.jobs import search
 from mainspring.testing import TimeTravel, time_travel
+from tests.unit.jobs.call_log import START
 
-START = datetime(2026, 1, 5, 12, tzinfo=UTC)
 MANY = 40
 
 
@@ -20,12 +19,6 @@ def app(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Main
     """An application whose searches find nothing behind the first jobs, unless they use the index."""
     monkeypatch.setattr(search, "MAX_SCANNED", 5)
     return Mainspring("memory://", serializer=request.param)
-
-
-@pytest.fixture
-def travel(app: Mainspring) -> Iterator[TimeTravel]:
-    with time_travel(app, start=START) as travel:
-        yield travel
 
 
 def found(app: Mainspring, **arguments: Any) -> list[str]:

@@ -73,7 +73,7 @@ def test_a_due_job_waits_for_a_slot_until_its_patience_ends(
         clock.advance(PATIENCE - MICROSECOND)
         assert (shop.manager.get(job).status, len(shop.manager.active_jobs())) == (JobStatus.RUNNING, 2)
         clock.advance(MICROSECOND)
-        (outcome,) = shop.engine.wait_for("settle")
+        outcome = shop.wait_for_outcome()
         assert (outcome.lease.id, outcome.kind) == (job, OutcomeKind.HANDED_BACK)
         assert (shop.manager.get(job).status, len(shop.manager.active_jobs())) == (JobStatus.PENDING, 1)
         clock.advance(LONG)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
 from mainspring import JobStatus
 from mainspring.jobs.events import EventKind
 from mainspring.jobs.timestamps import MICROSECONDS
-from mainspring.testing import ManualClock
 from tests.support import Gate
-from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
+from tests.unit.jobs.manager_fixture import ManagerFixture
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
-    """One thread for handlers, on memory."""
-    with running_manager(clock, threads=1) as shop:
-        yield shop
+def threads() -> int:
+    return 1
 
 
 def listen(shop: ManagerFixture) -> str:
@@ -73,6 +69,6 @@ def test_a_worker_reports_no_begin_while_no_process_follows(shop: ManagerFixture
     shop.manager.register("ping", ran.__call__)
     shop.manager.start()
     shop.manager.submit("ping")
-    (outcome,) = shop.engine.wait_for("settle")
+    outcome = shop.wait_for_outcome()
     assert outcome.began is not None
     assert shop.engine.is_idle("report")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mainspring import JobContext, JobStatus, Retry, Snooze, current_job
-from mainspring.jobs.records import Cause, Outcome, OutcomeKind
+from mainspring.jobs.records import Cause, OutcomeKind
 from mainspring.testing import ManualClock
 from tests.support import Background, Gate, eventually
 from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
@@ -54,12 +54,6 @@ def start(shop: ManagerFixture, handler: Any, entered: Gate, **options: Any) -> 
     return job
 
 
-def outcome_of(shop: ManagerFixture) -> Outcome:
-    (outcome,) = shop.engine.wait_for("settle")
-    assert isinstance(outcome, Outcome)
-    return outcome
-
-
 # -- soft timeouts
 
 
@@ -84,7 +78,7 @@ def test_what_a_handler_raises_after_its_soft_timeout_is_charged_to_the_timeout(
     looking = Looking(entered, TimeoutError("half done"))
     start(shop, getattr(looking, kind), entered, soft_timeout=5, retry=Retry(max_attempts=2))
     shop.clock.jump(5)
-    outcome = outcome_of(shop)
+    outcome = shop.wait_for_outcome()
     assert (outcome.kind, outcome.cause) == (OutcomeKind.RETRY, Cause.TIMEOUT)
     assert (outcome.error or "").startswith("timeout after 5 s: TimeoutError: half done")
 
@@ -92,7 +86,7 @@ def test_what_a_handler_raises_after_its_soft_timeout_is_charged_to_the_timeout(
 def test_a_handler_may_snooze_at_its_soft_timeout(shop: ManagerFixture, entered: Gate) -> None:
     start(shop, Looking(entered, Snooze(60)).plain, entered, soft_timeout=5)
     shop.clock.jump(5)
-    outcome = outcome_of(shop)
+    outcome = shop.wait_for_outcome()
     assert (outcome.kind, outcome.cause) == (OutcomeKind.SNOOZED, None)
 
 
@@ -112,7 +106,7 @@ def test_after_its_soft_timeout_a_coroutine_is_canceled_at_its_timeout(
         continue
     running = shop.manager.counts()[JobStatus.RUNNING]
     shop.clock.jump(1)
-    outcome = outcome_of(shop)
+    outcome = shop.wait_for_outcome()
     assert running == 1
     assert (outcome.kind, outcome.cause) == (OutcomeKind.FAILED, Cause.TIMEOUT)
     assert (outcome.error or "").startswith("timeout after 6 s: CancelledError")

@@ -114,6 +114,7 @@ def test_remembered_answers_are_the_ones_of_a_process_that_remembers_nothing(ask
         ("*", "7", 3, [1, 8, 15, 22, 29]),
         ("*", "6", 3, [7, 14, 21, 28]),
         ("*", "SUN#1", 3, [1]),
+        ("*", "SAT#2", 3, [14]),  # the first one is the 7th
         ("*", "MON#5", 3, [30]),
         ("*", "MON#5", 4, []),
         ("*", "2L", 3, [31]),
@@ -167,6 +168,22 @@ def test_times_of_a_day_are_found_from_both_sides() -> None:
         for moment in around:
             assert walls.first_from(moment) == min(each for each in times if each >= moment)
             assert walls.last_until(moment) == max(each for each in times if each <= moment)
+
+
+def test_the_last_second_of_a_day_is_found_from_the_next_day() -> None:
+    walls = WallTimes(["59", "59", "23", "*", "*", "*"])
+    assert walls.last_until(86_400 + 43_200) == 86_399
+    assert walls.last_until(86_399) == 86_399
+    assert walls.last_until(86_398) == -1
+
+
+FIELDS = ["second", "minute", "hour", "day-of-month", "month", "day-of-week"]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_that_cannot_be_read_is_named(name: str) -> None:
+    with pytest.raises(CronSimError, match=f"Bad {name}"):
+        WallTimes(["99" if each == name else "*" for each in FIELDS])
 
 
 def test_a_pattern_works_out_each_kind_of_month_once(monkeypatch: pytest.MonkeyPatch) -> None:

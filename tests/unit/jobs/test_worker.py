@@ -1,7 +1,6 @@
 """A worker: nothing too early, in order, no more at once than it has slots."""
 
 import asyncio
-from collections.abc import Iterator
 from datetime import timedelta
 from threading import Barrier, Lock
 
@@ -16,10 +15,8 @@ from tests.unit.jobs.manager_fixture import ManagerFixture, running_manager
 
 
 @pytest.fixture
-def shop(clock: ManualClock) -> Iterator[ManagerFixture]:
-    """One thread for handlers, on memory."""
-    with running_manager(clock, threads=1) as shop:
-        yield shop
+def threads() -> int:
+    return 1
 
 
 # -- time

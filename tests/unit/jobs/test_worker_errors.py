@@ -109,7 +109,7 @@ def test_a_coroutine_is_canceled_at_its_timeout_and_tried_again(shop: ManagerFix
     job = shop.manager.submit("hang")
     hanging.wait_until_entered()
     shop.clock.jump(5)
-    (outcome,) = shop.engine.wait_for("settle")
+    outcome = shop.wait_for_outcome()
     info = shop.manager.get(job)
     assert (outcome.kind, outcome.cause) == (OutcomeKind.RETRY, Cause.TIMEOUT)
     assert (info.status, info.timeouts, info.failures) == (JobStatus.PENDING, 1, 0)
@@ -283,7 +283,7 @@ def test_every_outcome_that_was_given_back_tells_its_kind(shop: ManagerFixture, 
     shop.manager.submit("ping", delay=0.5)
     shop.clock.settle()
     shop.manager.shutdown()
-    (outcome,) = shop.engine.wait_for("settle")
+    outcome = shop.wait_for_outcome()
     assert outcome.kind is OutcomeKind.HANDED_BACK
 
 

@@ -211,6 +211,18 @@ def test_a_fetch_that_failed_is_repeated_after_a_pause(driver: Driver, caplog: p
     assert driver.machine.fetch_error is None
 
 
+def test_a_fetch_that_fails_for_a_minute_is_logged_once_more(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(62):
+        driver.report(driver.machine.fetch_failed, OSError("the disk is gone"))
+        driver.pass_time(SECOND)
+    assert caplog.messages == [
+        "the worker could not fetch jobs and tries again in a second: the disk is gone",
+        "the worker could not fetch jobs for 60 s and tries again every second: the disk is gone",
+    ]
+
+
 # -- held jobs
 
 
@@ -276,6 +288,7 @@ def test_a_start_that_could_not_be_stored_hands_the_job_back(
     (end,) = driver.report(driver.machine.starts_failed, jobs_of(commit), OSError("full"))
     assert (jobs_of(end), isinstance(end, m.EndLeases) and end.kind) == (jobs_of(commit), OutcomeKind.HANDED_BACK)
     assert caplog.messages == ["the worker could not store the start of 1 job and hands the leases back: full"]
+    assert vars(caplog.records[0]).items() >= jobs_of(commit)[0].context.log_fields.items()
 
 
 def test_after_a_commit_that_failed_other_starts_are_committed(driver: Driver) -> None:
@@ -351,9 +364,11 @@ def test_a_worker_that_was_declared_dead_hands_its_jobs_back_and_enrolls_again(
     running = jobs_of(run)[0]
     assert running.claim_start()
     assert kinds(driver.report(driver.machine.declared_dead, 1)) == [m.Enroll]
-    assert [message.partition(";")[0] for message in caplog.messages] == [
-        "worker 1 was declared dead by another worker, and registers again"
-    ]
+    (message,) = caplog.messages
+    assert message == (
+        "worker 1 was declared dead by another worker, and registers again; was its process suspended, or cut off "
+        "from the store?"
+    )
     assert driver.report(driver.machine.woken) == []
     end, leave, fetch = driver.enroll(2)
     assert isinstance(end, m.EndLeases)
@@ -383,10 +398,13 @@ def test_an_answer_to_a_former_number_is_not_taken_for_one_to_the_new_number(dri
     assert kinds(driver.answer(is_alive=False, worker=1)) == [m.Fetch]
 
 
-def test_an_enrollment_that_failed_is_repeated_by_way_of_a_fetch(driver: Driver) -> None:
+def test_an_enrollment_that_failed_is_repeated_by_way_of_a_fetch(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
     error = OSError("gone")
     driver.answer(is_alive=False)
     assert driver.report(driver.machine.enroll_failed, error) == []
+    assert caplog.messages[-1] == "the worker could not register again and tries again in a second: gone"
     assert driver.machine.fetch_error is error
     assert kinds(driver.pass_time(SECOND)) == [m.Fetch]
 

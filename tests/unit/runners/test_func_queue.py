@@ -25,11 +25,6 @@ BLOCK = TaskTraits(shutdown=ShutdownBehavior.BLOCK)
 
 
 @pytest.fixture
-def failures() -> list[TaskFailure]:
-    return []
-
-
-@pytest.fixture
 def pool(failures: list[TaskFailure]) -> Iterator[ThreadPool]:
     with running(ThreadPool(4, clock=ManualClock(), on_error=failures.append)) as pool:
         yield pool

@@ -11,15 +11,11 @@ import pytest
 
 from mainspring import TaskRunner, ThreadPool
 from mainspring.testing import ManualClock, manual_clock
-from tests.pools import MakePool
+from tests.pools import MakePool, runners_of
 from tests.support import PATIENCE, Background, Gate, WatchedClock
 
 SECOND = 10**9
 HOUR = timedelta(hours=1)
-
-
-def runners_of(pool: ThreadPool) -> list[TaskRunner]:
-    return [pool, pool.sequenced(), pool.parallel(2), pool.single_thread(), pool.asyncio()]
 
 
 # -- the two readings

@@ -19,15 +19,11 @@ from mainspring import (
     ThreadPool,
     blocking,
 )
-from tests.pools import MakePool
+from tests.pools import MakePool, runners_of
 from tests.support import PATIENCE, Background, Gate, WatchedClock, occupied
 
 BLOCK = TaskTraits(shutdown=ShutdownBehavior.BLOCK)
 CONTINUE = TaskTraits(shutdown=ShutdownBehavior.CONTINUE)
-
-
-def runners_of(pool: ThreadPool) -> list[TaskRunner]:
-    return [pool, pool.sequenced(), pool.parallel(2), pool.single_thread(), pool.asyncio()]
 
 
 @pytest.mark.parametrize("which", range(5))

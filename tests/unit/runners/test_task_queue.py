@@ -397,6 +397,15 @@ def test_if_all_entries_that_have_aged_are_canceled_later_ones_do_not_go_first()
     assert queue.pop() is fresh
 
 
+def test_after_all_entries_that_have_aged_others_can_be_canceled() -> None:
+    queue, old, fresh, urgent = begin_to_serve_aged_entries(Now())
+    cancel(*old)
+    assert queue.compact() == 3
+    cancel(fresh)
+    assert queue.compact() == 1
+    assert queue.pop_up_to(4) == urgent[:4]
+
+
 def test_if_the_first_of_the_entries_that_have_aged_is_canceled_the_next_goes_first() -> None:
     queue, old, _, urgent = begin_to_serve_aged_entries(Now())
     cancel(old[0])

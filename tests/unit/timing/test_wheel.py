@@ -315,7 +315,7 @@ def test_statistics_of_two_wheels_can_be_added() -> None:
 def test_statistics_of_wheels_with_other_slots_cannot_be_added() -> None:
     one: TimingWheel[str] = TimingWheel()
     other: TimingWheel[str] = TimingWheel(tick=1 << 20)
-    with pytest.raises(ValueError, match="same tick"):
+    with pytest.raises(ValueError, match=r"nanoseconds; add only statistics of wheels with the same tick$"):
         one.statistics() + other.statistics()
 
 
@@ -445,3 +445,14 @@ def test_an_entry_tells_when_its_timer_is_due(due: int) -> None:
     wheel: TimingWheel[str] = TimingWheel()
     wheel.insert(due, "an earlier arrival")
     assert due_of(wheel.insert(due, "item")) == due
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("slots", [1, 2, 3, 4])
+def test_a_timer_can_be_canceled_on_whatever_level_it_is_after_a_turn(level: int, slots: int) -> None:
+    wheel: TimingWheel[str] = TimingWheel()
+    span = wheel.statistics().slot_spans[level]
+    entry = wheel.insert(slots * span + span // 2, "a")
+    assert wheel.advance(span) == []
+    assert wheel.cancel(entry)
+    assert len(wheel) == 0

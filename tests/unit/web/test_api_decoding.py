@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
@@ -13,21 +13,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mainspring import Mainspring
 from mainspring.jobs.records import to_place
 from mainspring.web.api.decoding import MAX_DEPTH, decode_json, decode_query
 from mainspring.web.api.jobs import JobListQuery
 from mainspring.web.api.submitting import NewJobBody
 from mainspring.web.problems import Refused
-from tests.api_site import JSON, NDJSON, ApiSite, add_handlers
+from tests.api_site import JSON, NDJSON, ApiSite
 from tests.asgi_client import request
-
-
-@pytest.fixture
-def site() -> Iterator[ApiSite]:
-    with Mainspring("memory://") as app:
-        add_handlers(app)
-        yield ApiSite(app)
 
 
 def nested(levels: int) -> bytes:

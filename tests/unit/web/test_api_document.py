@@ -20,22 +20,14 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 import mainspring
-from mainspring import Mainspring
 from mainspring.security.asgi_types import AsgiApp
 from mainspring.web.api.openapi import problems_of
 from mainspring.web.api.routes import all_endpoints
 from mainspring.web.problems import STATUS_OF
-from tests.api_site import JSON, ApiSite, add_handlers
+from tests.api_site import JSON, ApiSite
 from tests.asgi_client import request
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-def site() -> Iterator[ApiSite]:
-    with Mainspring("memory://") as app:
-        add_handlers(app)
-        yield ApiSite(app)
 
 
 @pytest.fixture

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
-from mainspring import Mainspring
 from mainspring.security import Scope
 from mainspring.web.api.endpoint import Endpoint
 from mainspring.web.api.routes import all_endpoints
-from tests.api_site import ApiSite, add_handlers
+from tests.api_site import ApiSite
 from tests.asgi_client import Answer, request
 
 ALL = frozenset(Scope)
@@ -19,20 +17,24 @@ ADMIN = frozenset({Scope.ADMIN})
 RIGHTS: dict[str, frozenset[Scope]] = {
     "get_server": ALL,
     "get_openapi": ALL,
-    "submit_job": ADMIN | {Scope.SUBMIT},
-    "submit_jobs": ADMIN | {Scope.SUBMIT},
+    "submit_job": ADMIN | {Scope.SUBMIT, Scope.CALLBACK},
+    "submit_jobs": ADMIN | {Scope.SUBMIT, Scope.CALLBACK},
     "list_jobs": ADMIN | {Scope.READ},
     "get_job": ADMIN | {Scope.READ},
     "explain_job": ADMIN | {Scope.READ},
+    "get_job_links": ADMIN | {Scope.READ},
     "cancel_job": ADMIN | {Scope.OPERATE},
     "retry_job": ADMIN | {Scope.OPERATE},
     "reschedule_job": ADMIN | {Scope.OPERATE},
     "run_job_now": ADMIN | {Scope.OPERATE},
+    "count_jobs": ADMIN | {Scope.READ},
+    "change_jobs": ADMIN | {Scope.OPERATE},
     "follow_events": ADMIN | {Scope.READ},
     "list_dead_letters": ADMIN | {Scope.READ},
     "get_dead_letter": ADMIN | {Scope.READ},
     "edit_dead_letter": ADMIN | {Scope.OPERATE},
     "replay_dead_letters": ADMIN | {Scope.OPERATE},
+    "purge_dead_letters": ADMIN | {Scope.OPERATE},
     "preview_schedule": ADMIN | {Scope.READ},
     "list_schedules": ADMIN | {Scope.READ},
     "get_schedule": ADMIN | {Scope.READ},
@@ -49,15 +51,14 @@ RIGHTS: dict[str, frozenset[Scope]] = {
     "get_statistics": ADMIN | {Scope.READ},
     "get_doctor": ADMIN | {Scope.OPERATE},
     "list_audit": ADMIN | {Scope.OPERATE},
+    "enroll_worker": ADMIN | {Scope.WORK},
+    "claim_jobs": ADMIN | {Scope.WORK},
+    "settle_jobs": ADMIN | {Scope.WORK},
+    "beat_worker": ADMIN | {Scope.WORK},
+    "leave_worker": ADMIN | {Scope.WORK},
+    "direct_worker": ADMIN | {Scope.OPERATE},
 }
 """The scopes that each endpoint admits. A token with any other scope is refused. Add each new endpoint here."""
-
-
-@pytest.fixture
-def site() -> Iterator[ApiSite]:
-    with Mainspring("memory://") as app:
-        add_handlers(app)
-        yield ApiSite(app)
 
 
 def send(site: ApiSite, endpoint: Endpoint, job_id: str, token: str | None) -> Answer:

@@ -62,6 +62,15 @@ def test_more_than_the_burst_is_never_possible_and_the_error_says_so() -> None:
     assert "submit at most 10 at once" in str(refused)
 
 
+def test_a_whole_burst_is_possible_later() -> None:
+    rates = SubmitRates(SMALL, ManualClock())
+    assert spend(rates, 2) is None
+    refused = spend(rates, 10)
+    assert refused is not None
+    assert "try again in 1 s" in str(refused)
+    assert refused.problem.headers["Retry-After"] == "1"
+
+
 def test_tokens_do_not_share_their_rates() -> None:
     rates = SubmitRates(SMALL, ManualClock())
     assert spend(rates, 10, "shop") is None
@@ -75,6 +84,18 @@ def test_the_headers_say_what_is_left_and_when_it_is_full_again() -> None:
     assert meter.headers == {}
     meter.count(3)
     assert meter.headers == {"RateLimit-Policy": '"submits";q=10;w=5', "RateLimit": '"submits";r=7;t=2'}
+
+
+def test_a_full_bucket_is_full_after_no_time_and_a_small_burst_has_a_window_of_a_second() -> None:
+    rates = SubmitRates(HttpLimits(submit_rate=10, submit_burst=10, max_batch=10), ManualClock())
+    assert rates.spend("shop", 0) == {"RateLimit-Policy": '"submits";q=10;w=1', "RateLimit": '"submits";r=10;t=0'}
+
+
+def test_no_time_refills_nothing() -> None:
+    fast = HttpLimits(submit_rate=1_000_000_000, submit_burst=10, max_batch=10)  # a job in each nanosecond
+    rates = SubmitRates(fast, ManualClock())
+    assert spend(rates, 10) is None
+    assert spend(rates, 1) is not None
 
 
 def test_the_number_of_buckets_is_limited() -> None:

@@ -42,7 +42,7 @@ class NatsActivity:
         if self._jetstream.commit(message) is None:
             raise self._jetstream.unavailable("the server has not confirmed a batch of counts", remedy="try again")
 
-    def read(self, since: int, until: int) -> list[ActivityCount]:
+    def read(self, since: int, until: int, step: int) -> list[ActivityCount]:
         """Return the counts of a time, after the projection has read all stored batches."""
         projection = self._projector.open()
         with self._projector.lock:
@@ -60,7 +60,7 @@ class NatsActivity:
                 position = found[-1][1].revision
                 batches = [batch for _, entry in found if (batch := _decode(entry.data)) is not None]
                 projection.apply_activity(batches, position, self._jetstream.now())
-        return projection.activity(since, until)
+        return projection.activity(since, until, step=step)
 
     def _last_sequence(self) -> int:
         """Return the number of the last message; 0 if there is no stream."""

@@ -249,6 +249,9 @@ class ClaimDecider:
             self._hand_back(transaction, job)
             return ClaimDecision(delivery, ClaimResult.REQUEUED, job)
         lease_left = self._workers.lease_left(job.owner or 0, transaction.now)
+        if lease_left > 0 and self._workers.has_no_record_of(job.owner or 0, job.id):
+            self._hand_back(transaction, job)
+            return ClaimDecision(delivery, ClaimResult.REQUEUED, job)
         if lease_left > 0:
             return ClaimDecision(delivery, ClaimResult.POSTPONED, job, delay=lease_left / MICROSECONDS)
         self._rescuer.rescue(transaction, job)

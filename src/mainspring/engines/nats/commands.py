@@ -106,12 +106,12 @@ class NatsCommands:
                 return self._run_again(transaction, job, command)
             case Edit() if job.status is JobStatus.FAILED:
                 changes = {"payload": command.payload, "codec": command.codec, "search": command.search}
-                transaction.put_job(change(job, **changes))
+                transaction.put_job(change(job, **changes, **_new_headers(command)))
             case Delete() if job.status in FINAL and command.status in (None, job.status):
                 _delete(transaction, job)
             case Reschedule() if job.status is JobStatus.PENDING:
                 freed = self._remove_from_queue(transaction, job)
-                self._job_queue.enqueue(transaction, change(freed, due=command.due, turn=command.due))
+                self._job_queue.enqueue(transaction, _rescheduled(freed, command))
                 self._event_log.write(transaction, EventKind.RESCHEDULED, job)
             case ChangeLimits() if job.status is JobStatus.PENDING:
                 freed = self._remove_from_queue(transaction, job)
@@ -154,9 +154,18 @@ class NatsCommands:
         # the record of the key is written, so that of this reopening and a concurrent submit only one succeeds
         unique_keys.claim(transaction, job)
         add_job(transaction, job)
-        self._job_queue.enqueue(transaction, change(transitions.reopened(job, command.due), turn=command.due))
+        self._job_queue.enqueue(transaction, _rescheduled(transitions.reopened(job, command.due), command))
         self._event_log.write(transaction, EventKind.REOPENED, job)
         return Changed(True, job.status)
+
+
+def _rescheduled(job: StoredJob, command: Reschedule | Reopen) -> StoredJob:
+    return change(job, due=command.due, turn=command.due, **_new_headers(command))
+
+
+def _new_headers(command: Reschedule | Reopen | Edit) -> dict[str, object]:
+    """Return the headers with a new signature as a change of a job, if there are any."""
+    return {} if command.headers is None else {"headers": command.headers}
 
 
 def _delete(transaction: Transaction, job: StoredJob) -> None:

@@ -67,7 +67,7 @@ class NatsComponents:
         self.workers = workers = WorkerRegistry(jetstream, names, settings, own_presence.declare)
         self.delivery_buffer = delivery_buffer = DeliveryBuffer(jetstream, names, wake, streams.forget_consumers)
         self.submitter = submitter = JobSubmitter(transactions, job_queue, event_log)
-        dead_letters = DeadLetterWriter(settings_cache, submitter)
+        self.dead_letters = dead_letters = DeadLetterWriter(settings_cache, submitter)
         self.commands = NatsCommands(job_queue=job_queue, submitter=submitter, event_log=event_log)
         self.schedules = NatsSchedules(transactions, submitter, self.commands, event_log)
         self.settler = NatsJobSettler(

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Thread
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -41,6 +41,9 @@ TLS_REMEDY = (
 )
 NO_REPLY = "the server does not reply"
 QUIET_SECONDS = 2.0  # a first connection that takes longer than this is logged
+
+OutgoingMessage: TypeAlias = tuple[str, bytes] | tuple[str, bytes, str] | tuple[str, bytes, str, Mapping[str, str]]
+"""A subject and data, and perhaps the subject for replies and headers."""
 
 logger = logging.getLogger("mainspring.nats")
 
@@ -423,18 +426,18 @@ class Connection:
 
     # -- messages without a reply
 
-    def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        """Send messages as soon as possible, without waiting for a reply.
+    def send(self, messages: Sequence[OutgoingMessage]) -> None:
+        """Send messages (subject, data, and perhaps reply and headers) soon, without waiting for a reply.
 
         They are dropped while there is no connection.
         """
         if messages:
             self.call_soon(lambda: self._publish_soon(messages))
 
-    def _publish_soon(self, messages: Sequence[tuple[str, bytes] | tuple[str, bytes, str]]) -> None:
+    def _publish_soon(self, messages: Sequence[OutgoingMessage]) -> None:
         _keep_reference(asyncio.ensure_future(self._publish_all(messages)))
 
-    async def _publish_all(self, messages: Sequence[tuple[str, bytes] | tuple[str, bytes, str]]) -> None:
+    async def _publish_all(self, messages: Sequence[OutgoingMessage]) -> None:
         client = self._client
         if client is None or not client.is_connected:
             return  # drop the messages, because no sender relies on them

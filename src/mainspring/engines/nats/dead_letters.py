@@ -14,7 +14,7 @@ from mainspring.engines.nats.settings_cache import SettingsCache
 from mainspring.engines.nats.submitting import JobSubmitter
 from mainspring.engines.nats.transaction import Transaction
 from mainspring.jobs.activity import EngineNote
-from mainspring.jobs.dead_letter_jobs import DeadLetterHandler, letter_jobs, letter_of
+from mainspring.jobs.dead_letter_jobs import DeadLetterHandler, SignLetter, letter_jobs, letter_of
 from mainspring.jobs.ids import JobIds
 
 
@@ -25,6 +25,8 @@ class DeadLetterWriter:
         self._settings_cache = settings_cache
         self._submitter = submitter
         self._ids = JobIds()
+        self.sign: SignLetter | None = None
+        """Signs the jobs of dead-letter handlers; None if they are not signed."""
 
     def handlers(self) -> tuple[DeadLetterHandler, ...]:
         """Return the dead-letter handlers, as this process knows them."""
@@ -36,7 +38,8 @@ class DeadLetterWriter:
         transaction.put_job(job)
         if handlers:
             now = transaction.now
-            for letter_job in letter_jobs([letter_of(job)], handlers, now, lambda: self._ids.make(now)[0]):
+            jobs = letter_jobs([letter_of(job)], handlers, now, lambda: self._ids.make(now)[0], self.sign)
+            for letter_job in jobs:
                 transaction.assume(transaction.names.job(letter_job.id), 0, b"")  # the id is new
                 self._submitter.add(transaction, letter_job, token_hex(8))
                 transaction.note(EngineNote("submitted", letter_job.queue, letter_job.type))

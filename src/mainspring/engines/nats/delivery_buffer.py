@@ -102,6 +102,11 @@ class DeliveryBuffer:
         if chosen:
             self._jetstream.call_soon(lambda: self._jetstream.pulls.start_idle(chosen))
 
+    @property
+    def idle_consumers(self) -> tuple[str, ...]:
+        """The consumers whose idle pulls are renewed."""
+        return self._idle_consumers
+
     def restart_idle_pulls(self) -> None:
         """Start the idle pulls again after a reconnection, because the server has forgotten them."""
         self.start_idle_pulls(self._idle_consumers)

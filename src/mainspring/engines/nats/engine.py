@@ -16,12 +16,14 @@ from mainspring.engines.nats.audit import NatsAudit, RecordArrangement, record_n
 from mainspring.engines.nats.components import NatsComponents
 from mainspring.engines.nats.deliveries import IN_PROGRESS, nak
 from mainspring.engines.nats.projector import JobPruner, kept_by_status
+from mainspring.engines.nats.remote_workers import NatsRemoteWorkers
 from mainspring.engines.nats.requests import NatsRequests
 from mainspring.engines.nats.settings import NatsSettings, parse_url
+from mainspring.engines.nats.spent_envelopes import SpentEnvelopes
 from mainspring.engines.nats.workers import HeartbeatThread
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
-from mainspring.jobs.activity import EngineNote
+from mainspring.jobs.activity import MINUTE, EngineNote
 from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.audit import AuditEntry, AuditQuery
 from mainspring.jobs.audit_drafts import AuditDraft
@@ -30,6 +32,7 @@ from mainspring.jobs.commands import (
     Arrangement,
     Changed,
     Command,
+    DirectWorker,
     DropDeadLetterHandler,
     DropLimit,
     DropRedaction,
@@ -45,7 +48,7 @@ from mainspring.jobs.commands import (
     RevokeToken,
     TokenArrangement,
 )
-from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
+from mainspring.jobs.dead_letter_jobs import DeadLetterHandler, SignLetter
 from mainspring.jobs.engine import Capability, Demand, Pruned, Retention, Situation, Swept, Taken
 from mainspring.jobs.events import EventPage
 from mainspring.jobs.projection import Projection
@@ -58,12 +61,14 @@ from mainspring.jobs.records import (
     Page,
     ProgressReport,
     Query,
+    RemoteTerms,
+    RunningLease,
     WorkerInfo,
     WorkerRecord,
 )
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
 from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
-from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics
+from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics, UpcomingJobs
 from mainspring.jobs.status import JobStatus
 from mainspring.security.tokens import TokenRecord
 
@@ -74,7 +79,7 @@ CLUSTER_START_LEAD = 250_000
 class NatsEngine:
     """Stores jobs on NATS servers, for any number of processes on any number of machines."""
 
-    capabilities = frozenset({Capability.SHARED, Capability.ANY_THREAD})
+    capabilities = frozenset({Capability.SHARED, Capability.ANY_THREAD, Capability.REMOTE_WORKERS})
 
     def __init__(
         self,
@@ -97,10 +102,12 @@ class NatsEngine:
         self._jetstream = components.jetstream
         self._names = components.names
         self._workers = components.workers
+        self._remote = NatsRemoteWorkers(components.transactions, components.leases)
         self._requests = NatsRequests(components.jetstream, components.names, components.streams)
         self.projector = components.projector
         self.audit = NatsAudit(components.jetstream, components.names, components.streams)
         """The audit trail."""
+        self._spent = SpentEnvelopes(components.jetstream, components.names, components.streams)
         components.streams.on_new_stream = self._discard_state
         if retention is not None:
             components.transactions.retention = kept_by_status(retention)
@@ -254,12 +261,8 @@ class NatsEngine:
 
     def _arrange(self, arrangement: Arrangement, record: RecordArrangement) -> bool:
         match arrangement:
-            case PutSchedule():
-                return self.components.schedules.put(arrangement, record)
-            case PauseSchedule():
-                return self.components.schedules.pause(arrangement, record)
-            case RemoveSchedule():
-                return self.components.schedules.remove(arrangement, record)
+            case PutSchedule() | PauseSchedule() | RemoveSchedule():
+                return self._arrange_schedule(arrangement, record)
             case PauseQueue():
                 is_changed = self.components.settings_cache.change(arrangement, record)
                 if is_changed:
@@ -277,6 +280,19 @@ class NatsEngine:
                 return self.components.settings_cache.change(arrangement, record)
             case PutToken() | RevokeToken() | NoteTokenUses():
                 return self.components.tokens.change(arrangement, record)
+            case DirectWorker():
+                return self._remote.direct(arrangement, record)
+
+    def _arrange_schedule(
+        self, arrangement: PutSchedule | PauseSchedule | RemoveSchedule, record: RecordArrangement
+    ) -> bool:
+        match arrangement:
+            case PutSchedule():
+                return self.components.schedules.put(arrangement, record)
+            case PauseSchedule():
+                return self.components.schedules.pause(arrangement, record)
+            case RemoveSchedule():
+                return self.components.schedules.remove(arrangement, record)
 
     # -- workers
 
@@ -290,18 +306,21 @@ class NatsEngine:
         # Checked before the registration, because a migration does not start while a worker is registered, even
         # for a moment. Checked again after it, because a migration may have begun meanwhile.
         self.components.checkpoints.require_no_migration()
-        number = self._workers.enroll(worker)
+        enroll = self._workers.enroll if worker.remote is None else self._remote.enroll
+        number = enroll(worker)
         try:
             self.components.checkpoints.require_no_migration()
         except BaseException:
             self._workers.leave(number, ())
             raise
+        if worker.remote is not None:
+            return number
         self._types[number] = frozenset(worker.types)
         self._heartbeat.start()
         return number
 
     def renew(self, worker: int) -> bool:
-        return self._workers.renew(worker)
+        return self._workers.renew(worker) or self._remote.renew(worker)
 
     def announce(self, worker: int, info: WorkerInfo) -> bool:
         is_known = self._workers.announce(worker, info)
@@ -310,6 +329,8 @@ class NatsEngine:
         return is_known
 
     def leave(self, worker: int) -> None:
+        if not self._workers.is_enrolled(worker) and self._remote.leave(worker):
+            return
         self._types.pop(worker, None)
         held = [active for active in self.components.leases.of(worker) if active.job.status is JobStatus.PENDING]
         leases = [transitions.lease_of(active.job, active.job.place, is_started=False) for active in held]
@@ -332,6 +353,10 @@ class NatsEngine:
         self.components.rescuer.take_over()
         connection = self._jetstream.connection_id
         self.components.streams.measure_time_if_old()
+        if not self._workers.is_enrolled(worker):
+            terms = self._remote.terms_of(worker)
+            if terms is not None:
+                return self._take_for_remote(worker, terms, demands)
         next_firing = self.components.schedules.next_firing()  # this step may fail, so it comes before the claims
         taken = self.components.fetcher.fetch(worker, demands, lead, start_lead)
         if not self._workers.has_lease(worker):
@@ -341,6 +366,12 @@ class NatsEngine:
             taken = replace(taken, leases=[], is_more=True, is_alive=self._workers.is_enrolled(worker))
         return replace(taken, next_firing=next_firing)
 
+    def spent(self, ids: Sequence[str]) -> dict[str, int]:
+        return self._spent.find(ids)
+
+    def sign_letters(self, sign: SignLetter) -> None:
+        self.components.dead_letters.sign = sign
+
     def _hand_back_all(self, worker: int, taken: Taken) -> Taken:
         """Hand back the claimed jobs, and tell the worker that it counts as dead.
 
@@ -349,6 +380,17 @@ class NatsEngine:
         self._hand_back(worker, taken.leases)
         self._workers.drop(worker)
         return Taken([], None, is_more=False, stops=[], is_alive=False)
+
+    def _take_for_remote(self, worker: int, terms: RemoteTerms, demands: Sequence[Demand]) -> Taken:
+        """Claim due jobs for a remote worker, and store its leases, so that any process can settle the jobs."""
+        taken = self.components.fetcher.fetch(worker, demands, 0, 0, is_remote=True)
+        if taken.leases and not self._remote.keep(worker, taken.leases, terms):
+            self._hand_back(worker, taken.leases)
+            return Taken([], None, is_more=False, stops=[], is_alive=False)
+        return taken
+
+    def leased(self, worker: int) -> list[RunningLease]:
+        return self._remote.leased(worker)
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
         connection = self._jetstream.connection_id
@@ -373,6 +415,10 @@ class NatsEngine:
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         results = self.components.settler.settle(worker, outcomes) if outcomes else []
+        self._spent.remember(list(zip(outcomes, results, strict=True)), self.now())
+        if any(results) and not self._workers.is_enrolled(worker):
+            settled = [outcome.lease.id for outcome, is_done in zip(outcomes, results, strict=True) if is_done]
+            self._remote.forget(worker, settled)
         if any(outcome.kind is not OutcomeKind.COMPLETED or outcome.lease.frees_others for outcome in outcomes):
             self._wake()
         return results
@@ -426,6 +472,9 @@ class NatsEngine:
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         return self.components.reader.counts(queue=queue, type_=type)
 
+    def count_up_to(self, query: Query, most: int) -> int:
+        return self.components.reader.count_up_to(query, most)
+
     def queues(self) -> tuple[str, ...]:
         return self.components.reader.queues()
 
@@ -474,6 +523,9 @@ class NatsEngine:
     def statistics(self, *, lookahead: int = LOOKAHEAD) -> StoreStatistics:
         return self.components.reader.statistics(lookahead)
 
+    def upcoming(self, edges: Sequence[int]) -> list[UpcomingJobs]:
+        return self.components.reader.upcoming(edges)
+
     def take_notes(self) -> list[EngineNote]:
         notes = self.components.transactions.notes
         taken = []
@@ -484,8 +536,8 @@ class NatsEngine:
     def record_activity(self, batch: ActivityBatch) -> None:
         self.components.activity.record(batch)
 
-    def activity(self, since: int, until: int) -> list[ActivityCount]:
-        return self.components.activity.read(since, until)
+    def activity(self, since: int, until: int, *, step: int = MINUTE) -> list[ActivityCount]:
+        return self.components.activity.read(since, until, step)
 
     def begin_requests(self, requests: Sequence[NewRequest]) -> list[RequestRecord | None]:
         with self._jetstream.shared_deadline():

@@ -61,13 +61,16 @@ class NatsEventLog:
         self.write_event(transaction, Event(kind, transaction.now, job.id, job.type, job.queue, note))
 
     def write_started(self, transaction: Transaction, job: StoredJob, at: int | None = None) -> None:
-        """Write the `started` event of a job, if it was not written yet. The caller writes the job record."""
+        """Write the `started` event of a job, if it was not written yet and a client listens.
+
+        The caller writes the job record.
+        """
         if job.is_start_unreported:
             event = Event(EventKind.STARTED, at or job.started or transaction.now, job.id, job.type, job.queue)
             self.write_event(transaction, event)
 
     def write_failed(self, transaction: Transaction, job: JobRecord) -> None:
-        """Write the `failed` event of a job, with the first line of its error."""
+        """Write the `failed` event of a job, with the first line of its error, if a client listens."""
         line = (job.error or "").partition("\n")[0][:NOTE_LENGTH]
         self.write(transaction, EventKind.FAILED, job, line or None)
 

@@ -73,9 +73,13 @@ class LaneFetcher:
         """Return the consumers of the lanes whose jobs fit into these free slots."""
         return list(self._streams.consumers_of(self._lanes.all[lane] for lane in slots.lanes).values())
 
-    def start_idle_pulls(self, consumers: list[str]) -> None:
-        """Start idle pulls: the next message of any of these consumers wakes this process."""
-        self._delivery_buffer.start_idle_pulls(consumers)
+    def start_idle_pulls(self, consumers: list[str], *, adds: bool) -> None:
+        """Start idle pulls: the next message of any of these consumers wakes this process.
+
+        With `adds`, the idle pulls of other consumers stay.
+        """
+        others = self._delivery_buffer.idle_consumers if adds else ()
+        self._delivery_buffer.start_idle_pulls(dict.fromkeys((*others, *consumers)))
 
     def find(self, slots: FreeSlots, pending: dict[NatsLane, int | None], leads: LeadTimes) -> list[Delivery]:
         """Return deliveries for free slots. Store in `pending` how many more messages each lane has."""
@@ -124,12 +128,15 @@ class JobFetcher:
         self._stop_requests = stop_requests
         self._leases = stop_requests.leases
 
-    def fetch(self, worker: int, demands: Sequence[Demand], lead: int, start_lead: int) -> Taken:
+    def fetch(
+        self, worker: int, demands: Sequence[Demand], lead: int, start_lead: int, *, is_remote: bool = False
+    ) -> Taken:
         """Lease jobs to a worker, as many as its free slots can take.
 
-        Return no leases and `is_alive=False` if the worker is not enrolled.
+        Return no leases and `is_alive=False` if the worker is not enrolled. The caller knows that a remote worker
+        is. A fetch for a remote worker leaves the idle pulls of other workers alone.
         """
-        if not self._workers.is_enrolled(worker):
+        if not is_remote and not self._workers.is_enrolled(worker):
             return Taken([], None, False, [], is_alive=False)
         if self._settings_cache.refresh_if_needed():
             self.hand_back_paused()
@@ -145,7 +152,7 @@ class JobFetcher:
                 slots.suspects = 0
             is_more |= self._fill(worker, slots, LeadTimes(lead, start_lead), leases)
         idle = [consumer for slots in demanded if slots.starts for consumer in consumers[slots]]
-        self._lane_fetcher.start_idle_pulls([*idle, reminder_consumer])
+        self._lane_fetcher.start_idle_pulls([*idle, reminder_consumer], adds=is_remote)
         return Taken(leases, None, is_more, self._stop_requests.take(worker))
 
     def _fill(self, worker: int, slots: FreeSlots, leads: LeadTimes, leases: list[Lease]) -> bool:

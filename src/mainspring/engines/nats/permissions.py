@@ -52,6 +52,7 @@ def permissions_of(prefix: str, role: Role) -> SubjectPermissions:
 def _to_write(names: SubjectNames, role: Role) -> list[str]:
     kept_for_one: dict[str, Role] = {
         f"{names.workers}>": "worker",
+        f"{names.spent}>": "worker",  # who can write here can keep signed jobs from running
         f"{names.moves}>": "operator",
         names.tokens: "operator",  # who can write here can make a token that allows everything over HTTP
     }

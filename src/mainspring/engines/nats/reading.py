@@ -27,7 +27,7 @@ from mainspring.engines.nats.transaction import TransactionManager
 from mainspring.jobs.backlog import MAX_COUNTED, Backlog, WaitingJobs
 from mainspring.jobs.engine import Situation
 from mainspring.jobs.records import JobRecord, Page, Query
-from mainspring.jobs.statistics import StoreStatistics
+from mainspring.jobs.statistics import StoreStatistics, UpcomingJobs
 from mainspring.jobs.status import JobStatus
 
 BACKLOG_PAGE = 100  # how many messages of a lane are read, with their jobs; all others are assumed to be due jobs
@@ -242,6 +242,10 @@ class JobReader:
         """Count jobs by status."""
         return self._projector.catch_up().counts(queue=queue, type=type_)
 
+    def count_up_to(self, query: Query, most: int) -> int:
+        """Count the jobs that match a query, at most `most`."""
+        return self._projector.catch_up().count_up_to(query, most)
+
     def queues(self) -> tuple[str, ...]:
         """List the queues that have jobs, by the projection: lanes remain after their last job."""
         return self._projector.catch_up().queues()
@@ -260,6 +264,10 @@ class JobReader:
             find_full=partial(self._admission.find_full, transaction),
             lookahead=lookahead,
         )
+
+    def upcoming(self, edges: Sequence[int]) -> list[UpcomingJobs]:
+        """Count scheduled jobs by time, by the projection, after it has applied all changes until now."""
+        return self._projector.catch_up().upcoming(edges)
 
     def situation(self, job_id: str) -> Situation | None:
         """Return the facts that explain the status of a job; None if there is no such job."""

@@ -27,7 +27,7 @@ from mainspring.engines.nats.queueing import JobQueue, NatsLane, NatsLanes
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.subject_names import from_token
 from mainspring.engines.nats.transaction import Transaction, TransactionManager
-from mainspring.engines.nats.workers import WorkerRegistry
+from mainspring.engines.nats.workers import SilenceWatch, WorkerRegistry
 from mainspring.jobs import transitions
 from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.engine import MAX_CRASHES
@@ -104,6 +104,7 @@ class NatsJobRescuer:
         self._monitor = monitor
         self._in_flight = in_flight
         self._max_crashes = max_crashes
+        self._silences = SilenceWatch(transactions.jetstream.monotonic)
         self._rescued: list[str] = []
         self._quarantined: list[str] = []
 
@@ -146,6 +147,11 @@ class NatsJobRescuer:
         for number, (record, _) in entries.items():
             if record.has_left:
                 self._rescue_all(number, record.left_behind)
+        for number in self._silences.find_silent(entries):
+            record, revision = entries[number]
+            if self._workers.declare_dead(number, revision, tuple(record.leases)):
+                logger.warning("remote worker %d sent no heartbeat within its lease, and counts as dead", number)
+                self._rescue_all(number, tuple(record.leases))
         self._monitor.watch(self._workers.signs(entries), min(self._workers.numbers, default=0))
         rescued, self._rescued = self._rescued, []
         quarantined, self._quarantined = self._quarantined, []

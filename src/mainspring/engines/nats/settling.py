@@ -59,7 +59,8 @@ class NatsJobSettler:
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         """Store outcomes, and end their leases; return for each outcome whether its lease was still valid."""
         results: dict[int, bool] = {}
-        nonces = {number: self._nonce_of(outcome) for number, outcome in enumerate(outcomes)}
+        new = token_hex(8)
+        nonces = {number: self._nonce_of(outcome, f"{new}{number}") for number, outcome in enumerate(outcomes)}
         try:
             gives_up = any(outcome.kind is OutcomeKind.FAILED for outcome in outcomes)
             self._letter_handlers = self._dead_letters.handlers() if gives_up else ()
@@ -160,10 +161,13 @@ class NatsJobSettler:
         limiters = () if job is None else limiters_of(job)
         return [names.job(outcome.lease.id), *(names.limiter(family_of(limiter), limiter) for limiter in limiters)]
 
-    def _nonce_of(self, outcome: Outcome) -> tuple[str, bool]:
-        """Return the nonce that identifies an outcome, and whether the outcome may have been stored already."""
+    def _nonce_of(self, outcome: Outcome, new: str) -> tuple[str, bool]:
+        """Return the nonce that identifies an outcome, and whether the outcome may have been stored already.
+
+        An outcome that is settled for the first time gets the nonce `new`.
+        """
         nonce = self._uncertain.pop((outcome.lease.id, outcome.lease.token), None)
-        return (token_hex(8), False) if nonce is None else (nonce, True)
+        return (new, False) if nonce is None else (nonce, True)
 
     def _limited_jobs(self, transaction: Transaction, outcomes: Iterable[Outcome]) -> list[StoredJob]:
         jobs = (transaction.job(outcome.lease.id) for outcome in outcomes if outcome.lease.frees_others)

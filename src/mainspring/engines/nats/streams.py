@@ -78,6 +78,8 @@ class Streams:
         self._measured = self._gap = 0
         self.must_measure = False
         self._stores_audit = False
+        self.stores_spent = False
+        """Whether the main stream stores the envelopes of signed jobs. A stream of an earlier version does not."""
         self.on_new_stream: Callable[[], None] = lambda: None
         """Called when the stream was created again."""
         self.created = ""
@@ -90,6 +92,7 @@ class Streams:
         info = self._ensure(self.stream_config())
         self.created = str(info.get("created", ""))
         self._stores_audit = self._has_audit(info)
+        self.stores_spent = f"{self._names.spent}>" in info.get("config", {}).get("subjects", ())
         self._jetstream.reads_leader = int(info.get("config", {}).get("num_replicas", 1)) > 1
         self._jetstream.pulls.idle_seconds = CLUSTER_IDLE_SECONDS if self._jetstream.reads_leader else IDLE_SECONDS
         self._ensure(self._events_config())

@@ -17,6 +17,7 @@
     P.tokens, P.token-uses              the tokens of HTTP servers; when they were last used
     P.request.<caller>.<key>            in a stream of its own: a request with an idempotency key
     P.audit.<entry>                     an entry of the audit trail
+    P.spent.<id>                        the envelope of a signed job that has ended; only workers write it
 
 A subject has one message at most: publishing again replaces it. Names that users choose are encoded as tokens
 without dots, blanks and wildcards.
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from functools import lru_cache
 from hashlib import blake2b
 
 from mainspring.errors import EngineUnavailable
@@ -35,6 +37,8 @@ CONNECTIONS = "$SYS.REQ.ACCOUNT.PING.CONNZ"
 DEFAULT_PREFIX = "mainspring"
 LONG_TOKEN = 300
 """Longer tokens are encoded as base64, so that no subject exceeds the limit of the server."""
+REMEMBERED = 4_096
+"""How many hashes a process remembers. A job under a limit needs those of its limiter about twenty times."""
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_-]")
 _ESCAPED = re.compile(r"=([0-9A-F]{2})")
@@ -63,6 +67,7 @@ def from_token(token: str) -> str:
     return raw.encode("latin-1").decode()
 
 
+@lru_cache(REMEMBERED)
 def digest(*parts: str) -> str:
     """Return a token of 32 characters for these names: their hash of 128 bits, so collisions do not occur."""
     return blake2b("\x00".join(parts).encode(), digest_size=16).hexdigest()
@@ -75,8 +80,8 @@ class SubjectNames:
         if not _PREFIX.fullmatch(prefix):
             raise EngineUnavailable(
                 engine=f"prefix {prefix!r}",
-                reason="a prefix is made of 1 to 64 letters, digits, '-' and '_'",
-                remedy="choose another, such as 'shop-production'",
+                reason="the prefix of a NATS store must have 1 to 64 ASCII letters, digits, '-' and '_'",
+                remedy="choose another one, such as 'shop-production'",
             )
         self.prefix = prefix
         self.stream = prefix
@@ -94,6 +99,7 @@ class SubjectNames:
         self.settings = f"{prefix}.settings"
         self.listeners = f"{prefix}.listeners"
         self.audit = f"{prefix}.audit."
+        self.spent = f"{prefix}.spent."
         self.tokens = f"{prefix}.tokens"
         self.token_uses = f"{prefix}.token-uses"
         self.events = f"{prefix}.event"
@@ -110,7 +116,7 @@ class SubjectNames:
     def stored_subjects(self) -> list[str]:
         """The subjects whose messages the main stream stores."""
         kinds = ("job", "at", "ready", "chore", "gate", "line", "key", "occurrence", "schedule", "skipped")
-        return [f"{self.prefix}.{kind}.>" for kind in (*kinds, "worker", "lane", "move", "audit")] + [
+        return [f"{self.prefix}.{kind}.>" for kind in (*kinds, "worker", "lane", "move", "audit", "spent")] + [
             self.settings,
             self.listeners,
             self.tokens,
@@ -184,6 +190,10 @@ class SubjectNames:
     def requests_of(self, caller: str) -> str:
         """Return the subject of all requests of a caller, with a wildcard."""
         return f"{self.requests}{digest(caller)}.*"
+
+    def spent_envelope(self, signed_id: str) -> str:
+        """Return the subject of the envelope of a signed job that has ended."""
+        return self.spent + digest(signed_id)
 
     def audit_entry(self, entry: str) -> str:
         """Return the subject of an entry of the audit trail."""

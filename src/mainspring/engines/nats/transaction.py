@@ -78,7 +78,9 @@ class Transaction:
 
     def prefetch(self, subjects: Iterable[str]) -> None:
         """Read many subjects at once, except those that were read already."""
-        self._read.update(self._jetstream.read(subject for subject in subjects if subject not in self._read))
+        unread = [subject for subject in subjects if subject not in self._read]
+        if unread:
+            self._read.update(self._jetstream.read(unread))
 
     def forget(self, subjects: Iterable[str]) -> None:
         """Let the next access read these subjects again, except those that are written here."""

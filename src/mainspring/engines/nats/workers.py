@@ -10,7 +10,7 @@ several times in each lease, and tells the server which messages are still in pr
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import ceil
 from threading import Event, Lock, Thread
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.subject_names import SubjectNames
 from mainspring.engines.nats.write_batch import StoredMessage, WriteBatch
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.records import WorkerInfo, WorkerRecord
+from mainspring.jobs.records import RemoteTerms, WorkerInfo, WorkerRecord
 from mainspring.jobs.timestamps import MICROSECONDS
 
 BEATS_PER_LEASE = 4
@@ -111,6 +111,14 @@ class HeartbeatRecord(Struct, frozen=True, array_like=True):
     """The queues that the worker serves; None for all. Version 0.1 does not store them."""
     timeouts: dict[str, int] = {}
     """The timeouts of the worker's handlers in microseconds, by job type. Version 0.1 does not store them."""
+    remote: RemoteTerms | None = None
+    """The terms of a remote worker; None for other workers."""
+    leases: dict[str, str] = {}
+    """For a remote worker: the reply subjects of the messages of its jobs, by job id."""
+    slots: dict[str, int] = {}
+    """How many handlers the worker runs at once, by kind. Version 0.1 does not store them."""
+    version: str = ""
+    """The version of Mainspring. Version 0.1 does not store it."""
 
 
 class HeartbeatEntry(NamedTuple):
@@ -118,6 +126,36 @@ class HeartbeatEntry(NamedTuple):
 
     record: HeartbeatRecord
     revision: int
+
+
+class SilenceWatch:
+    """Finds remote workers whose record has not changed for their lease, as this process has seen it.
+
+    The time before this process has seen a record does not count, because there may have been no server that a
+    worker could send its heartbeats to. A pause of this process counts as a third of a lease at most.
+    """
+
+    def __init__(self, monotonic: Callable[[], int]) -> None:
+        self._monotonic = monotonic  # in microseconds
+        self._checked = monotonic()
+        self._silences: dict[int, tuple[int, int]] = {}  # by worker: the revision, and how long it has not changed
+
+    def find_silent(self, entries: Mapping[int, HeartbeatEntry]) -> list[int]:
+        """Compare the records with those of the last call; return the remote workers that count as dead."""
+        now = self._monotonic()
+        passed, self._checked = now - self._checked, now
+        before, self._silences = self._silences, {}
+        silent: list[int] = []
+        for number, (record, revision) in entries.items():
+            if record.remote is None or record.has_left:
+                continue
+            gap = min(passed, record.remote.lease // 3)
+            known, silence = before.get(number, (revision, -gap))
+            silence = silence + gap if known == revision else 0
+            self._silences[number] = (revision, silence)
+            if silence >= record.remote.lease:
+                silent.append(number)
+        return silent
 
 
 class WorkerRegistry:
@@ -174,6 +212,8 @@ class WorkerRegistry:
             presence=presence,
             queues=info.queues,
             timeouts=info.timeouts,
+            slots=info.slots,
+            version=info.version,
         )
         batch.put(self._names.worker(number), encode(record), expected, self._ttl)
         revision = self._jetstream.commit(batch)
@@ -314,7 +354,16 @@ class WorkerRegistry:
         return [
             WorkerRecord(
                 number,
-                WorkerInfo(record.name, record.process, record.types, record.queues, record.timeouts),
+                WorkerInfo(
+                    record.name,
+                    record.process,
+                    record.types,
+                    record.queues,
+                    record.timeouts,
+                    record.slots,
+                    record.version,
+                    record.remote,
+                ),
                 record.beat,
                 is_gone=record.has_left,
             )
@@ -337,5 +386,15 @@ class WorkerRegistry:
         if not data:
             return 0
         record = decode(data, HeartbeatRecord)
-        # The server deletes an expired heartbeat a little after the lease has ended.
-        return 0 if record.has_left else max(MICROSECONDS // 5, record.beat + self._lease - now)
+        # The server deletes an expired heartbeat a little after the lease has ended. A sweep deletes a remote one.
+        lease = self._lease if record.remote is None else record.remote.lease
+        return 0 if record.has_left else max(MICROSECONDS // 5, record.beat + lease - now)
+
+    def has_no_record_of(self, worker: int, job_id: str) -> bool:
+        """Return whether a worker is a remote one that does not know of a job that it owns.
+
+        A process has claimed the job for the worker, and has died before it stored the lease.
+        """
+        data = self._jetstream.read_one(self._names.worker(worker)).data
+        record = decode(data, HeartbeatRecord) if data else None
+        return record is not None and record.remote is not None and job_id not in record.leases

@@ -65,6 +65,18 @@ UNION ALL
 SELECT 3600000000 * a.hour, s.queue, s.type, s.measure, s.label, s.bucket, a.count, 3600000000
 FROM activity_hours AS a CROSS JOIN activity_series AS s ON s.id = a.series WHERE a.hour >= ?3 AND a.hour < ?4
 """
+# the same, with the counts of ?5 minutes, and of ?6 hours, added up
+READ_BY_STEP = """
+SELECT 60000000 * ?5 * a.period, s.queue, s.type, s.measure, s.label, s.bucket, a.total, 60000000 * ?5
+FROM (SELECT minute / ?5 AS period, series, sum(count) AS total FROM activity
+    WHERE minute >= ?1 AND minute < ?2 GROUP BY period, series) AS a
+CROSS JOIN activity_series AS s ON s.id = a.series
+UNION ALL
+SELECT 3600000000 * ?6 * a.period, s.queue, s.type, s.measure, s.label, s.bucket, a.total, 3600000000 * ?6
+FROM (SELECT hour / ?6 AS period, series, sum(count) AS total FROM activity_hours
+    WHERE hour >= ?3 AND hour < ?4 GROUP BY period, series) AS a
+CROSS JOIN activity_series AS s ON s.id = a.series
+"""
 FIRST_MINUTE = "SELECT min(minute) FROM activity"
 # ?1 an hour
 FOLD = """
@@ -114,10 +126,16 @@ def _with_bounded_pairs(execute: Execute, counts: Sequence[ActivityCount]) -> Se
     ]
 
 
-def read_counts(connection: apsw.Connection, since: int, until: int) -> list[ActivityCount]:
-    """Return the counts of all minutes and hours that overlap the time from `since` to `until`."""
+def read_counts(connection: apsw.Connection, since: int, until: int, step: int = MINUTE) -> list[ActivityCount]:
+    """Return the counts of all minutes and hours that overlap the time from `since` to `until`.
+
+    With a `step` of several minutes, the counts of so many minutes, or of the whole hours in it, are added up.
+    """
     bounds = (since // MINUTE, -(-until // MINUTE), since // HOUR, -(-until // HOUR))
-    rows: list[Any] = connection.execute(READ, bounds).fetchall()
+    if step <= MINUTE:
+        rows: list[Any] = connection.execute(READ, bounds).fetchall()
+    else:
+        rows = connection.execute(READ_BY_STEP, (*bounds, step // MINUTE, max(1, step // HOUR))).fetchall()
     return [ActivityCount(*row) for row in rows]
 
 

@@ -20,7 +20,6 @@ from mainspring.engines.sqlite.codec import (
     LeaseRow,
     expired_rows,
     first_dues,
-    lease_rows,
     limits_of,
     next_times,
     numbers,
@@ -30,6 +29,7 @@ from mainspring.engines.sqlite.codec import (
 )
 from mainspring.engines.sqlite.dead_letters import DeadLetterNotifier
 from mainspring.engines.sqlite.store import Store
+from mainspring.engines.sqlite.unreadable_rows import UNREADABLE, RowReader
 from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.backlog import FRESH, HEAD_START, FreshShare
 from mainspring.jobs.engine import Demand, Taken
@@ -47,8 +47,9 @@ class LimitedJobClaimer:
     For use inside a unit (one transaction). Claims skip a parked group until its limit may have room again.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, rows: RowReader) -> None:
         self._database = store.database
+        self._rows = rows
         self._heads = store.heads
         self._bucket_counts = store.bucket_counts
         self._parked_groups = store.parked_groups
@@ -129,12 +130,12 @@ class LimitedJobClaimer:
         The jobs of one group are in the order of submission.
         """
         write, batch = self._database.write, to_json(groups)
-        rows = lease_rows(write(waiting_sql.PICK_OF_GROUPS, (batch, share, until)))
+        rows = self._rows.read(waiting_sql.PICK_OF_GROUPS, (batch, share, until))
         moved = write(waiting_sql.GROUPS_WITH_MOVED, (batch,))
         if numbers(moved):  # moved jobs come between the others, by seq
-            rows += lease_rows(write(waiting_sql.PICK_MOVED_OF_GROUPS, (moved, share, until)))
+            rows += self._rows.read(waiting_sql.PICK_MOVED_OF_GROUPS, (moved, share, until))
             rows.sort(key=_seq)
-        return rows
+        return self._rows.keep_readable(rows)
 
     def _unpark_others(self, refusals: dict[str, Refusal], admission: Admission) -> None:
         """Unpark one group for each bucket that has room and that a refused group cannot use now.
@@ -161,7 +162,7 @@ class _ClaimAdmission:
         self.last: dict[int, LeaseRow] = {}
         """For each group, the last job that starts, not counting suspects."""
         self.refusals: dict[int, Refusal] = {}
-        """For each refused group, the bucket that refused it."""
+        """For each group with a job that a limit refused, the bucket that refused it."""
 
     def admit_heads(self, rows: Iterable[LeaseRow]) -> list[LeaseRow]:
         """Return the jobs that may start: heads of groups whose limits admit them, and jobs without limits."""
@@ -190,13 +191,16 @@ class _ClaimAdmission:
         return [row for turn in zip_longest(*admitted) for row in turn if row is not None]
 
     def with_room(self) -> list[int]:
-        """Return the numbers of the groups whose jobs this claim starts, and whose limits would admit one more."""
+        """Return the numbers of the groups that start jobs in this claim and whose limits would admit one more."""
         if not self._admission.is_tight:  # the usual case
             return list(self.last)
         return [number for number in self.last if number not in self.refusals and self._gates[number].room(1)]
 
     def full(self, groups: Iterable[int]) -> dict[int, Refusal]:
-        """Return, by group number, the refusals of groups whose limit has become full without refusing a job."""
+        """Return the groups that have a full limit now, although this claim has not refused any of their jobs.
+
+        Each group number is mapped to the `Refusal` that the next job of the group would get.
+        """
         if not self._admission.is_tight:
             return {}
         refusals = {number: self._gates[number].refusal() for number in groups}
@@ -207,7 +211,7 @@ class _ClaimAdmission:
         }
 
     def headless(self) -> list[int]:
-        """Return the groups whose heads have started, except those that also started a suspect."""
+        """Return the numbers of the groups whose heads start, except groups that also start a suspect."""
         return [number for number in self.last if number not in self._with_suspects]
 
     def _admit(self, number: int, wanted: int) -> int:
@@ -250,11 +254,13 @@ class JobClaimer:
         self._now = store.now
         self._parked_groups = store.parked_groups
         self._groups = store.groups
-        self._limited_claimer = LimitedJobClaimer(store)
+        self._rows = RowReader(store, dead_letters)
+        self._limited_claimer = LimitedJobClaimer(store, self._rows)
         self._wake = store.wake
         self._fresh = FreshShare()
         self._has_parked = False  # whether this claim parked a group, which may change the next time to fetch
         self._is_any_parked = 0  # whether groups were parked when this claim began
+        self._is_any_spent = 0  # whether envelopes of deleted jobs were remembered when this claim began
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         """Claim jobs for a worker; return their leases, and when the worker should fetch again.
@@ -291,14 +297,23 @@ class JobClaimer:
         self._events.has_listener()  # so that workers know whether to report that handlers begin
         if any(lease.at_most_once and lease.is_started for lease in leases):
             self._database.require_sync()
-        return Taken(leases, min(dues, default=None), is_more, stops, next_look=next_poll, next_firing=next_firing)
+        return Taken(
+            leases,
+            min(dues, default=None),
+            is_more,
+            stops,
+            next_look=next_poll,
+            next_firing=next_firing,
+            may_be_spent=bool(self._is_any_spent),
+        )
 
     def _expire_and_unpark(self, now: int) -> tuple[int | None, int | None]:
         """Expire jobs and unpark groups if it is time.
 
         Return when to do so next, and the next occurrence of any schedule.
         """
-        expiry, admission, firing, self._is_any_parked = next_times(self._database.write(sql.NEXT_TIMES))
+        found = next_times(self._database.write(sql.NEXT_TIMES))
+        expiry, admission, firing, self._is_any_parked, self._is_any_spent = found
         if (expiry is not None and expiry <= now) or (admission is not None and admission <= now):
             self._expire(now)
             self._parked_groups.unpark_for_rates(now)
@@ -332,18 +347,24 @@ class JobClaimer:
         has_unparked = False
         for _ in range(MAX_ROUNDS):
             room = demand.starts - len(taken)
+            given_up = self._rows.given_up
             if demand.at_most_once and _is_full_of_single_attempts(demand, taken):
                 lanes = self._lanes_of_others(demand)
                 if not lanes:
                     break
             picked = self._pick(suspects and not any(map(is_suspect, taken)), room, lanes, now, until)
             rows = self._within_room(picked, demand, taken) if demand.at_most_once else picked
-            if any(row.extras is not None and row.grp is not None for row in rows):
+            if any(
+                (extras := row.extras) is not None and extras.__class__ is not str and row.grp is not None
+                for row in rows
+            ):
                 taken += self._claim_limited(worker, demand, rows, room, now=now, until=until)
             else:
+                rows, leases = self._leases_of_readable(rows, demand, is_started=True)
                 self._mark_started(worker, demand, rows, now)
-                taken += self._leases(rows, demand, is_started=True)
-                if len(rows) < len(picked):  # other jobs may be due behind those that were left
+                taken += leases
+                # other jobs may be due behind those that were left or given up
+                if len(rows) < len(picked) or self._rows.given_up > given_up:
                     continue
                 # Unpark only once: this worker may be unable to claim the unparked groups, because their queue is
                 # paused or their job types have no handler here.
@@ -363,6 +384,7 @@ class JobClaimer:
 
         Jobs that must not start a second time are claimed separately, because fewer of them may start.
         """
+        rows = self._rows.keep_readable(rows)
         single: list[LeaseRow] = []
         others = rows
         if demand.at_most_once:
@@ -402,6 +424,16 @@ class JobClaimer:
             room -= is_single
         return kept
 
+    def _leases_of_readable(
+        self, rows: list[LeaseRow], demand: Demand, *, is_started: bool
+    ) -> tuple[list[LeaseRow], list[Lease]]:
+        """Return the rows that can be read, and their leases. Call it before the jobs are marked as leased."""
+        try:
+            return rows, self._leases(rows, demand, is_started=is_started)
+        except UNREADABLE:
+            kept = self._rows.keep_readable(rows)
+            return kept, self._leases(kept, demand, is_started=is_started)
+
     def _leases(self, rows: list[LeaseRow], demand: Demand, *, is_started: bool) -> list[Lease]:
         describe, limits, once = self._lanes.describe, self._groups.limits, demand.at_most_once
         if not once:
@@ -427,16 +459,16 @@ class JobClaimer:
         first, first_suspect = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
         rows = [] if first is None or first > until else self._pick_due(starts, lanes, now, until)
         if suspects and first_suspect is not None and first_suspect <= until:
-            rows += lease_rows(self._database.write(sql.PICK_SUSPECTS, (lanes, 1, until)))
+            rows += self._rows.read(sql.PICK_SUSPECTS, (lanes, 1, until))
             rows = sorted(rows, key=self._rank)[:starts]
         return rows
 
     def _pick_due(self, starts: int, lanes: str, now: int, until: int) -> list[LeaseRow]:
-        rows = lease_rows(self._database.write(sql.PICK_DUE, (lanes, starts, until)))
+        rows = self._rows.read(sql.PICK_DUE, (lanes, starts, until))
         share = self._fresh.share(starts, rows[0].ready if len(rows) == starts else now, now)
         if not share:
             return rows
-        fresh = lease_rows(self._database.write(sql.PICK_BETWEEN, (lanes, share, now - FRESH, until)))
+        fresh = self._rows.read(sql.PICK_BETWEEN, (lanes, share, now - FRESH, until))
         chosen = {row.seq for row in fresh}
         old = [row for row in rows if row.seq not in chosen][: starts - len(fresh)]
         return sorted(old + fresh, key=self._rank)
@@ -458,10 +490,11 @@ class JobClaimer:
     # -- jobs held before their due time
 
     def _claim_ahead(self, worker: int, demand: Demand, lanes: str, after: int, until: int) -> list[Lease]:
-        rows = lease_rows(self._database.write(sql.PICK_BETWEEN, (lanes, demand.ahead, after, until)))
+        picked = self._rows.read(sql.PICK_BETWEEN, (lanes, demand.ahead, after, until))
+        rows, leases = self._leases_of_readable(picked, demand, is_started=False)
         if rows:
             self._database.write(sql.MARK_HELD, (to_json([row.seq for row in rows]), worker))
-        return self._leases(rows, demand, is_started=False)
+        return leases
 
 
 def _is_full_of_single_attempts(demand: Demand, taken: Sequence[Lease]) -> bool:

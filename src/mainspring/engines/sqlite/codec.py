@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from mainspring.jobs.job_policies import SIGNATURE
 from mainspring.jobs.limits import is_fair
 from mainspring.jobs.records import (
     KINDS,
@@ -31,6 +32,7 @@ from mainspring.jobs.records import (
     Outcome,
     OutcomeKind,
     Progress,
+    RemoteTerms,
 )
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.status import JobStatus
@@ -44,7 +46,11 @@ _parts = msgspec.json.Decoder(tuple[str | int, ...]).decode
 
 @lru_cache(CACHE_SIZE)
 def to_group(lane: int, limits: tuple[str, ...]) -> str | None:
-    """Return the name of the group of a job, made of lane and limits; None if the job has no limits."""
+    """Return the name of the group of a job; None if the job has no limits.
+
+    The name is made of the number of the lane (the jobs of one queue, job type and priority) and of the buckets of
+    the limits. docs/glossary.md explains group, lane and bucket.
+    """
     return msgspec.json.encode((lane, *limits)).decode() if limits else None
 
 
@@ -58,7 +64,7 @@ def number_of(group: str | None) -> int | None:
 
 @lru_cache(CACHE_SIZE)
 def limits_of(group: str | None) -> tuple[str, ...]:
-    """Return the buckets of a group."""
+    """Return the buckets that must admit a job of a group before it starts."""
     return () if group is None else _parts(group)[1:]  # type: ignore[return-value]
 
 
@@ -80,7 +86,7 @@ _history_decoder = msgspec.json.Decoder(tuple[Attempt, ...])
 _LEASE = """seq, id, lane, due, CASE typeof(payload) WHEN 'blob' THEN hex(payload) ELSE payload END, codec,
     token + 1, failures, timeouts, crashes, interruptions, iif(schedule IS NULL, due > created, 2)"""
 _EXTRAS = "json_array(ready, sequence, grp, headers, follow_up)"
-LEASE_COLUMNS = f"{_LEASE}, CASE WHEN coalesce(sequence, grp, headers, follow_up) IS NOT NULL THEN {_EXTRAS} END"
+LEASE_COLUMNS = f"{_LEASE}, iif(coalesce(sequence, grp, follow_up) IS NULL, headers, {_EXTRAS})"
 # The same for a job behind the head of its group. Such a job counts as ready when it is due.
 MEMBER_COLUMNS = f"{_LEASE}, iif(coalesce(sequence, headers, follow_up) IS NULL, grp, {_EXTRAS})"
 
@@ -117,33 +123,59 @@ class LeaseRow(msgspec.Struct, array_like=True, gc=False):
     interruptions: int
     kind: int
     """The kind of the job: its place in `records.KINDS`."""
-    extras: Extras | int | None
-    """The rare columns of the job; only the number of its group if it uses no other; None if it uses none."""
+    extras: Extras | str | int | None
+    """The rare columns of the job. Only its headers, or only the number of its group, if it uses no other of them;
+    None if it uses none. A job without a sequence and a group is ready when it is due."""
 
     @property
     def ready(self) -> int:
-        """The instant from which the job counts as ready. Claims take jobs in this order."""
+        """The instant by which claims order jobs of the same priority, the earliest first.
+
+        It is the due time. If the job is the head of a group that takes turns with others, it is the instant at
+        which the job became the head, if that is later.
+        """
         return self.extras.ready if isinstance(self.extras, Extras) else self.due
 
     @property
     def grp(self) -> int | None:
         """The number of the job's group; None if it has none."""
-        return self.extras.grp if isinstance(self.extras, Extras) else self.extras
+        extras = self.extras
+        if isinstance(extras, Extras):
+            return extras.grp
+        return extras if isinstance(extras, int) else None
 
 
 lease_rows = msgspec.json.Decoder(list[LeaseRow]).decode
 strings = msgspec.json.Decoder(list[str]).decode
-decode_timeouts = msgspec.json.Decoder(dict[str, int]).decode
+decode_terms = msgspec.json.Decoder(RemoteTerms).decode
+decode_numbers = msgspec.json.Decoder(dict[str, int]).decode
 pairs = msgspec.json.Decoder(list[tuple[str, int]]).decode
 first_dues = msgspec.json.Decoder(tuple[int | None, int | None]).decode
-next_times = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int]).decode
+next_times = msgspec.json.Decoder(tuple[int | None, int | None, int | None, int, int]).decode
 pairs_of_integers = msgspec.json.Decoder(list[tuple[int, int]]).decode
 expired_rows = msgspec.json.Decoder(list[tuple[int, str, int]]).decode
 pairs_by_number = msgspec.json.Decoder(list[tuple[int, str]]).decode
-to_headers = msgspec.json.Decoder(dict[str, str]).decode
+_headers = msgspec.json.Decoder(dict[str, str]).decode
 to_follow_up = msgspec.json.Decoder(FollowUp).decode
 _progress = msgspec.json.Decoder(Progress).decode
 numbers = msgspec.json.Decoder(list[int]).decode
+
+
+def headers_column(headers: Mapping[str, str] | None) -> str | None:
+    """Return the column `headers`: JSON, or the signature alone if there are no other headers.
+
+    Most signed jobs have no other headers. Each change of a job writes its row anew, so a short row saves time.
+    """
+    if headers is None:
+        return None
+    if len(headers) == 1 and SIGNATURE in headers and not headers[SIGNATURE].startswith("{"):
+        return headers[SIGNATURE]
+    return to_json(headers)
+
+
+def to_headers(column: str) -> dict[str, str]:
+    """Return the headers in the column `headers`."""
+    return _headers(column) if column[:1] == "{" else {SIGNATURE: column}
 
 
 def to_json(batch: object) -> str:
@@ -216,7 +248,7 @@ def _new_row(job: NewJob, lane: int) -> tuple[Any, ...]:
         job.expires,
         job.schedule,
         job.occurrence,
-        to_optional_json(job.headers),
+        headers_column(job.headers),
         to_optional_json(job.follow_up),
     )
 
@@ -244,7 +276,7 @@ def alike_rows(jobs: Iterable[NewJob], lane: int) -> str:
 
 def shared_columns(job: NewJob) -> tuple[Any, ...]:
     """Return the columns that are the same for all jobs of an `alike_rows` batch."""
-    headers, follow_up = to_optional_json(job.headers), to_optional_json(job.follow_up)
+    headers, follow_up = headers_column(job.headers), to_optional_json(job.follow_up)
     return (int(job.steps_aside), job.expires, headers, follow_up)
 
 
@@ -291,14 +323,18 @@ def to_lease(
     """Convert a claimed row to a lease. `limits` has the buckets of each group, by group number."""
     queue, kind, priority, _, _ = lane
     payload = row.payload.encode() if row.codec == JsonSerializer.name else bytes.fromhex(row.payload)
-    sequence = headers = follow_up = None
+    sequence = follow_up = None
+    headers: dict[str, str] | None = None
     buckets: tuple[str, ...] = ()
     extras = row.extras
     if extras is not None:
-        if isinstance(extras, int):
+        if isinstance(extras, str):
+            headers = to_headers(extras)
+        elif isinstance(extras, int):
             buckets = limits[extras]
         else:
-            sequence, headers, follow_up = extras.sequence, extras.headers, extras.follow_up
+            sequence, follow_up = extras.sequence, extras.follow_up
+            headers = None if extras.headers is None else to_headers(extras.headers)
             buckets = () if extras.grp is None else limits[extras.grp]
     return Lease(
         row.seq,
@@ -317,7 +353,7 @@ def to_lease(
         priority,
         sequence,
         buckets,
-        None if headers is None else to_headers(headers),
+        headers,
         None if follow_up is None else to_follow_up(follow_up),
         at_most_once,
         KINDS[row.kind],

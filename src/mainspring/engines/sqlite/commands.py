@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.codec import STATUSES, limits_of, number_of, pairs, to_group, to_json, to_stored
+from mainspring.engines.sqlite.codec import (
+    STATUSES,
+    headers_column,
+    limits_of,
+    number_of,
+    pairs,
+    to_group,
+    to_json,
+    to_stored,
+)
+from mainspring.engines.sqlite.spent_envelopes import remember_deleted
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.waiting_groups import Memberships
 from mainspring.jobs.activity import EngineNote
@@ -81,16 +91,24 @@ class Commands:
                 return self._revive(command, status, memberships)
             case Reschedule() if status is JobStatus.PENDING:
                 write(sql.RESCHEDULE, (command.id, command.due))
+                self._set_headers(command.id, command.headers)
             case ChangeLimits() if status is JobStatus.PENDING:
                 memberships.add([(None, self._regroup(command))])
             case Edit() if status is JobStatus.FAILED:
                 write(sql.EDIT, (command.id, to_stored(command.payload, command.codec), command.codec))
+                self._set_headers(command.id, command.headers)
                 self._set_search_keys(command.id, command.search, memberships)
             case Delete() if status in FINAL and command.status in (None, status):
+                remember_deleted(self._database, self._now(), ids=[command.id])
                 write(sql.DELETE, (command.id,))
             case _:
                 return Changed(False, status)
         return Changed(True, status)
+
+    def _set_headers(self, job_id: str, headers: dict[str, str] | None) -> None:
+        """Store headers with a new signature, if there are any."""
+        if headers is not None:
+            self._database.write(sql.SET_HEADERS, (job_id, headers_column(headers)))
 
     def _regroup(self, command: ChangeLimits) -> str | None:
         lane = self._lanes.lane_under(command.id, command.limits)
@@ -127,6 +145,7 @@ class Commands:
         if holder is not None:
             return Changed(False, status, holder, is_unique_conflict=True)
         write(sql.REOPEN, (command.id, command.due))
+        self._set_headers(command.id, command.headers)
         return Changed(True, status)
 
     def _replay(self, command: Replay, memberships: Memberships) -> None:
@@ -134,6 +153,7 @@ class Commands:
         self._database.write(
             sql.REPLAY, (command.id, command.new_id, command.due, self._now(), payload, command.codec)
         )
+        self._set_headers(command.new_id, command.headers)
         self._database.write(sql.LINK_REPLAY, (command.id, command.new_id))
         self._groups.add_job_like(command.id)
         queue, type_ = self._database.write(QUEUE_AND_TYPE_OF, (command.id,))

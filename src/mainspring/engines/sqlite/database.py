@@ -363,7 +363,7 @@ class Database:
             connection.execute("VACUUM INTO ?", (path,))
 
     def change_detector(self) -> FileChangeDetector:
-        """Create a change detector for one thread."""
+        """Create an object that detects writes to the file by other connections. Only one thread may use it."""
         return FileChangeDetector(self._connections)
 
 

@@ -15,7 +15,7 @@ from mainspring.engines.sqlite.codec import to_headers, to_json
 from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.jobs.commands import DropDeadLetterHandler, PutDeadLetterHandler
-from mainspring.jobs.dead_letter_jobs import DeadLetter, DeadLetterHandler, letter_jobs
+from mainspring.jobs.dead_letter_jobs import DeadLetter, DeadLetterHandler, SignLetter, letter_jobs
 from mainspring.jobs.ids import JobIds
 from mainspring.jobs.timestamps import to_datetime
 
@@ -68,6 +68,8 @@ class DeadLetterNotifier:
         self._notes = store.notes
         self._inserter = inserter
         self._ids = JobIds()
+        self.sign: SignLetter | None = None
+        """Signs the jobs of dead-letter handlers; None if they are not signed."""
 
     def notify(self, ids: Sequence[str]) -> None:
         """Store a job for each of these dead letters and each dead-letter handler."""
@@ -76,7 +78,7 @@ class DeadLetterNotifier:
             return
         now = self._now()
         letters = [_letter(row) for row in _rows(self._database.write(LETTERS, (to_json(list(ids)),)))]
-        jobs = letter_jobs(letters, handlers, now, lambda: self._ids.make(now)[0])
+        jobs = letter_jobs(letters, handlers, now, lambda: self._ids.make(now)[0], self.sign)
         if jobs:
             self._inserter.submit(jobs)
             self._notes.add_jobs(jobs)

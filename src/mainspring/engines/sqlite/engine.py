@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
+from msgspec import to_builtins
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.sqlite import statements as sql
@@ -29,19 +30,29 @@ from mainspring.engines.sqlite.event_log import holds_position, read_events
 from mainspring.engines.sqlite.explain import situation_of
 from mainspring.engines.sqlite.limits import read_limits
 from mainspring.engines.sqlite.pruning import Pruner
-from mainspring.engines.sqlite.reading import count, find, find_queues, read_backlog, read_workers
+from mainspring.engines.sqlite.reading import (
+    count,
+    count_up_to,
+    find,
+    find_queues,
+    read_backlog,
+    read_leased,
+    read_workers,
+)
 from mainspring.engines.sqlite.requests import RequestWriter
 from mainspring.engines.sqlite.rescue import FailureDetector, JobRescuer
 from mainspring.engines.sqlite.schedules import ScheduleWriter, read_occurrences, read_schedules
 from mainspring.engines.sqlite.settling import JobSettler
+from mainspring.engines.sqlite.spent_envelopes import read_spent
 from mainspring.engines.sqlite.statistics import count_jobs, evaluate_by, limited_jobs, paused_queues
 from mainspring.engines.sqlite.store import Store, read_redactions
 from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.engines.sqlite.tokens import TokenWriter, read_tokens
+from mainspring.engines.sqlite.upcoming_jobs import count_upcoming
 from mainspring.engines.sqlite.upcoming_slots import find_fullest_slot
 from mainspring.engines.sqlite.worker_files import WakeupListener, WorkerFiles
 from mainspring.errors import EngineUnavailable
-from mainspring.jobs.activity import EngineNote
+from mainspring.jobs.activity import MINUTE, EngineNote
 from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.audit import AuditEntry, AuditQuery
 from mainspring.jobs.audit_drafts import AuditDraft
@@ -50,6 +61,7 @@ from mainspring.jobs.commands import (
     Arrangement,
     Changed,
     Command,
+    DirectWorker,
     DropDeadLetterHandler,
     DropLimit,
     DropRedaction,
@@ -65,7 +77,7 @@ from mainspring.jobs.commands import (
     RevokeToken,
     TokenArrangement,
 )
-from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
+from mainspring.jobs.dead_letter_jobs import DeadLetterHandler, SignLetter
 from mainspring.jobs.engine import MAX_CRASHES, Capability, Demand, Pruned, Retention, Situation, Swept, Taken
 from mainspring.jobs.events import EventPage
 from mainspring.jobs.records import (
@@ -77,12 +89,13 @@ from mainspring.jobs.records import (
     Page,
     ProgressReport,
     Query,
+    RunningLease,
     WorkerInfo,
     WorkerRecord,
 )
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
 from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
-from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics
+from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics, UpcomingJobs
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import instants_of
 from mainspring.security.tokens import TokenRecord
@@ -268,12 +281,8 @@ class SqliteEngine:
 
     def _arrange(self, arrangement: Arrangement) -> bool:
         match arrangement:
-            case PutSchedule():
-                return self._schedules.put(arrangement)
-            case PauseSchedule():
-                return self._schedules.pause(arrangement)
-            case RemoveSchedule():
-                return self._schedules.remove(arrangement)
+            case PutSchedule() | PauseSchedule() | RemoveSchedule():
+                return self._arrange_schedule(arrangement)
             case PauseQueue():
                 return self._store.settings.pause(arrangement)
             case PutLimit():
@@ -286,14 +295,29 @@ class SqliteEngine:
                 return self._store.settings.change_redaction(arrangement)
             case PutToken() | RevokeToken() | NoteTokenUses():
                 return self._tokens.change(arrangement)
+            case DirectWorker(number, direction):
+                self._database.write(sql.DIRECT, (number, direction.value))
+                return self._database.changes() == 1
+
+    def _arrange_schedule(self, arrangement: PutSchedule | PauseSchedule | RemoveSchedule) -> bool:
+        match arrangement:
+            case PutSchedule():
+                return self._schedules.put(arrangement)
+            case PauseSchedule():
+                return self._schedules.pause(arrangement)
+            case RemoveSchedule():
+                return self._schedules.remove(arrangement)
 
     # -- workers
 
     def enroll(self, worker: WorkerInfo) -> int:
         with self.unit(durable=True):
-            values = (worker.name, worker.process, *_handler_columns(worker), self.now())
+            remote = None if worker.remote is None else to_json(to_builtins(worker.remote))
+            values = (worker.name, worker.process, *_handler_columns(worker), self.now(), remote)
             number: int = self._database.write(sql.ENROLL, values)
-            if self._is_shared:  # before the commit, so that a process that reads the worker finds its lock held
+            if (
+                self._is_shared and worker.remote is None
+            ):  # before the commit, so that a process that reads the worker finds its lock held
                 self._enrolled.append(number)
                 self._create_worker_files(number)
             return number
@@ -336,6 +360,19 @@ class SqliteEngine:
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         with self.unit(durable=False):
             return self._claimer.take(worker, demands, lead=lead, start_lead=start_lead)
+
+    def spent(self, ids: Sequence[str]) -> dict[str, int]:
+        if not ids:
+            return {}
+        with self._database.reader() as connection:
+            return read_spent(connection, ids)
+
+    def sign_letters(self, sign: SignLetter) -> None:
+        self._dead_letters.sign = sign
+
+    def leased(self, worker: int) -> list[RunningLease]:
+        with self._database.reader() as connection:
+            return read_leased(connection, worker)
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
         with self.unit(durable=False):
@@ -385,7 +422,8 @@ class SqliteEngine:
 
     def _find_dead(self, worker: int) -> list[int]:
         others = dict(pairs_of_integers(self._database.write(sql.OTHERS, (worker,))))
-        silent = set(self._failure_detector.find_silent(others))
+        leases = dict(pairs_of_integers(self._database.write(sql.REMOTE_LEASES)))
+        silent = set(self._failure_detector.find_silent(others, leases))
         is_dead = self._worker_files.is_dead if self._is_shared else _is_never_dead
         return [number for number in others if number in silent or is_dead(number)]
 
@@ -398,6 +436,10 @@ class SqliteEngine:
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         with self._database.reader() as connection:
             return count(connection, queue=queue, type_=type)
+
+    def count_up_to(self, query: Query, most: int) -> int:
+        with self._database.reader() as connection:
+            return count_up_to(connection, query, most)
 
     def queues(self) -> tuple[str, ...]:
         with self._database.reader() as connection:
@@ -462,6 +504,11 @@ class SqliteEngine:
             fullest = find_fullest_slot(connection, now, lookahead=lookahead)
         return StoreStatistics(now, paused, groups, fullest)
 
+    def upcoming(self, edges: Sequence[int]) -> list[UpcomingJobs]:
+        with self._database.reader() as connection, connection:  # all statements see the same jobs
+            found = count_upcoming(connection, edges)
+        return found  # noqa: RET504 - for mypy, a transaction might swallow exceptions
+
     def listen(self, until: int) -> str:
         return self.in_unit(self._store.events.listen, until, durable=False)
 
@@ -482,9 +529,9 @@ class SqliteEngine:
         with self.unit(durable=False):
             add_batch(self._database.write, batch, self.now())
 
-    def activity(self, since: int, until: int) -> list[ActivityCount]:
+    def activity(self, since: int, until: int, *, step: int = MINUTE) -> list[ActivityCount]:
         with self._database.reader() as connection:
-            return read_counts(connection, since, until)
+            return read_counts(connection, since, until, step)
 
     # -- requests
 
@@ -519,7 +566,7 @@ def _is_never_dead(_worker: int) -> bool:
     return False
 
 
-def _handler_columns(info: WorkerInfo) -> tuple[str, str | None, str]:
-    """Return the values of the columns `types`, `queues` and `timeouts` of a worker."""
+def _handler_columns(info: WorkerInfo) -> tuple[str, str | None, str, str, str]:
+    """Return the values of the columns `types`, `queues`, `timeouts`, `slots` and `version` of a worker."""
     queues = None if info.queues is None else to_json(info.queues)
-    return to_json(info.types), queues, to_json(info.timeouts)
+    return to_json(info.types), queues, to_json(info.timeouts), to_json(info.slots), info.version

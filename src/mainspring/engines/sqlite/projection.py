@@ -27,19 +27,29 @@ import apsw
 
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.activity import add_batch, delete_counts, prune_counts, read_counts
-from mainspring.engines.sqlite.codec import CODES, number_of, to_group, to_json, to_optional_json, to_text
+from mainspring.engines.sqlite.codec import (
+    CODES,
+    headers_column,
+    number_of,
+    to_group,
+    to_json,
+    to_optional_json,
+    to_text,
+)
 from mainspring.engines.sqlite.connections import FileConnectionPool, translate
 from mainspring.engines.sqlite.lanes import Lane, indexed_parameters
 from mainspring.engines.sqlite.process_lock import ProcessLock
-from mainspring.engines.sqlite.reading import count, count_pending, find, find_queues
+from mainspring.engines.sqlite.reading import count, count_pending, count_up_to, find, find_queues
 from mainspring.engines.sqlite.schema import MIGRATIONS
 from mainspring.engines.sqlite.statistics import LaneCounts, LimitedGroup, count_jobs, limited_groups
+from mainspring.engines.sqlite.upcoming_jobs import count_upcoming
 from mainspring.engines.sqlite.upcoming_slots import find_fullest_slot
 from mainspring.errors import EngineUnavailable, StoreCorrupt
+from mainspring.jobs.activity import MINUTE
 from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.projection import ProjectedJob, Wait
 from mainspring.jobs.records import JobRecord, Page, Query
-from mainspring.jobs.statistics import FindFull, StoreStatistics
+from mainspring.jobs.statistics import FindFull, StoreStatistics, UpcomingJobs
 from mainspring.jobs.status import JobStatus
 
 # batch of [place, id]: those whose place is taken by another job
@@ -193,7 +203,7 @@ def _row(place: int, lane: int, record: JobRecord, wait: int) -> tuple[Any, ...]
         record.expires,
         record.schedule,
         record.occurrence,
-        to_optional_json(record.headers),
+        headers_column(record.headers),
         to_optional_json(record.follow_up),
         to_optional_json(record.progress),
         record.due,
@@ -450,6 +460,10 @@ class SqliteProjection:
         with self._reader() as connection:
             return count(connection, queue=queue, type_=type)
 
+    def count_up_to(self, query: Query, most: int) -> int:
+        with self._reader() as connection:
+            return count_up_to(connection, query, most)
+
     def count_pending(self, queue: str) -> int:
         with self._reader() as connection:
             return count_pending(connection, queue)
@@ -468,9 +482,14 @@ class SqliteProjection:
         groups = counted.add_up(paused=paused, find_full=find_full)
         return StoreStatistics(now, tuple(sorted(paused)), groups, fullest)
 
-    def activity(self, since: int, until: int) -> list[ActivityCount]:
+    def upcoming(self, edges: Sequence[int]) -> list[UpcomingJobs]:
+        with self._reader() as connection, connection:  # all statements see the same jobs
+            found = count_upcoming(connection, edges)
+        return found  # noqa: RET504 - for mypy, a transaction might swallow exceptions
+
+    def activity(self, since: int, until: int, *, step: int = MINUTE) -> list[ActivityCount]:
         with self._reader() as connection:
-            return read_counts(connection, since, until)
+            return read_counts(connection, since, until, step)
 
     @contextmanager
     def _reader(self) -> Iterator[apsw.Connection]:
@@ -495,8 +514,8 @@ class SqliteProjection:
         except (apsw.NotADBError, apsw.CorruptError) as error:
             raise StoreCorrupt(
                 engine=self.description,
-                reason=f"it is damaged ({error})",
-                remedy="restart this process: it rebuilds the projection, and no job is lost",
+                reason=f"this local copy of the job records is damaged ({error})",
+                remedy="restart this process, which then copies them from the store again; no job is lost",
             ) from error
         except apsw.Error as error:
             raise translate(error, self.path) from error

@@ -8,6 +8,7 @@ from mainspring.engines.sqlite.activity import prune_counts
 from mainspring.engines.sqlite.audit import prune_entries
 from mainspring.engines.sqlite.codec import numbers, to_json
 from mainspring.engines.sqlite.requests import RequestWriter
+from mainspring.engines.sqlite.spent_envelopes import forget_ended, remember_deleted
 from mainspring.engines.sqlite.store import Store
 from mainspring.jobs.engine import Pruned, Retention
 
@@ -85,6 +86,7 @@ class Pruner:
         deleted_results = self._database.changes()
         write(DELETE_FULL_RATES, (now, MAX_DELETED))
         write(DELETE_EMPTY_BUCKETS)
+        forget_ended(self._database, now, MAX_DELETED)
         self._events.prune()
         is_more_activity = prune_counts(write, now)
         are_more_requests = self._requests.prune()
@@ -127,4 +129,5 @@ class Pruner:
 
     def _delete(self, seqs: list[int]) -> None:
         if seqs:
+            remember_deleted(self._database, self._now(), seqs=seqs)
             self._database.write(DELETE_ROWS, (to_json(seqs),))

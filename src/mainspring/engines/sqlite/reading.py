@@ -6,14 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 import apsw
+from msgspec.structs import replace
 
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.codec import CODES, STATUSES, decode_timeouts, strings, to_json, to_record
+from mainspring.engines.sqlite.codec import (
+    CODES,
+    STATUSES,
+    decode_numbers,
+    decode_terms,
+    strings,
+    to_json,
+    to_record,
+)
 from mainspring.engines.sqlite.schema import DECLARED_DEAD
+from mainspring.jobs import transitions
 from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.records import (
     Page,
     Query,
+    RunningLease,
     SearchTerm,
     WorkerInfo,
     WorkerRecord,
@@ -82,13 +93,7 @@ def statement_of(query: Query, *, first: int | None = None, last: int | None = N
     bindings: dict[str, Any] = {}
     conditions = _conditions(query, bindings)
     places = _places(query, first, last, bindings)
-    lanes = _lane_conditions(query.queue, query.type, bindings)
-    for name, allowed in (("type", query.types), ("queue", query.queues)):
-        if allowed is not None:
-            lanes.append(f"w.{name} IN (SELECT value FROM json_each(:{name}s))")
-            bindings[f"{name}s"] = to_json(allowed)
-    if query.is_bound is not None:
-        lanes.append(f"w.exact = {int(query.is_bound)}")  # jobs with a sequence or limits have lanes of their own
+    lanes = _lanes_of(query, bindings)
     direction = _direction(query)
     order = f"j.seq {direction}"
     if query.ids is not None:
@@ -107,6 +112,38 @@ def statement_of(query: Query, *, first: int | None = None, last: int | None = N
     return sql.FIND.format(conditions=_all(conditions), order=order) + " LIMIT :limit", bindings
 
 
+def _lanes_of(query: Query, bindings: dict[str, Any]) -> list[str]:
+    """Return the SQL conditions of a query on lanes."""
+    lanes = _lane_conditions(query.queue, query.type, bindings)
+    for name, allowed in (("type", query.types), ("queue", query.queues)):
+        if allowed is not None:
+            lanes.append(f"w.{name} IN (SELECT value FROM json_each(:{name}s))")
+            bindings[f"{name}s"] = to_json(allowed)
+    if query.is_bound is not None:
+        lanes.append(f"w.exact = {int(query.is_bound)}")  # jobs with a sequence or limits have lanes of their own
+    return lanes
+
+
+def count_up_to(connection: apsw.Connection, query: Query, most: int) -> int:
+    """Count the jobs that match a query, at most `most`."""
+    with connection:  # all statements see the same jobs
+        first, last = _seqs_between(connection, query.created_since, query.created_until)
+        found: int = connection.execute(*statement_of_bounded_count(query, most, first=first, last=last)).get
+    return found
+
+
+def statement_of_bounded_count(
+    query: Query, most: int, *, first: int | None = None, last: int | None = None
+) -> tuple[str, dict[str, Any]]:
+    """Return the statement that counts the jobs of a query and stops at `most`, with its bindings."""
+    bindings: dict[str, Any] = {"most": most}
+    bindings["states"] = to_json(sorted(CODES.values()) if query.status is None else [CODES[query.status]])
+    unplaced = replace(query, after=None, ids=None)
+    places = [place.format("j.seq") for place in _places(unplaced, first, last, bindings)]
+    conditions = [*_lanes_of(query, bindings), *places, *_conditions(query, bindings)]
+    return sql.COUNT_UP_TO.format(conditions=_all(conditions)), bindings
+
+
 def _choices(
     query: Query,
     lanes: list[str],
@@ -114,7 +151,7 @@ def _choices(
     places: list[str],
     bindings: dict[str, Any],
 ) -> str:
-    """Return a SELECT of the first jobs that a query may list: lane by lane, and by the search index.
+    """Return a SELECT of the `seq` of the jobs that may be on the page of a query.
 
     A lane is read by the index of the first search term whose parameter indexes it. The jobs of other lanes are
     read one by one.
@@ -155,7 +192,10 @@ def _has_key(number: int, term: SearchTerm) -> str:
 
 
 def _failed(query: Query, lanes: list[str], conditions: list[str], bindings: dict[str, Any]) -> str:
-    """Return a SELECT of the first dead letters by the time of failure."""
+    """Return a SELECT of the `seq` of one page of FAILED jobs, in the order of their failure.
+
+    The earliest failure is first; with `newest_first`, the latest.
+    """
     if query.status is not JobStatus.FAILED or query.search:
         raise ValueError(f"by_failure needs the status FAILED and no search, got {query!r}")
     if query.after is not None:
@@ -200,13 +240,27 @@ def read_workers(connection: apsw.Connection, is_dead: Callable[[int], bool]) ->
                 process,
                 tuple(strings(types)),
                 None if queues is None else tuple(strings(queues)),
-                decode_timeouts(timeouts or "{}"),
+                decode_numbers(timeouts or "{}"),
+                decode_numbers(slots or "{}"),
+                version or "",
+                None if remote is None else decode_terms(remote),
             ),
             heartbeat,
             is_gone=heartbeat == DECLARED_DEAD or is_dead(number),
         )
-        for number, name, process, types, queues, timeouts, heartbeat in rows
+        for number, name, process, types, queues, timeouts, slots, version, heartbeat, remote in rows
     ]
+
+
+def read_leased(connection: apsw.Connection, worker: int) -> list[RunningLease]:
+    """List the leases of the jobs that a worker runs."""
+    rows: list[Any] = connection.execute(sql.LEASED, (worker,)).fetchall()
+    found: list[RunningLease] = []
+    for once, *row in rows:
+        record = to_record(row)
+        lease = transitions.lease_of(record, row[-1], is_started=True, at_most_once=once is not None)
+        found.append(RunningLease(lease, record.started or record.due, record.stop_requested))
+    return found
 
 
 def read_backlog(connection: apsw.Connection, now: int) -> list[Backlog]:

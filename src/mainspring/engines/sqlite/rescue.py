@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from mainspring.clock import NANOSECONDS, Clock
 from mainspring.engines.sqlite import statements as sql
@@ -112,20 +112,24 @@ class FailureDetector:
             int, tuple[int, int]
         ] = {}  # for each worker, its last heartbeat and how long that has not changed
 
-    def find_silent(self, heartbeats: dict[int, int]) -> list[int]:
+    def find_silent(self, heartbeats: dict[int, int], leases: Mapping[int, int] | None = None) -> list[int]:
         """Compare the heartbeats of other workers with those of the last calls; return the workers to rescue.
 
-        These are workers that were silent for too long, and workers with the heartbeat `DECLARED_DEAD`.
+        These are workers that were silent for too long, and workers with the heartbeat `DECLARED_DEAD`. `leases`
+        has the leases of remote workers in microseconds, by number: so long they may be silent. A pause counts as
+        a third of a lease at most.
         """
+        limits = {number: lease * 1_000 for number, lease in (leases or {}).items()}
         now = self._clock.monotonic_ns()
-        gap = min(LONGEST_GAP_NS, now - self._checked_ns)
+        passed = min(LONGEST_GAP_NS, now - self._checked_ns)
         self._checked_ns = now
         before, self._silences = self._silences, {}
         for number, heartbeat in heartbeats.items():
+            gap = min(passed, limits[number] // 3) if number in limits else passed
             known, silence = before.get(number, (heartbeat, -gap))
             self._silences[number] = (heartbeat, silence + gap if known == heartbeat else 0)
         return [
             number
             for number, (heartbeat, silence) in self._silences.items()
-            if heartbeat == DECLARED_DEAD or silence >= STALE_NS
+            if heartbeat == DECLARED_DEAD or silence >= limits.get(number, STALE_NS)
         ]

@@ -365,6 +365,22 @@ MIGRATIONS = (
         PRIMARY KEY (type, parameter)
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE schedules ADD COLUMN signature TEXT;    -- of its name and definition: `jobs/signing.py`
+    CREATE TABLE spent_envelopes (                    -- the signatures of jobs that were deleted, until they end
+        id     TEXT PRIMARY KEY,                      -- the signed id
+        signed INTEGER NOT NULL,
+        until  INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX spent_envelopes_by_end ON spent_envelopes (until);
+    """,
+    """
+    ALTER TABLE workers ADD COLUMN remote TEXT;       -- JSON: the terms of a remote worker; null for other workers
+    """,
+    """
+    ALTER TABLE workers ADD COLUMN slots TEXT;     -- JSON: how many handlers it runs at once, by kind
+    ALTER TABLE workers ADD COLUMN version TEXT;   -- of Mainspring
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -10,6 +10,7 @@ from mainspring.engines.sqlite.codec import (
     PENDING,
     RUNNING,
     completed_rows,
+    headers_column,
     outcome_rows,
     pairs_of_integers,
     to_group,
@@ -97,6 +98,9 @@ class JobSettler:
     def _follow(self, outcomes: Sequence[Outcome]) -> None:
         """Write events, free limits and sequences for waiting jobs, and submit follow-up and dead-letter jobs."""
         self._events.write_outcomes(outcomes)
+        for outcome in outcomes:
+            if outcome.headers is not None:
+                self._database.write(sql.SET_HEADERS, (outcome.lease.id, headers_column(outcome.headers)))
         freeing = [lease for outcome in outcomes if (lease := outcome.lease).limits or lease.sequence is not None]
         if freeing:
             self._free(freeing, [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED])

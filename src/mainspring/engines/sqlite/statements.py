@@ -195,14 +195,15 @@ SELECT min(first) FROM (
     FROM json_each(?1) AS l)
 """
 # Other times at which a worker must act: the first job expires, the first limit admits again, the first occurrence
-# of a schedule is due; and whether groups are parked.
+# of a schedule is due; then whether groups are parked, and whether envelopes of deleted jobs are remembered.
 NEXT_TIMES = """
 SELECT json_array(
     (SELECT min(expires) FROM jobs INDEXED BY expiring
      WHERE expires IS NOT NULL AND status = 0 AND owner IS NULL),
     (SELECT min(until) FROM waits),
     (SELECT min(next_due) FROM schedules WHERE is_paused = 0 AND next_due IS NOT NULL),
-    EXISTS (SELECT 1 FROM parked))
+    EXISTS (SELECT 1 FROM parked),
+    EXISTS (SELECT 1 FROM spent_envelopes))
 """
 # ?1 now: at most 500 of the jobs that have expired by now
 EXPIRED = """
@@ -312,16 +313,23 @@ LINK_REPLAY = "UPDATE jobs SET replayed_as = ?2 WHERE id = ?1"
 REPLAYED_AS = "SELECT replayed_as FROM jobs WHERE id = ?1"
 EDIT = "UPDATE jobs SET payload = ?2, codec = ?3 WHERE id = ?1"
 DELETE = "DELETE FROM jobs WHERE id = ?1"
+SET_HEADERS = "UPDATE jobs SET headers = ?2 WHERE id = ?1"
 
 # -- workers
 
 ENROLL = """
-    INSERT INTO workers (name, process, types, queues, timeouts, started, heartbeat)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6) RETURNING id
+    INSERT INTO workers (name, process, types, queues, timeouts, slots, version, started, heartbeat, remote)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9) RETURNING id
 """
-IS_ENROLLED = "SELECT EXISTS (SELECT 1 FROM workers WHERE id = ?1)"
-RENEW = "UPDATE workers SET heartbeat = ?2 WHERE id = ?1"
-ANNOUNCE = "UPDATE workers SET types = ?2, queues = ?3, timeouts = ?4 WHERE id = ?1"
+DIRECT = """
+UPDATE workers SET remote = json_set(remote, '$.direction', ?2)
+WHERE id = ?1 AND remote IS NOT NULL AND heartbeat <> 0 AND remote ->> 'direction' IS NOT ?2
+"""
+IS_ENROLLED = "SELECT EXISTS (SELECT 1 FROM workers WHERE id = ?1 AND heartbeat <> 0)"
+RENEW = "UPDATE workers SET heartbeat = ?2 WHERE id = ?1 AND heartbeat <> 0"
+ANNOUNCE = """
+    UPDATE workers SET types = ?2, queues = ?3, timeouts = ?4, slots = ?5, version = ?6 WHERE id = ?1
+"""
 DECLARE_DEAD = "UPDATE workers SET heartbeat = 0 WHERE id = ?1"
 DELETE_WORKER = "DELETE FROM workers WHERE id = ?1"
 RELEASE_HELD_OF_WORKER = "UPDATE jobs SET owner = NULL WHERE owner = ?1 AND status = 0"
@@ -331,6 +339,8 @@ SELECT json_group_array(json_array(id, heartbeat)) FROM (
     UNION ALL  -- owners that are not in the table
     SELECT DISTINCT owner, 0 FROM jobs WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM workers))
 """
+# [number, lease in microseconds] of the remote workers
+REMOTE_LEASES = "SELECT json_group_array(json_array(id, remote ->> 'lease')) FROM workers WHERE remote IS NOT NULL"
 HAS_OWNER = "SELECT EXISTS (SELECT 1 FROM jobs WHERE owner = ?1)"
 
 # batch of dead workers; ?2 the number of crashes that makes a job a dead letter
@@ -374,7 +384,14 @@ DELETE_WORKERS = "DELETE FROM workers WHERE id IN (SELECT value FROM json_each(?
 
 # -- reading
 
-WORKERS = "SELECT id, name, process, types, queues, timeouts, heartbeat FROM workers ORDER BY id"
+WORKERS = (
+    "SELECT id, name, process, types, queues, timeouts, slots, version, heartbeat, remote FROM workers ORDER BY id"
+)
+# ?1 worker
+LEASED = f"""
+SELECT j.once, {RECORD_COLUMNS} FROM jobs AS j CROSS JOIN lanes AS l ON l.id = j.lane
+WHERE j.owner = ?1 AND j.owner IS NOT NULL AND j.status = 1 ORDER BY j.seq
+"""
 # ?1 now
 BACKLOG = """
 SELECT queue, type, sum(plain + suspect), min(oldest) FROM (
@@ -417,8 +434,8 @@ FIRST_OF_LANES = """
 FIRST_WITH_KEY = """
     SELECT s.seq FROM search AS s CROSS JOIN jobs AS j ON j.seq = s.seq CROSS JOIN lanes AS w ON w.id = j.lane
     WHERE s.key = :{key} AND {lanes} AND {conditions} ORDER BY s.seq {direction} LIMIT :limit"""
-# The first dead letters by the time of failure. Lanes are chosen by (finished, seq), because jobs of several lanes
-# may fail in the same instant.
+# A page of FAILED jobs in the order of their failure. Lanes are chosen by (finished, seq), because jobs of several
+# lanes may fail in the same instant.
 FIRST_FAILED_OF_LANES = """
     SELECT jobs.seq FROM (
         SELECT f.lane FROM (
@@ -437,6 +454,13 @@ COUNTS = """
 SELECT status, sum(number) FROM (
     SELECT status, count(*) AS number FROM jobs INDEXED BY jobs_by_lane WHERE {lanes} GROUP BY lane, status)
 GROUP BY status
+"""
+# Counts jobs of some lanes and statuses by the index, and stops at the limit.
+COUNT_UP_TO = """
+SELECT count(*) FROM (
+    SELECT 1 FROM lanes AS w CROSS JOIN json_each(:states) AS s
+    CROSS JOIN jobs AS j INDEXED BY jobs_by_lane ON j.lane = w.id AND j.status = s.value
+    WHERE {conditions} LIMIT :most)
 """
 # Counts the PENDING jobs of a queue; it reads no others.
 COUNT_PENDING = """

@@ -21,6 +21,7 @@ from mainspring.engines.sqlite.codec import (
     alike_rows,
     are_alike,
     equal_rows,
+    headers_column,
     new_rows,
     number_of,
     plain_rows,
@@ -29,7 +30,6 @@ from mainspring.engines.sqlite.codec import (
     strings,
     to_group,
     to_json,
-    to_optional_json,
     to_stored,
 )
 from mainspring.engines.sqlite.lanes import indexed_parameters, lane_of
@@ -268,7 +268,7 @@ class JobInserter:
                 job.due,
                 to_stored(job.payload, job.codec),
                 job.codec,
-                to_optional_json(job.headers),
+                headers_column(job.headers),
                 job.expires,
                 number_of(group),
                 lane,

@@ -187,7 +187,7 @@ class ChangeDetector(Protocol):
     """Detects writes to a file by other connections, of this process or others."""
 
     def has_changed(self) -> bool:
-        """Return whether another connection has written since the last call; also True at the first call."""
+        """Return True if another connection has written to the file since the last call, and at the first call."""
 
 
 class WakeupListener:

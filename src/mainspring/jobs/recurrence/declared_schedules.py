@@ -72,7 +72,11 @@ def _changed(
     for definition in definitions:
         before = found.get(definition.name)
         record = definition.record(before, limits, now)
-        if before is None or not record.has_definition_of(before) or _changes_origin(record, before):
+        is_changed = before is None or not record.has_definition_of(before) or _changes_origin(record, before)
+        signer = manager.signer
+        if signer is not None and (is_changed or before is None or signer.must_sign_schedule(before)):
+            record, is_changed = signer.sign_schedule(record), True
+        if is_changed:
             manager.submission.check_size(record.type, record.payload)
             changed.append((definition, record, before))
     return changed
@@ -120,7 +124,8 @@ def _plan_due(manager: JobManager, record: ScheduleRecord, now: int) -> Firing |
     if rule is None or record.is_paused or record.next_due is None or record.next_due > now:
         return None
     firing = plan_firing(record, rule, now, lambda _now: manager.submission.new_id())
-    return replace(firing, jobs=tuple(map(manager.registry.with_search_keys, firing.jobs)))
+    firing = replace(firing, jobs=tuple(map(manager.registry.with_search_keys, firing.jobs)))
+    return firing if manager.signer is None else manager.signer.refer_to_schedule(record, firing)
 
 
 class DeclaredSchedules:
@@ -175,3 +180,26 @@ class DeclaredSchedules:
             definitions = list(self._definitions.values())
         if definitions:
             store_schedules(manager, definitions, manager.engine.schedules(), self._limits)
+        if manager.signer is not None:
+            _sign_with_new_key(manager)
+
+
+def _sign_with_new_key(manager: JobManager) -> None:
+    """Sign schedules again that another key of the ring has signed, so that this key can be removed.
+
+    A schedule whose signature is not right stays as it is.
+    """
+    signer = manager.signer
+    if signer is None or not signer.can_sign:
+        return
+    old = [
+        record
+        for record in manager.engine.schedules()
+        if record.signature is not None
+        and signer.schedule_problem(record) is None
+        and signer.must_sign_schedule(record)
+    ]
+    for first in range(0, len(old), CHUNK):
+        manager.arrange(
+            [PutSchedule(signer.sign_schedule(record), record.revision) for record in old[first : first + CHUNK]]
+        )

@@ -40,4 +40,6 @@ def _submit_of(firing: Firing) -> Submit:
 def _with_headers(firing: Firing, submit: Submit) -> Firing:
     if not submit.headers:
         return firing
-    return replace(firing, jobs=tuple(replace(job, headers=dict(submit.headers)) for job in firing.jobs))
+    return replace(
+        firing, jobs=tuple(replace(job, headers={**submit.headers, **(job.headers or {})}) for job in firing.jobs)
+    )

@@ -36,14 +36,14 @@ class BoundedRule:
 
 @dataclass(frozen=True, slots=True)
 class PreviewDate:
-    """A line of the preview: an occurrence, or a time that a DST gap drops."""
+    """One line of the preview of a schedule: an occurrence, or a local time that a DST gap skips."""
 
     local: datetime
     note: str | None
     is_skipped: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """Return the line as fields for JSON."""
+        """Return the occurrence, or the skipped time, as a dict for JSON output."""
         return {
             "local": self.local.isoformat(),
             "utc": self.local.astimezone(UTC),

@@ -139,7 +139,11 @@ def encode_rule(rule: Rule) -> str:
 
 @lru_cache(CACHED_RULES)
 def decode_rule(text: str) -> Rule:
-    """Decode a rule. Raises one of `UNREADABLE` if this version cannot read the rule of a newer version."""
+    """Decode a stored rule.
+
+    Raises one of the exceptions in `UNREADABLE` if a newer version of Mainspring has stored a rule that this one
+    cannot read.
+    """
     return rule_from(_decode_description(text))
 
 

@@ -31,6 +31,7 @@ from mainspring.jobs.recurrence.planning import plan_firing
 from mainspring.jobs.recurrence.rules import UNREADABLE, decode_rule
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, ScheduleRecord
 from mainspring.jobs.timestamps import LAST_INSTANT, MICROSECONDS, to_datetime
+from mainspring.plurals import format_count
 from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry, WheelStatistics
 
@@ -46,7 +47,8 @@ logger = logging.getLogger("mainspring.schedules")
 class ScheduleFirer:
     """Fires the schedules that are due, for one worker.
 
-    `new_id` makes the id of a job for an instant. `add_keys` adds the search keys to a new job.
+    `new_id` makes the id of a job for an instant. `add_keys` adds the search keys to a new job. `refer` makes the
+    jobs of a firing refer to the signature of their schedule; None if schedules are not signed.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class ScheduleFirer:
         add_keys: Callable[[NewJob], NewJob],
         orphans: OrphanReporter | None = None,
         middlewares: Middlewares | None = None,
+        refer: Callable[[ScheduleRecord, Firing], Firing] | None = None,
     ) -> None:
         self._engine = engine
         self._io = io
@@ -67,6 +70,7 @@ class ScheduleFirer:
         self._add_keys = add_keys
         self._orphans = orphans
         self._middlewares = middlewares or Middlewares()
+        self._refer = refer
         self._timer = Timer(clock, name="mainspring-schedules")
         self._firing = Lock()  # held while schedules are fired; guards the next three attributes
         self._firings = 0
@@ -196,6 +200,8 @@ class ScheduleFirer:
             try:
                 firing = plan_firing(record, decode_rule(record.rule), horizon, self._new_id)
                 firing = replace(firing, jobs=tuple(map(self._add_keys, firing.jobs)))
+                if self._refer is not None:
+                    firing = self._refer(record, firing)
             except UNREADABLE as error:
                 self._unreadable[record.name] = record.revision
                 logger.error(
@@ -243,18 +249,19 @@ def log_skipped(firing: Firing, fired: Fired, level: int = logging.WARNING) -> N
     for record in firing.records:
         logger.log(
             level,
-            "schedule %r: %s (%s: %s to %s)",
+            "schedule %r has made no job for its occurrences from %s to %s (%s): %s",
             firing.schedule,
-            record.note,
-            record.kind,
             to_datetime(record.due),
             to_datetime(record.until),
+            record.kind,
+            record.note,
         )
     if fired.skipped_for is not None and firing.jobs:
         logger.log(
             level,
-            "schedule %r: no job for %s, because its earlier job %s has not ended",
+            "schedule %r has made no job for %s (%s), because its earlier job %s has not ended",
             firing.schedule,
+            format_count(len(firing.jobs), "occurrence"),
             ", ".join(str(to_datetime(job.occurrence or job.due)) for job in firing.jobs),
             fired.skipped_for,
         )

@@ -26,7 +26,7 @@ class HistoryEntry:
     note: str | None
 
     def fields(self) -> dict[str, Any]:
-        """Return the entry as fields for JSON."""
+        """Return the entry of the history as a dict for JSON output."""
         return {
             "at": self.at,
             "kind": self.kind,
@@ -47,7 +47,7 @@ def merge_history(jobs: Iterable[JobInfo], left_out: Iterable[OccurrenceInfo], l
 def _job_entry(job: JobInfo) -> HistoryEntry:
     at = job.due if job.occurrence is None else job.occurrence
     kind = "trigger" if job.occurrence is None else "occurrence"
-    error = None if job.error is None else job.error.strip().rpartition("\n")[2]
+    error = None if job.error is None else job.error.partition("\n")[0]
     return HistoryEntry(at, kind, job.id, str(job.status), at, 1, error)
 
 

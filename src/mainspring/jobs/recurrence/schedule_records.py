@@ -56,6 +56,8 @@ class ScheduleRecord(Struct, frozen=True, gc=False):
 
     It is not part of the definition.
     """
+    signature: str | None = None
+    """The signature of the name and the definition; None if the schedule is not signed. See `signing`."""
 
     def has_definition_of(self, other: ScheduleRecord) -> bool:
         """Return whether two records have the same definition. Their next occurrences may differ."""

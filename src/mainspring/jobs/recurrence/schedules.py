@@ -178,7 +178,7 @@ class Schedules:
                 return JobHandle(chosen, handler, self._source)
             firing = plan_trigger(record, manager.engine.now(), chosen or manager.submission.new_id())
             firing = replace(firing, jobs=tuple(map(manager.registry.with_search_keys, firing.jobs)))
-            fired = manager.trigger(firing)
+            fired = manager.trigger(firing, record)
             if fired.skipped_for is not None:
                 raise ScheduleBusy(name=name, job_id=fired.skipped_for)
             if fired.is_done:  # else another process has changed the schedule meanwhile

@@ -48,7 +48,7 @@ class NeverOccurs(Exception):
 def parse_field(index: int, text: str) -> CronSim:
     """Parse one field, 0 (second) to 5 (day of week), with `*` for the other fields.
 
-    Raises one of `FieldInvalid`.
+    Raises one of the exceptions in `FieldInvalid` if the field cannot be parsed.
     """
     fields = ["*"] * 6
     fields[index] = text
@@ -90,7 +90,11 @@ class DayPattern:
     __slots__ = ("_dates", "_kinds", "_last", "_last_workday", "_months", "_needs_both", "_nth", "_weekdays")
 
     def __init__(self, day: str, month: str, weekday: str) -> None:
-        """Raises one of `FieldInvalid`, or `NeverOccurs`."""
+        """Parse the fields.
+
+        Raises `NeverOccurs` if they match no day of any year, such as 30 February, and one of the exceptions in
+        `FieldInvalid` if a field cannot be parsed.
+        """
         dates, weekdays = _items(3, day), _items(5, weekday)
         self._dates = _mask_of(number for number in dates if number > 0)
         self._last = CronSim.LAST in dates
@@ -167,12 +171,16 @@ _day_pattern = lru_cache(CACHED_PATTERNS)(DayPattern)
 
 
 class WallTimes:
-    """The wall times that match the fields of an expression, five or six with seconds first."""
+    """The wall times that match a cron expression of five fields, or of six with the second as the first field."""
 
     __slots__ = ("_days", "_first_time", "_hours", "_minutes", "_seconds")
 
     def __init__(self, fields: list[str]) -> None:
-        """Raises one of `FieldInvalid`, or `NeverOccurs`."""
+        """Parse the fields.
+
+        Raises `NeverOccurs` if they match no day of any year, such as 30 February, and one of the exceptions in
+        `FieldInvalid` if a field cannot be parsed.
+        """
         second, minute, hour, day, month, weekday = fields if len(fields) == 6 else ["0", *fields]
         self._seconds = _mask(0, second)
         self._minutes = _mask(1, minute)

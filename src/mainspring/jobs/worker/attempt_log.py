@@ -24,8 +24,12 @@ def _brief(outcome: Outcome, error: BaseException | None) -> str:
 
 
 def _exception(error: BaseException | None) -> BaseException | None:
-    """Return the exception for a log record; `Retry.Later` is a request of the handler, not an error."""
-    return None if isinstance(error, RetryLater) else error
+    """Return the exception for a log record.
+
+    `Retry.Later` is a request of the handler, not an error. A failure of a receiver is no failure of the code.
+    """
+    is_expected = isinstance(error, RetryLater) or not getattr(error, "shows_traceback", True)
+    return None if is_expected else error
 
 
 def log_failure(job: JobContext, outcome: Outcome, error: BaseException | None) -> None:

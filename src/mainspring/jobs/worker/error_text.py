@@ -19,7 +19,7 @@ from mainspring.jobs.retry import RetryLater
 MAX_ERROR_LENGTH = 8_000
 MAX_EXCEPTIONS = 20  # how many exceptions one text describes
 _CUT = "\n… (cut)"
-_OWN_FRAMES = str(Path(__file__).parents[1]) + os.sep
+_OWN_FRAMES = tuple(f"{Path(__file__).parents[2] / name}{os.sep}" for name in ("jobs", "callbacks"))
 
 
 def describe_briefly(error: BaseException) -> str:

@@ -27,7 +27,7 @@ from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import ProcessSettings
 from mainspring.jobs.processes.application import ChildSetup
 from mainspring.jobs.processes.messages import CallRequest, ChildAnswer, ProgressNote
-from mainspring.jobs.records import Outcome, is_suspect
+from mainspring.jobs.records import Lease, Outcome, is_suspect, refusal
 from mainspring.jobs.worker.attempt_log import log_start
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob
@@ -45,6 +45,7 @@ from mainspring.timing.wheel import TimerEntry
 if TYPE_CHECKING:
     from mainspring.jobs.processes.child_process import RunningRequest
     from mainspring.jobs.processes.pool import ProcessPool
+    from mainspring.jobs.signing import JobSigner
 
 logger = logging.getLogger("mainspring.worker")
 
@@ -129,8 +130,10 @@ def _describe_timeout(*, is_soft: bool, can_kill: bool) -> str:
     return "its thread cannot be killed: current_job().cancelled asks the handler to return"
 
 
-def split_into_calls(jobs: Sequence[LeasedJob]) -> Iterator[HandlerCall]:
-    """Divide the ready jobs of a batch handler into calls. The start of each call's jobs is claimed in turn.
+def split_into_calls(
+    jobs: Sequence[LeasedJob], claim: Callable[[LeasedJob], bool] = LeasedJob.claim_start
+) -> Iterator[HandlerCall]:
+    """Divide the ready jobs of a batch handler into calls. `claim` claims the start of each call's jobs in turn.
 
     A suspect gets a call of its own: if it kills its process again, no other job is charged for that.
     """
@@ -140,19 +143,49 @@ def split_into_calls(jobs: Sequence[LeasedJob]) -> Iterator[HandlerCall]:
         others = waiting[1:most]
         chosen = waiting[:1] + [job for job in others if not is_suspect(job.lease)]
         waiting = [job for job in others if is_suspect(job.lease)] + waiting[max(1, most) :]
-        claimed = [job for job in chosen if job.claim_start()]
+        claimed = [job for job in chosen if claim(job)]
         if claimed:
             yield HandlerCall(claimed)
 
 
 class CallTracker:
-    """Keeps track of handler calls, on any thread: reports each start, sets timeouts, passes outcomes on."""
+    """Keeps track of handler calls, on any thread: verifies jobs, reports each start, sets timeouts, passes
+    outcomes on."""
 
-    def __init__(self, layers: Layers, timer: Timer, progress: ProgressWriter, outcomes: OutcomeWriter) -> None:
+    def __init__(
+        self,
+        layers: Layers,
+        timer: Timer,
+        progress: ProgressWriter,
+        outcomes: OutcomeWriter,
+        signer: JobSigner | None = None,
+    ) -> None:
+        self._signer = signer
+        self.claim: Callable[[LeasedJob], bool] = (
+            LeasedJob.claim_start if signer is None else self._make_claim(signer.problem_of)
+        )
+        """Claims the start of a job; returns whether its handler may be called. It verifies signed jobs."""
         self._clock = layers.clock
         self._timer = timer
         self._report_begin = progress.begin
         self._end_jobs = outcomes.end
+
+    def _make_claim(self, problem_of: Callable[[Lease], str | None]) -> Callable[[LeasedJob], bool]:
+        """Return a function that claims the start of a job, and verifies the job.
+
+        A job whose signature is not right becomes a dead letter. Its arguments are not decoded.
+        """
+
+        def claim(job: LeasedJob) -> bool:
+            if not job.claim_start():
+                return False
+            problem = problem_of(job.lease)
+            if problem is None:
+                return True
+            self._end_jobs((job,), (refusal(job.lease, problem),))
+            return False
+
+        return claim
 
     def begin_job(self, job: LeasedJob) -> int:
         """Record that a thread calls the handler of a job; return the time by the engine's clock."""
@@ -175,6 +208,8 @@ class CallTracker:
             job.call.cancel_timeouts(self._timer)
         outcome.began = began
         outcome.took = (self._clock.monotonic_ns() - job.began_ns) // 1_000
+        if self._signer is not None and (outcome.follow_up is not None or outcome.due is not None):
+            self._signer.finish(outcome)
         self._end_jobs((job,), (outcome,))
 
     def begin(self, call: HandlerCall) -> int:
@@ -197,6 +232,8 @@ class CallTracker:
         took = None if began is None else (self._clock.monotonic_ns() - call.began_ns) // 1_000
         for outcome in outcomes:
             outcome.began, outcome.took = began, took
+            if self._signer is not None:
+                self._signer.finish(outcome)
         self._end_jobs(call.jobs, outcomes)
 
 
@@ -232,10 +269,11 @@ class Executors:
         processes: ProcessSettings,
         child_setup: ChildSetup,
     ) -> None:
-        self._makers: dict[ExecutionKind, Callable[[], Executor]] = {
-            ExecutionKind.THREADS: lambda: ThreadExecutor(layers.execution, threads, invoker, calls),
-            ExecutionKind.LOOP: lambda: LoopExecutor(layers, coroutines, invoker, calls),
-            ExecutionKind.PROCESSES: lambda: ProcessExecutor(layers, processes, child_setup, invoker, calls),
+        self._makers: dict[ExecutionKind, Callable[[Slots], Executor]] = {
+            ExecutionKind.THREADS: lambda _: ThreadExecutor(layers.execution, threads, invoker, calls),
+            ExecutionKind.LOOP: lambda _: LoopExecutor(layers, coroutines, invoker, calls),
+            ExecutionKind.PROCESSES: lambda _: ProcessExecutor(layers, processes, child_setup, invoker, calls),
+            ExecutionKind.CALLBACKS: lambda slots: LoopExecutor(layers, slots.size, invoker, calls),
         }
         self._executors: dict[ExecutionKind, Executor] = {}
 
@@ -245,16 +283,16 @@ class Executors:
         for job in jobs:
             groups.setdefault(job.slots, []).append(job)
         for slots, group in groups.items():
-            executor = self._executor(slots.kind)
+            executor = self._executor(slots)
             if slots.batch is None:
                 executor.run(group)
             else:
                 executor.run_batch(group)
 
-    def _executor(self, kind: ExecutionKind) -> Executor:
-        executor = self._executors.get(kind)
+    def _executor(self, slots: Slots) -> Executor:
+        executor = self._executors.get(slots.kind)
         if executor is None:
-            executor = self._executors[kind] = self._makers[kind]()
+            executor = self._executors[slots.kind] = self._makers[slots.kind](slots)
         return executor
 
     def announce_shutdown(self, jobs: list[LeasedJob]) -> None:
@@ -289,9 +327,12 @@ def _distinct_calls(jobs: list[LeasedJob]) -> set[HandlerCall]:
 class BatchQueues:
     """Queues of ready jobs, one for each batch handler, so that one call of a batch handler runs at a time."""
 
-    def __init__(self, runner: TaskRunner, run: Callable[[HandlerCall], object]) -> None:
+    def __init__(
+        self, runner: TaskRunner, run: Callable[[HandlerCall], object], claim: Callable[[LeasedJob], bool]
+    ) -> None:
         self._runner = runner
         self._run = run
+        self._claim = claim
         self._queues: dict[str, FuncQueue[LeasedJob]] = {}
 
     def add(self, jobs: list[LeasedJob]) -> None:
@@ -304,7 +345,7 @@ class BatchQueues:
         queue.dispatch_all(jobs)
 
     def _run_all(self, jobs: list[LeasedJob]) -> None:
-        for call in split_into_calls(jobs):
+        for call in split_into_calls(jobs, self._claim):
             self._run(call)
 
 
@@ -318,12 +359,12 @@ class ThreadExecutor:
         self._invoker = invoker
         self._calls = calls
         self._ready: FuncQueue[LeasedJob] = FuncQueue(self._run, runner, concurrency=size, name="mainspring-ready")
-        self._batches = BatchQueues(runner, self._run_batch)
+        self._batches = BatchQueues(runner, self._run_batch, calls.claim)
         self.run = self._ready.dispatch_all
         self.run_batch = self._batches.add
 
     def _run(self, job: LeasedJob) -> None:
-        if job.claim_start():
+        if self._calls.claim(job):
             began = self._calls.begin_job(job)
             self._calls.end_job(job, Context().run(self._invoker.invoke, job), began)
 
@@ -365,7 +406,7 @@ class LoopExecutor:
 
     async def _run(self, job: LeasedJob) -> None:
         async with self._slots:
-            if job.claim_start():
+            if self._calls.claim(job):
                 await self._call(HandlerCall((job,)), self._invoke(job))
 
     async def _invoke(self, job: LeasedJob) -> list[Outcome]:
@@ -380,7 +421,7 @@ class LoopExecutor:
         while self._waiting[name]:
             async with self._slots:
                 waiting, self._waiting[name] = self._waiting[name], []
-                for call in split_into_calls(waiting):
+                for call in split_into_calls(waiting, self._calls.claim):
                     await self._call(call, self._invoker.invoke_batch_async(call.jobs))
         del self._waiting[name]
 
@@ -433,12 +474,12 @@ class ProcessExecutor:
         self._threads = ThreadPool(size, name="mainspring-processes", clock=layers.clock)
         self._slots = Semaphore(size)  # if a middleware waits, the pool starts another thread
         self._ready: FuncQueue[LeasedJob] = FuncQueue(self._run, self._threads, concurrency=size)
-        self._batches = BatchQueues(self._threads, self._run_call)
+        self._batches = BatchQueues(self._threads, self._run_call, calls.claim)
         self.run = self._ready.dispatch_all
         self.run_batch = self._batches.add
 
     def _run(self, job: LeasedJob) -> None:
-        if job.claim_start():
+        if self._calls.claim(job):
             self._run_call(HandlerCall((job,)))
 
     def _run_call(self, call: HandlerCall) -> None:

@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Callable, Container
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mainspring.clock import Duration, SystemClock, deadline_after, to_nanoseconds
 from mainspring.jobs.handlers import HandlerRegistry
@@ -34,6 +35,9 @@ from mainspring.runners.repeat import Repetition
 from mainspring.timing.wheel import WheelStatistics
 from mainspring.worker_health import WorkerHealth, WorkerState
 
+if TYPE_CHECKING:
+    from mainspring.jobs.signing import JobSigner
+
 logger = logging.getLogger("mainspring.worker")
 
 
@@ -52,6 +56,7 @@ class WorkerHost:
         middlewares: Middlewares,
         on_settled: Callable[[list[str]], None],
         on_health: Callable[[WorkerHealth], None],
+        signer: JobSigner | None = None,
     ) -> None:
         self._layers = layers
         self._settings = settings
@@ -65,6 +70,7 @@ class WorkerHost:
             add_keys=registry.with_search_keys,
             orphans=OrphanReporter(layers.engine, registry, declared_schedules),
             middlewares=middlewares,
+            refer=None if signer is None else signer.refer_to_schedule,
         )
         self._worker = Worker(
             WorkerInfo(f"{platform.node()}:{os.getpid()}", os.getpid(), (), settings.queues),
@@ -74,6 +80,7 @@ class WorkerHost:
             invoker,
             on_settled=on_settled,
             on_firing=self._firer.expect,
+            signer=signer,
         )
         self._shutdown = _Shutdown(self._worker, layers)
         self.wake = self._worker.wake

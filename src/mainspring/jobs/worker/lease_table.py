@@ -144,6 +144,7 @@ _SLOT_KINDS = {
     ExecutionKind.THREADS: SlotKind.THREADS,
     ExecutionKind.LOOP: SlotKind.COROUTINES,
     ExecutionKind.PROCESSES: SlotKind.PROCESSES,
+    ExecutionKind.CALLBACKS: SlotKind.CALLBACKS,
 }
 
 
@@ -172,7 +173,8 @@ class LeaseTable:
         self._processes = Slots(
             processes, queues, kind=ExecutionKind.PROCESSES, max_window=PROCESS_WINDOW * processes
         )
-        self._kinds = (self._threads, self._loop, self._processes)
+        self._kinds: tuple[Slots, ...] = (self._threads, self._loop, self._processes)
+        self._callbacks: Slots | None = None  # made with the first handler that is a callback
         self._batches: dict[str, BatchSlots] = {}  # by the name of the handler
         self._slots: dict[Handler, Slots] = {}
         self._suspects = 0  # in the table
@@ -188,7 +190,7 @@ class LeaseTable:
         """Return how many jobs the worker can accept now, for each group of job types that share slots."""
         names: dict[Slots, list[str]] = {}
         at_most_once: dict[Slots, list[str]] = {}
-        for name in self._registry.names():
+        for name in self._registry.local_names():
             handler = self._registry.get(name)
             slots = self._slots_for(handler)
             names.setdefault(slots, []).append(name)
@@ -260,7 +262,9 @@ class LeaseTable:
     def kind_of(self, waiting: WaitingJobs) -> ExecutionKind | None:
         """Return how this worker would run these waiting jobs; None if it does not serve their queue or type."""
         is_served = waiting.type in self._registry and (self._queues is None or waiting.queue in self._queues)
-        return self._slots_for(self._registry.get(waiting.type)).kind if is_served else None
+        if not is_served or self._registry.get(waiting.type).is_remote:
+            return None
+        return self._slots_for(self._registry.get(waiting.type)).kind
 
     def occupancy(self, type_: str, now_ns: int) -> Occupancy:
         """Return how busy the slots for a job type are, for the text of a stall report."""
@@ -287,10 +291,19 @@ class LeaseTable:
 
     def _slots_for(self, handler: Handler) -> Slots:
         slots = self._processes if handler.is_process else self._loop if handler.is_async else self._threads
+        if handler.is_callback:
+            slots = self._callback_slots(handler)
         if handler.options.batch is not None:
             slots = self._batch_slots(handler, slots)
         self._slots[handler] = slots
         return slots
+
+    def _callback_slots(self, handler: Handler) -> Slots:
+        if self._callbacks is None:
+            size = handler.requests_at_once
+            self._callbacks = Slots(size, self._queues, kind=ExecutionKind.CALLBACKS, max_window=0)
+            self._kinds += (self._callbacks,)
+        return self._callbacks
 
     def _batch_slots(self, handler: Handler, kind: Slots) -> BatchSlots:
         slots = self._batches.get(handler.name)

@@ -277,7 +277,7 @@ class HandlerAnnouncer:
 
     def current_info(self) -> WorkerInfo:
         """Return the data of the worker with all handlers that are registered now, to register it."""
-        names = self._registry.names()
+        names = self._registry.local_names()
         timeouts = {name: self._registry.get(name).longest_run for name in names}
         known = {name: timeout for name, timeout in timeouts.items() if timeout is not None}
         self._info = replace(self._info, types=names, timeouts=known)
@@ -286,7 +286,7 @@ class HandlerAnnouncer:
     def update(self) -> None:
         """Store the job types of handlers that were registered since the last time."""
         number, before = self._worker(), self._info
-        if self.is_busy or number == 0 or self._registry.names() == before.types:
+        if self.is_busy or number == 0 or self._registry.local_names() == before.types:
             return
         self.is_busy = True
         info = self.current_info()

@@ -15,7 +15,7 @@ import msgspec
 from mainspring.jobs.arguments import Arguments
 from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.handlers import Handler, HandlerRegistry
-from mainspring.jobs.job_policies import inheritable, retry_of
+from mainspring.jobs.job_policies import PREDECESSOR, inheritable, retry_of
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.masking import TextMask
 from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer, full_name
@@ -309,7 +309,7 @@ class FollowUpFactory:
         self._now = now
 
     def make(self, lease: Lease, plan: FollowUp, result: bytes, serializers: Serializers) -> NewJob:
-        """Make the follow-up job, with the result and bound arguments, and the headers of the job before it."""
+        """Make the follow-up job, with the result and bound arguments, and headers and id of the job before it."""
         due = min(LAST_INSTANT, self._now() + plan.delay)
         serializer = serializers.get(lease.codec)
         arguments = _bound_arguments(plan, serializer, serializers)
@@ -328,7 +328,7 @@ class FollowUpFactory:
             steps_aside=plan.steps_aside,
             limits=self._buckets(plan, result, serializer, serializers),
             expires=None if plan.expires is None else min(LAST_INSTANT, due + plan.expires),
-            headers=inheritable(lease.headers) or None,
+            headers={**inheritable(lease.headers), PREDECESSOR: lease.id},
             follow_up=plan.follow_up,
         )
         return self._registry.with_search_keys(job)
@@ -342,7 +342,9 @@ class FollowUpFactory:
         if plan.argument is not None:
             given[plan.argument] = serializer.decoder(Any).decode(result)
         known = self._registry.get(plan.type).arguments if plan.type in self._registry else _UNKNOWN
-        return tuple(bucket_of(family, known.key(given, names) if names else "") for family, names in plan.limits)
+        return tuple(
+            bucket_of(family, known.limit_key(given, names) if names else "") for family, names in plan.limits
+        )
 
 
 def _bound_arguments(plan: FollowUp, serializer: Serializer, serializers: Serializers) -> dict[str, Any]:

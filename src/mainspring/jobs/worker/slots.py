@@ -21,11 +21,15 @@ SLOW_NS = 50_000_000
 
 
 class ExecutionKind(Enum):
-    """Where handlers run: on threads, on an event loop, or in child processes."""
+    """Where handlers run: on threads, on an event loop, or in child processes.
+
+    Callbacks have an event loop of their own, so that a coroutine that blocks its loop delays none of them.
+    """
 
     THREADS = "threads"
     LOOP = "loop"
     PROCESSES = "processes"
+    CALLBACKS = "callbacks"
 
 
 class Slots:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec
+from functools import partial
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
+
+from msgspec.structs import replace
 
 from mainspring.clock import SystemClock, deadline_after
 from mainspring.jobs.context import fields_of_jobs
@@ -32,6 +35,10 @@ from mainspring.plurals import format_count
 from mainspring.runners.idle_condition import IdleCondition
 from mainspring.timing.timer import Timer
 from mainspring.timing.wheel import TimerEntry, WheelStatistics
+from mainspring.version import VERSION
+
+if TYPE_CHECKING:
+    from mainspring.jobs.signing import JobSigner
 
 P = ParamSpec("P")
 
@@ -51,7 +58,9 @@ class Worker:
         *,
         on_settled: Callable[[list[str]], None],
         on_firing: Callable[[int], None],
+        signer: JobSigner | None = None,
     ) -> None:
+        self._signer = signer
         self._engine = layers.engine
         self._io = layers.io
         self._control = layers.control
@@ -79,14 +88,19 @@ class Worker:
         self._executors = Executors(
             layers,
             invoker,
-            CallTracker(layers, self._timer, self._progress, self._outcomes),
+            CallTracker(layers, self._timer, self._progress, self._outcomes, signer),
             threads=threads,
             coroutines=settings.coroutines,
             processes=settings.processes,
             child_setup=settings.child_setup,
         )
+        slots = {str(each.kind): each.slots for each in self.table.slot_statistics()}
         self._announcer = HandlerAnnouncer(
-            info, registry, layers, worker=self._get_number, on_dead=self.declared_dead
+            replace(info, slots=slots, version=VERSION),
+            registry,
+            layers,
+            worker=self._get_number,
+            on_dead=self.declared_dead,
         )
         # only the control layer uses the following attributes
         self._wakeup: int | None = None  # the instant for which the timer is set
@@ -212,7 +226,8 @@ class Worker:
 
     def _fetch(self, fetch: machine.Fetch) -> None:
         def take(engine: Engine) -> Taken:
-            return engine.take(fetch.worker, fetch.demands, lead=fetch.lead, start_lead=fetch.start_lead)
+            take = engine.take if self._signer is None else partial(self._signer.take, engine)
+            return take(fetch.worker, fetch.demands, lead=fetch.lead, start_lead=fetch.start_lead)
 
         reply: CallbackReply[Taken] = CallbackReply(
             lambda taken: self._control.post(self._handle, self.machine.fetched, fetch.worker, taken),

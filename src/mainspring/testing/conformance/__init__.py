@@ -62,6 +62,8 @@ PARTS = (
     "requests",
     "audit",
     "redactions",
+    "signatures",
+    "remote_workers",
 )
 MODULES = [f"{__name__}.{part}" for part in PARTS]
 pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.modules))
@@ -84,11 +86,13 @@ from mainspring.testing.conformance.queues import QueueTests
 from mainspring.testing.conformance.quotas import QuotaTests
 from mainspring.testing.conformance.rates import RateTests
 from mainspring.testing.conformance.redactions import RedactionTests
+from mainspring.testing.conformance.remote_workers import RemoteWorkerTests
 from mainspring.testing.conformance.requests import RequestTests
 from mainspring.testing.conformance.rescue import RescueTests
 from mainspring.testing.conformance.schedules import ScheduleTests
 from mainspring.testing.conformance.searching import SearchTests
 from mainspring.testing.conformance.sequences import SequenceTests
+from mainspring.testing.conformance.signatures import SignatureTests
 from mainspring.testing.conformance.single_attempts import SingleAttemptTests
 from mainspring.testing.conformance.started_events import StartedEventTests
 from mainspring.testing.conformance.statistics import StatisticsTests
@@ -133,5 +137,7 @@ class EngineConformance(
     RequestTests,
     AuditTests,
     RedactionTests,
+    SignatureTests,
+    RemoteWorkerTests,
 ):
     """All tests that every engine must pass; override the fixture `make_engine`."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from mainspring.jobs.activity import MINUTE
 from mainspring.jobs.activity_rows import HOUR, ActivityBatch, ActivityCount, ActivityRow, rows_of
 from mainspring.jobs.commands import PutDeadLetterHandler, Replay
 from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
 from mainspring.jobs.engine import Capability, Retention
 from mainspring.jobs.records import DELAYED, IMMEDIATE, RECURRING, Cause, FollowUp, OutcomeKind
+from mainspring.jobs.timestamps import to_datetime
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import TYPE, Bench, seconds
 from mainspring.testing.conformance.capabilities import needs
@@ -56,6 +59,16 @@ class ActivityTests(EngineSuite):
         self.record(other, 2, attempts, sender="second")
         (row,) = self.rows(other, now)
         assert (row.submitted, row.attempts) == (7, {"completed": 6, "failed": 1})
+
+    def test_an_engine_adds_up_the_counts_of_several_minutes(self, bench: Bench) -> None:
+        step = 5 * MINUTE
+        begin = bench.now // step * step - 2 * step
+        times = [begin, begin + MINUTE, begin + 4 * MINUTE, begin + step]
+        self.record(bench, 1, *(count(time, 1 << place) for place, time in enumerate(times)))
+        rows = rows_of(bench.engine.activity(begin + MINUTE, bench.now, step=step))
+        found = [(row.start, row.length, row.submitted) for row in rows]
+        length = timedelta(minutes=5)
+        assert found == [(to_datetime(begin), length, 2 + 4), (to_datetime(begin + step), length, 8)]
 
     def test_a_batch_that_is_sent_again_counts_once(self, bench: Bench, other: Bench) -> None:
         now = bench.now

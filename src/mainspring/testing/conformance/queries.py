@@ -130,6 +130,23 @@ class QueryTests(EngineSuite):
         assert bench.find_ids(types=("y", "z"), limit=3, after=page.end) == ["07", "09", "11"]
         assert bench.find_ids(types=("y", "z"), limit=2, newest_first=True) == ["11", "09"]
 
+    def test_matching_jobs_are_counted_up_to_a_bound(self, bench: Bench) -> None:
+        for number, (type_, queue) in enumerate([("x", "one"), ("y", "one"), ("x", "two")] * 3):
+            bench.submit(f"{number}", type=type_, queue=queue, after=60)
+        for job_id in "01":
+            bench.cancel(job_id)
+        count, began = bench.engine.count_up_to, bench.record("0").created
+        assert [count(Query(), most) for most in (1, 8, 9, 100)] == [1, 8, 9, 9]
+        assert count(Query(status=JobStatus.PENDING), 100) == 7
+        assert count(Query(status=JobStatus.CANCELED, type="x"), 100) == 1
+        assert count(Query(queue="one"), 100) == 6
+        assert count(Query(types=("x",), queues=("two",)), 100) == 3
+        assert count(Query(types=()), 100) == count(Query(type="z"), 100) == 0
+        assert count(Query(limit=1, after=bench.engine.find(Query(limit=5)).end), 100) == 9
+        assert count(Query(created_since=began), 100) == 9
+        assert count(Query(created_until=began), 100) == 0
+        assert count(Query(due_until=bench.engine.now()), 100) == 0
+
     def test_filters_and_pages_go_together(self, bench: Bench) -> None:
         for number in range(9):
             bench.submit(f"{number}", type="odd" if number % 2 else "even")

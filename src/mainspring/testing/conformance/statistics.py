@@ -12,7 +12,7 @@ from mainspring.jobs.commands import CancelJob, Reopen, Replay, Reschedule
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import Cause, JobRecord, Lease, NewJob, OutcomeKind, Query
-from mainspring.jobs.statistics import SLOT_MICROSECONDS, JobGroup
+from mainspring.jobs.statistics import MAX_IN_PERIOD, SLOT_MICROSECONDS, JobGroup
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import SOON_SECONDS, TYPE, Bench, seconds
@@ -349,3 +349,21 @@ class StatisticsTests(EngineSuite):
         assert (slot.count, slot.at_once) == (CROWD + 5, CROWD)
         assert slot.since <= instant < slot.since + SLOT_MICROSECONDS
         assert slot.average < 1
+
+    # -- scheduled jobs by time
+
+    def test_scheduled_jobs_are_counted_by_time(self, bench: Bench) -> None:
+        begin = bench.now + seconds(3_600)
+        jobs = [replace(bench.job("before"), due=begin - 1), replace(bench.job("first"), due=begin)]
+        jobs += [replace(bench.job(f"crowd-{number}"), due=begin + seconds(15)) for number in range(CROWD)]
+        jobs += [replace(bench.job("other", type="pong"), due=begin + seconds(29))]
+        jobs += [replace(bench.job("after"), due=begin + seconds(30)), bench.job("due")]
+        assert bench.engine.submit(jobs) == [None] * len(jobs)
+        edges = [begin + seconds(10 * number) for number in range(4)]
+        found = {(each.queue, each.type): each.counts for each in bench.engine.upcoming(edges)}
+        most = min(CROWD, MAX_IN_PERIOD)
+        assert found["default", "ping"][0] == 1
+        assert found["default", "ping"][1] >= most
+        assert found["default", "ping"][2] == 0
+        assert found["default", "pong"] == (0, 0, 1)
+        assert bench.engine.upcoming([begin - seconds(20), begin - seconds(10)]) == []

@@ -44,6 +44,13 @@ class WorkerTests(EngineSuite):
         assert (found[all_queues].queues, found[all_queues].timeouts) == (None, {})
         assert found[all_queues].serves("default")
 
+    def test_a_worker_tells_its_slots_and_its_version(self, bench: Bench, other: Bench) -> None:
+        info = WorkerInfo("tester", 1, ("ping",), slots={"threads": 8, "coroutines": 100}, version="0.9.1")
+        worker, silent = bench.engine.enroll(info), other.enroll()
+        assert bench.engine.renew(worker)
+        found = {state.number: (state.info.slots, state.info.version) for state in other.engine.workers()}
+        assert found == {worker: (info.slots, info.version), silent: ({}, "")}
+
     def test_a_worker_that_left_announces_nothing(self, bench: Bench) -> None:
         worker = bench.enroll("ping")
         bench.engine.leave(worker)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
 
-from mainspring.jobs.audit import AuditEntry
+from mainspring.jobs.audit import AuditEntry, AuditQuery
 from mainspring.jobs.audit_drafts import ALL_ACTIONS
 from mainspring.jobs.handle import open_manager
 from mainspring.jobs.manager import JobManager
@@ -95,7 +95,8 @@ def _view(entry: AuditEntry) -> AuditEntryView:
 
 def _list(manager: JobManager, query: AuditListQuery, permissions: Permissions) -> AuditListView:
     readable = replace(permissions, scopes=frozenset({Scope.READ}))  # the restrictions, whatever the scope
-    entries = manager.audit(
+    wanted = AuditQuery.of(
+        manager.engine.now(),
         query.limit + 1,
         since=parse_past(query.since, "since"),
         until=parse_past(query.until, "until"),
@@ -105,6 +106,7 @@ def _list(manager: JobManager, query: AuditListQuery, permissions: Permissions) 
         before=query.after,
         reader=readable,
     )
+    entries = manager.audit(wanted)
     page, is_last = entries[: query.limit], len(entries) <= query.limit
     return AuditListView(entries=[_view(entry) for entry in page], next=None if is_last else page[-1].id)
 

@@ -204,7 +204,7 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                 "If only some jobs were stored, the problem has all `ids`, with null for those that were not, "
                 "and the reasons in `failed`."
             ),
-            scopes=(Scope.SUBMIT,),
+            scopes=(Scope.SUBMIT, Scope.CALLBACK),
             serve=BatchEndpoints().submit,
             query=BatchQuery,
             body=list[NewJobBody],

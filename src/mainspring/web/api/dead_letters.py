@@ -1,4 +1,4 @@
-"""The endpoints of dead letters: list, read, edit and replay.
+"""The endpoints of dead letters: list, read, edit, replay and purge.
 
 Invariants
 - A dead letter that the caller may not read is answered exactly as a job that does not exist. A replay by filters
@@ -24,9 +24,11 @@ from mainspring.jobs.dead_letters import (
     apply_changes,
     audit_details,
     plan_replay,
+    purge_planned,
     replay_planned,
 )
 from mainspring.jobs.handle import open_manager
+from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.ids import MAX_ID_LENGTH, require_id
 from mainspring.jobs.info import JobPage
 from mainspring.jobs.manager import JobManager
@@ -34,6 +36,7 @@ from mainspring.jobs.records import JobRecord
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import LAST, LAST_INSTANT, MICROSECONDS, to_datetime, to_instant
 from mainspring.security.permissions import Identity, Scope
+from mainspring.web.api.callback_bodies import require_url_right
 from mainspring.web.api.decoding import checked_values, invalid_value
 from mainspring.web.api.endpoint import OK, AnswerType, ApiAnswer, ApiCall, Endpoint, Instant, NoQuery
 from mainspring.web.api.job_views import (
@@ -171,8 +174,23 @@ class ReplayView(Struct, frozen=True, kw_only=True):
     ] = None
 
 
+class PurgeBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which failed jobs to delete."""
+
+    ids: Annotated[
+        Annotated[list[str], Meta(min_length=1, max_length=MAX_REPLAYED)],
+        Meta(description="The ids of failed jobs, replayed or not."),
+    ]
+
+
+class PurgedView(Struct, frozen=True, kw_only=True):
+    """The answer to a purge."""
+
+    count: Annotated[int, Meta(description="How many jobs were deleted.")]
+
+
 class DeadLetterEndpoints:
-    """Reads, edits and replays dead letters."""
+    """Reads, edits, replays and deletes dead letters."""
 
     async def list(self, call: ApiCall[None, LetterListQuery]) -> ApiAnswer:
         """Answer a page of dead letters."""
@@ -189,6 +207,7 @@ class DeadLetterEndpoints:
         letter = _require_failed(await find_job(call, Scope.OPERATE), "edit")
         if not changes and not without:
             raise invalid_value("nothing is changed; give arguments in changes, or names in without")
+        _require_edit(call.app.registry, call.identity, letter)
         with _only_known_types(call.identity):
             await call.app.dead_letters.edit_async(letter.id, changes, without=without)
         return ApiAnswer(
@@ -200,6 +219,11 @@ class DeadLetterEndpoints:
         manager = await open_manager(call.app)
         run = call.app.off_loop.read if call.body.dry_run else call.app.off_loop.write
         return ApiAnswer(content=await run(_replay, manager, call.body, call.identity))
+
+    async def purge(self, call: ApiCall[PurgeBody, NoQuery]) -> ApiAnswer:
+        """Delete failed jobs."""
+        manager = await open_manager(call.app)
+        return ApiAnswer(content=await call.app.off_loop.write(_purge, manager, call.body, call.identity))
 
 
 def _list(manager: JobManager, query: LetterListQuery, identity: Identity) -> dict[str, Any]:
@@ -321,7 +345,7 @@ def _plan(manager: JobManager, body: ReplayBody, identity: Identity) -> list[Pla
             types=identity.permissions.types,
             queues=identity.permissions.queues,
             until=None if body.until is None else to_instant(body.until, "until"),
-            check=_check_for(identity),
+            check=_check_for(manager, identity, is_edit=change is not None),
         )
 
 
@@ -333,9 +357,17 @@ def _require_possible(job_id: str) -> str:
         raise JobNotFound(job_id=job_id[:MAX_ID_LENGTH]) from None
 
 
-def _check_for(identity: Identity) -> Callable[[JobRecord], None]:
+def _require_edit(registry: HandlerRegistry, identity: Identity, letter: JobRecord) -> None:
+    """Raise `NotAllowed` if an edit could change a URL that the caller may not choose."""
+    if letter.type in registry:
+        require_url_right(identity, registry.get(letter.type), letter.queue)
+
+
+def _check_for(manager: JobManager, identity: Identity, *, is_edit: bool) -> Callable[[JobRecord], None]:
     def check(letter: JobRecord) -> None:
         if identity.allows(Scope.OPERATE, type=letter.type, queue=letter.queue):
+            if is_edit:
+                _require_edit(manager.registry, identity, letter)
             return
         if identity.allows(Scope.READ, type=letter.type, queue=letter.queue):
             raise NotAllowed(name=identity.name, scope=str(Scope.OPERATE), type=letter.type, queue=letter.queue)
@@ -369,6 +401,16 @@ def _shown(plans: Sequence[PlannedReplay], identity: Identity) -> list[PlannedLe
         )
         for plan in plans[:SHOWN]
     ]
+
+
+def _purge(manager: JobManager, body: PurgeBody, identity: Identity) -> PurgedView:
+    """Delete failed jobs, after all of them were checked."""
+    check, ids = _check_for(manager, identity, is_edit=False), list(dict.fromkeys(body.ids))
+    for job_id in ids:
+        letter = manager.record(_require_possible(job_id))
+        check(letter)
+        _require_failed(letter, "purge")
+    return PurgedView(count=sum(purge_planned(manager, ids, details={})))
 
 
 # -- declarations
@@ -456,6 +498,7 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                 "unknown-handler",
                 "invalid-arguments",
                 "arguments-too-large",
+                "callback-refused",
                 "invalid-value",
                 "refused-by-store",
             ),
@@ -499,8 +542,23 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                 "unknown-handler",
                 "invalid-arguments",
                 "arguments-too-large",
+                "callback-refused",
                 "invalid-value",
                 "refused-by-store",
             ),
+        ),
+        Endpoint(
+            name="purge_dead_letters",
+            method="POST",
+            path="/dead-letters/purge",
+            subject="dead letters",
+            summary="Delete failed jobs for good.",
+            description="All jobs are checked before the first one is deleted. Their replays stay.",
+            scopes=(Scope.OPERATE,),
+            serve=letters.purge,
+            body=PurgeBody,
+            body_examples={"some": {"ids": [EXAMPLE_ID]}},
+            answers={OK: AnswerType(type=PurgedView, description="They are deleted.", example={"count": 1})},
+            problems=("job-not-found", "invalid-transition", "refused-by-store"),
         ),
     ]

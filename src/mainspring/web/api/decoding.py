@@ -61,7 +61,7 @@ def decode_json(
     except msgspec.ValidationError as error:
         raise refuse(422, "invalid-body", f"{what} is wrong{_explain(str(error), kind)}") from None
     except msgspec.DecodeError as error:
-        raise refuse(400, "invalid-json", f"{what} is no valid JSON: {error}; check how it is encoded") from None
+        raise refuse(400, "invalid-json", f"{what} is not valid JSON: {error}; correct it") from None
     except UnicodeDecodeError as error:
         raise refuse(
             400, "invalid-json", f"{what} is not UTF-8 ({error.reason}, byte {error.start}); encode it as UTF-8"

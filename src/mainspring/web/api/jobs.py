@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from mainspring.jobs.explanation import Explanation, Reason
 from mainspring.jobs.handle import open_manager
 from mainspring.jobs.info import JobPage
+from mainspring.jobs.job_links import Relation, find_links
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.search import OneOf
@@ -106,6 +107,12 @@ class JobEndpoints:
         manager = await open_manager(call.app)
         return ApiAnswer(content=await call.app.off_loop.read(_explain, manager, record, call.identity))
 
+    async def links(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
+        """Answer the jobs that a job is linked with."""
+        record = await find_job(call, Scope.READ)
+        manager = await open_manager(call.app)
+        return ApiAnswer(content=await call.app.off_loop.read(_links, manager, record, call.identity))
+
 
 def _list(manager: JobManager, query: JobListQuery, identity: Identity) -> dict[str, Any]:
     """Return a page of jobs. Without a search, a few at a time are read and encoded, to save memory."""
@@ -120,7 +127,7 @@ def _list(manager: JobManager, query: JobListQuery, identity: Identity) -> dict[
                 status=query.status,
                 queue=query.queue,
                 type=query.type,
-                arguments={name: OneOf(_meanings(value)) for name, value in query.argument.items()} or None,
+                arguments={name: OneOf(meanings_of(value)) for name, value in query.argument.items()} or None,
                 since=parse_past(query.since, "since"),
                 until=parse_past(query.until, "until"),
                 text=query.text,
@@ -144,7 +151,7 @@ def _list(manager: JobManager, query: JobListQuery, identity: Identity) -> dict[
             }
 
 
-def _meanings(text: str) -> tuple[Any, ...]:
+def meanings_of(text: str) -> tuple[Any, ...]:
     """Return the values that the text of an argument may mean: 42 and "42"."""
     try:
         return msgspec.json.decode(text), text
@@ -197,6 +204,40 @@ def _explanation(found: Explanation, text: str, remedy: str | None, blocked_by: 
         remedy=remedy,
         until=found.until,
         blocked_by=blocked_by,
+    )
+
+
+class LinkedJobView(Struct, frozen=True, kw_only=True):
+    """A job that another job is linked with."""
+
+    relation: Annotated[
+        Relation, Meta(description="What it is to the job: its predecessor, its follow-up, its replay, ...")
+    ]
+    id: str
+    type: str
+    queue: str
+    status: JobStatus
+
+
+class LinkedJobsView(Struct, frozen=True, kw_only=True):
+    """The jobs that a job is linked with."""
+
+    links: list[LinkedJobView]
+
+
+def _links(manager: JobManager, record: JobRecord, identity: Identity) -> LinkedJobsView:
+    return LinkedJobsView(
+        links=[
+            LinkedJobView(
+                relation=link.relation,
+                id=link.record.id,
+                type=link.record.type,
+                queue=link.record.queue,
+                status=link.record.status,
+            )
+            for link in find_links(manager.engine, record)
+            if identity.allows(Scope.READ, type=link.record.type, queue=link.record.queue)
+        ]
     )
 
 
@@ -266,6 +307,38 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                         "remedy": None,
                         "until": "2026-11-17T12:30:00Z",
                         "blocked_by": [],
+                    },
+                )
+            },
+            problems=("job-not-found",),
+        ),
+        Endpoint(
+            name="get_job_links",
+            method="GET",
+            path="/jobs/{id}/links",
+            subject="jobs",
+            summary="List the jobs that a job is linked with.",
+            description=(
+                "These are the job that it follows, its follow-up job, the dead letter that it replays, and its "
+                "replay. Jobs that were deleted, or that the token may not read, are left out."
+            ),
+            scopes=(Scope.READ,),
+            serve=jobs.links,
+            path_parameters=JOB_ID,
+            answers={
+                200: AnswerType(
+                    type=LinkedJobsView,
+                    description="The linked jobs.",
+                    example={
+                        "links": [
+                            {
+                                "relation": "follow-up",
+                                "id": EXAMPLE_ID,
+                                "type": "shop.notify",
+                                "queue": "mail",
+                                "status": "PENDING",
+                            }
+                        ]
                     },
                 )
             },

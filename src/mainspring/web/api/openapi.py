@@ -33,6 +33,7 @@ ALWAYS = (
 SCOPED = ("not-allowed",)
 WRITES = (
     "origin-foreign",
+    "read-only",
     "content-type",
     "content-encoding",
     "body-not-gzip",
@@ -44,6 +45,8 @@ WRITES = (
     "idempotency-key-reused",
     "idempotency-answer-too-large",
     "too-many-idempotency-keys",
+    "signature-invalid",
+    "no-signing-key",
 )
 BODIES = ("invalid-json", "invalid-body", "too-deep")
 IDEMPOTENCY_KEY: dict[str, Any] = {

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote, urlencode
 
 import msgspec
 from starlette.requests import Request
@@ -33,9 +33,10 @@ from mainspring.security.tokens import hide_tokens
 from mainspring.web.api.decoding import decode_json, decode_query
 from mainspring.web.api.endpoint import API, JSON, NDJSON, ApiAnswer, ApiCall, Endpoint
 from mainspring.web.credentials import Authenticator
-from mainspring.web.guard import CALLER, REQUEST_ID, header_of, route_path
+from mainspring.web.guard import CALLER, REQUEST_ID, header_of
 from mainspring.web.idempotency import HEADER as IDEMPOTENCY_KEY
 from mainspring.web.idempotency import IdempotentWrites, WriteAnswer, caller_of, digest_of, parse_key
+from mainspring.web.paths import match_segments, path_segments, split_pattern
 from mainspring.web.problems import refuse
 from mainspring.web.submit_rates import SubmitRates
 
@@ -93,8 +94,10 @@ class ApiRouter:
         self._rates = SubmitRates(self._limits, self._clock)
         self._idempotent_writes = IdempotentWrites(app, self._limits)
         self._routes: dict[tuple[str, ...], dict[str, Endpoint]] = {}
+        self._by_name: dict[str, Endpoint] = {}
         for endpoint in endpoints:
-            methods = self._routes.setdefault(tuple(endpoint.path.split("/")[1:]), {})
+            self._by_name[endpoint.name] = endpoint
+            methods = self._routes.setdefault(split_pattern(endpoint.path), {})
             if endpoint.method in methods:
                 raise ValueError(f"two endpoints are declared for {endpoint.method} {endpoint.path}")
             methods[endpoint.method] = endpoint
@@ -126,7 +129,7 @@ class ApiRouter:
             check_scope(endpoint, identity)
         decodes = endpoint.body is not None and endpoint.decodes_body
         if endpoint.body is None and raw.strip() not in (b"", b"{}"):
-            raise refuse(422, "invalid-body", "this request has no body; send none, or {}")
+            raise refuse(422, "invalid-body", "this endpoint takes no body; leave the body out, or send {}")
         call: ApiCall[Any, Any] = ApiCall(
             app=self._app,
             identity=identity,
@@ -145,6 +148,53 @@ class ApiRouter:
         """Decode a body. A large one is decoded on a thread, because other requests must not wait for it."""
         decode = partial(decode_json, raw if raw.strip() else b"{}", kind, max_depth=self._limits.max_depth)
         return await self._app.off_loop.read(decode) if len(raw) > LARGE_BODY else decode()
+
+    async def invoke(
+        self,
+        name: str,
+        request: Request,
+        identity: Identity,
+        *,
+        path: Mapping[str, str],
+        query: Mapping[str, Any],
+        body: Any = None,
+    ) -> Any:
+        """Perform the operation of an endpoint for a page of the dashboard, and return the content of its answer.
+
+        It checks the same rights, decodes the same parameters and writes the same audit entry as a request does.
+
+        - `name`: the name of the endpoint, such as `cancel_job`
+        - `request`: the request for the page
+        - `identity`: the caller of the page
+        - `path`, `query`, `body`: the parameters; parameters of the query that are None are left out
+        """
+        endpoint = self._by_name[name]
+        check_scope(endpoint, identity)
+        given = [
+            (key, str(value).lower() if isinstance(value, bool) else value)
+            for key, value in query.items()
+            if value is not None
+        ]
+        raw = b"" if body is None else encode_json(body)
+        decodes = endpoint.body is not None and endpoint.decodes_body
+        call: ApiCall[Any, Any] = ApiCall(
+            app=self._app,
+            identity=identity,
+            path=path,
+            query=decode_query(urlencode(given, doseq=True).encode(), endpoint.query),
+            body=await self._decode(raw, endpoint.body) if decodes else None,
+            raw=raw,
+            request_id=request.scope[REQUEST_ID],
+            request=request,
+            limits=self._limits,
+            meter=self._rates.meter(caller_of(identity)),
+        )
+        answer = await (self.perform_write(endpoint, call) if endpoint.is_write else endpoint.serve(call))
+        return answer.content
+
+    def is_write(self, name: str) -> bool:
+        """Return whether an endpoint may change something."""
+        return self._by_name[name].is_write
 
     async def perform_write(self, endpoint: Endpoint, call: ApiCall[Any, Any]) -> ApiAnswer:
         """Serve a request that may change something. Every such request passes here, after it was decoded."""
@@ -177,11 +227,11 @@ class ApiRouter:
     # -- paths
 
     def _match(self, request: Request) -> tuple[Endpoint, dict[str, str]]:
-        segments = _segments(request.scope)
+        segments = path_segments(request.scope, API)
         method = "GET" if request.method == "HEAD" else request.method
         possible: set[str] = set()
         for pattern, methods in self._routes.items():  # the first pattern wins that has the method
-            values = _values(pattern, segments)
+            values = match_segments(pattern, segments)
             if values is not None and method in methods:
                 return methods[method], values
             possible.update(() if values is None else methods)
@@ -205,37 +255,3 @@ def _check_content_type(endpoint: Endpoint, request: Request) -> None:
     if kind not in endpoint.media_types:
         accepted = " or ".join(endpoint.media_types)
         raise refuse(415, "content-type", f"the content type of the request is {kind[:100]!r}; send {accepted}")
-
-
-def _values(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
-    """Return the parameters of a path that matches a pattern; None if it does not match."""
-    if len(pattern) != len(segments):
-        return None
-    values: dict[str, str] = {}
-    for wanted, given in zip(pattern, segments, strict=True):
-        if wanted.startswith("{"):
-            if not given:
-                return None
-            values[wanted[1:-1]] = given
-        elif wanted != given:
-            return None
-    return values
-
-
-def _segments(scope: Mapping[str, Any]) -> list[str]:
-    """Return the decoded parts of the path below /api/v1.
-
-    The path as it was sent is split before it is decoded.
-    """
-    below = route_path(scope)
-    raw = scope.get("raw_path") or b""
-    try:
-        sent = [unquote_to_bytes(part).decode() for part in raw.partition(b"?")[0].split(b"/")]
-    except UnicodeDecodeError:
-        raise refuse(
-            400, "invalid-path", "the path is not UTF-8 in percent-encoding; encode it as UTF-8"
-        ) from None
-    if "/".join(sent) not in (scope["path"], below):  # another server, or a proxy, has changed the path
-        sent = str(scope["path"]).split("/")
-    mounted = str(scope["path"]).removesuffix(below).count("/") if "/".join(sent) == scope["path"] else 0
-    return sent[mounted + 1 + API.count("/") :] or [""]

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from mainspring.web.api import (
     audit,
     batch,
+    bulk_jobs,
     dead_letters,
     events,
     job_actions,
     jobs,
     queues,
+    remote_workers,
     schedules,
     server_info,
     store_state,
@@ -28,12 +30,14 @@ MODULES: tuple[Callable[[Mainspring], list[Endpoint]], ...] = (
     batch.endpoints,
     jobs.endpoints,
     job_actions.endpoints,
+    bulk_jobs.endpoints,
     events.endpoints,
     dead_letters.endpoints,
     schedules.endpoints,
     queues.endpoints,
     store_state.endpoints,
     audit.endpoints,
+    remote_workers.endpoints,
 )
 
 

@@ -32,6 +32,7 @@ from mainspring.jobs.recurrence.schedules import RecordCheck, Schedules
 from mainspring.jobs.timestamps import to_instant
 from mainspring.runners.task import Priority
 from mainspring.security.permissions import Identity, Scope
+from mainspring.web.api.callback_bodies import require_url_right
 from mainspring.web.api.decoding import checked_values, invalid_value
 from mainspring.web.api.endpoint import (
     API,
@@ -169,6 +170,7 @@ def find_handler(app: Mainspring, identity: Identity, body: ScheduleBody) -> Han
     if body.type in registry:
         handler = registry.get(body.type)
         identity.require(Scope.OPERATE, type=handler.name, queue=body.queue or handler.options.queue)
+        require_url_right(identity, handler, body.queue or handler.options.queue)
         return handler
     if types is not None and body.type not in types:
         raise NotAllowed(name=identity.name, scope=str(Scope.OPERATE), type=body.type[:MAX_ID_LENGTH])
@@ -544,6 +546,7 @@ def _definitions(schedules: ScheduleEndpoints) -> list[Endpoint]:
                 "unknown-handler",
                 "invalid-arguments",
                 "arguments-too-large",
+                "callback-refused",
                 "schedule-invalid",
                 "schedule-too-dense",
                 "invalid-value",

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
 
 from mainspring.doctor import Finding, Report, Severity, examine
+from mainspring.jobs.records import Direction
 from mainspring.jobs.statistics import GroupStatistics, ProcessStatistics, Statistics, UpcomingSlot
 from mainspring.jobs.worker_status import Liveness, WorkerStatus
 from mainspring.security.permissions import Identity, Permissions, Scope
@@ -40,6 +42,13 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     queues: Annotated[list[str] | None, Meta(description="The queues that it serves; null for all.")]
     state: Liveness
     heartbeat: Annotated[Instant | None, Meta(description="The last heartbeat; null if it was declared dead.")]
+    slots: Annotated[
+        dict[str, int],
+        Meta(description="How many handlers it runs at once, by kind: threads, coroutines, processes."),
+    ]
+    version: Annotated[str | None, Meta(description="The version of Mainspring; null if it does not tell.")]
+    is_remote: Annotated[bool, Meta(description="Whether it claims jobs over HTTP.")]
+    direction: Annotated[Direction, Meta(description="What a remote worker is asked to do.")]
 
 
 class WorkerListView(Struct, frozen=True, kw_only=True):
@@ -48,12 +57,21 @@ class WorkerListView(Struct, frozen=True, kw_only=True):
     workers: list[WorkerView]
 
 
-def _worker_view(worker: WorkerStatus, permissions: Permissions) -> WorkerView | None:
-    """Return a worker as the caller may see it; None if it serves nothing that the caller may read."""
+def worker_view(worker: WorkerStatus, permissions: Permissions, queue_of: Mapping[str, str]) -> WorkerView | None:
+    """Return a worker as the caller may see it; None if it serves nothing that the caller may read.
+
+    `queue_of` has the queues of the handlers of this process. A token for certain queues sees the types of these
+    queues, and one for certain types their queues.
+    """
     types = [name for name in worker.types if permissions.types is None or name in permissions.types]
+    if permissions.queues is not None:
+        types = [name for name in types if queue_of.get(name) in permissions.queues]
     queues = worker.queues
-    if queues is not None and permissions.queues is not None:
-        queues = tuple(name for name in queues if name in permissions.queues)
+    if queues is not None and (permissions.types is not None or permissions.queues is not None):
+        known = permissions.queues
+        if known is None:
+            known = frozenset(queue for name, queue in queue_of.items() if name in (permissions.types or ()))
+        queues = tuple(name for name in queues if name in known)
     if (permissions.types is not None and not types) or (permissions.queues is not None and queues == ()):
         return None
     return WorkerView(
@@ -64,6 +82,10 @@ def _worker_view(worker: WorkerStatus, permissions: Permissions) -> WorkerView |
         queues=None if queues is None else sorted(queues),
         state=worker.state,
         heartbeat=worker.heartbeat,
+        slots=dict(worker.slots),
+        version=worker.version,
+        is_remote=worker.is_remote,
+        direction=Direction(worker.direction),
     )
 
 
@@ -104,7 +126,7 @@ class UpcomingSlotView(Struct, frozen=True, kw_only=True):
 class SlotsView(Struct, frozen=True, kw_only=True):
     """The slots of the worker of a process for one kind of execution."""
 
-    kind: Annotated[str, Meta(description="threads, coroutines or processes.")]
+    kind: Annotated[str, Meta(description="threads, coroutines, processes or callbacks.")]
     slots: int
     busy: int
 
@@ -171,7 +193,8 @@ class StatisticsView(Struct, frozen=True, kw_only=True):
     process: Annotated[ProcessView | None, Meta(description="The server itself; null for a restricted token.")]
 
 
-def _statistics_view(statistics: Statistics, identity: Identity) -> StatisticsView:
+def statistics_view(statistics: Statistics, identity: Identity) -> StatisticsView:
+    """Return statistics as a caller may see them."""
     permissions = identity.permissions
     is_restricted = permissions.types is not None or permissions.queues is not None
     groups = readable_groups(statistics.groups, identity)
@@ -282,11 +305,12 @@ class DoctorView(Struct, frozen=True, kw_only=True):
 
 def _doctor_view(report: Report) -> DoctorView:
     return DoctorView(
-        store=report.store, worst=report.worst, findings=[_finding_view(each) for each in report.findings]
+        store=report.store, worst=report.worst, findings=[finding_view(each) for each in report.findings]
     )
 
 
-def _finding_view(finding: Finding) -> FindingView:
+def finding_view(finding: Finding) -> FindingView:
+    """Return a finding of doctor, with its commands as text."""
     return FindingView(
         check=finding.check,
         severity=finding.severity,
@@ -306,12 +330,13 @@ class StoreStateEndpoints:
     async def workers(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
         """Answer the workers."""
         permissions = call.identity.permissions
-        views = [_worker_view(worker, permissions) for worker in await call.app.workers_async()]
+        queue_of = {handler.name: handler.options.queue for handler in call.app.registry.all()}
+        views = [worker_view(worker, permissions, queue_of) for worker in await call.app.workers_async()]
         return ApiAnswer(content=WorkerListView(workers=[view for view in views if view is not None]))
 
     async def statistics(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
         """Answer a snapshot of the store."""
-        return ApiAnswer(content=_statistics_view(await call.app.statistics_async(), call.identity))
+        return ApiAnswer(content=statistics_view(await call.app.statistics_async(), call.identity))
 
     async def doctor(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
         """Examine the store, and answer the findings."""
@@ -337,8 +362,9 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
             subject="store",
             summary="List the workers, on all machines.",
             description=(
-                "A silent worker has sent no heartbeat for 45 seconds. A dead one stays in the list until its "
-                "jobs are rescued. A restricted token sees the workers that serve one of its types and queues."
+                "A silent worker has sent no heartbeat for 45 seconds, a remote one for its lease. A dead one "
+                "stays in the list until its jobs are rescued. A restricted token sees the workers that serve one "
+                "of its types and queues, and of these only its types and queues, as the server declares them."
             ),
             scopes=(Scope.READ,),
             serve=state.workers,
@@ -389,6 +415,10 @@ _WORKER_EXAMPLE: dict[str, Any] = {
     "queues": None,
     "state": "alive",
     "heartbeat": "2026-11-17T12:00:00Z",
+    "slots": {"threads": 8, "coroutines": 100, "processes": 2},
+    "version": "0.1.0",
+    "is_remote": False,
+    "direction": "run",
 }
 _NUMBERS: dict[str, Any] = {
     "due": 3,

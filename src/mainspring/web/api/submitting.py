@@ -14,6 +14,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta, Struct
 
+from mainspring.callbacks.declaring import HTTP_TYPE
+from mainspring.callbacks.policy import refuse_without_policy
 from mainspring.errors import DuplicateJob, NotAllowed, UnknownHandler
 from mainspring.jobs.handle import open_manager
 from mainspring.jobs.handlers import Handler
@@ -25,6 +27,7 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import JobCall, StoredId, SubmitOptions, require_policies
 from mainspring.runners.task import Priority
 from mainspring.security.permissions import Identity, Scope
+from mainspring.web.api.callback_bodies import HttpRequestBody, submit_scope
 from mainspring.web.api.decoding import checked_values
 from mainspring.web.api.endpoint import CREATED, OK, AnswerType, ApiAnswer, ApiCall, Endpoint, Instant, NoQuery
 from mainspring.web.api.job_views import EXAMPLE_ID, PriorityName
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 PROBLEMS = (
     "duplicate-job",
     "arguments-too-large",
+    "callback-refused",
     "invalid-arguments",
     "invalid-value",
     "unknown-handler",
@@ -93,7 +97,14 @@ class RetryBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class NewJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A job to submit. For an option that is left out, the option of its handler applies."""
 
-    type: Annotated[str, Meta(description="The job type.", examples=["shop.cancel_order"])]
+    type: Annotated[
+        str | None,
+        Meta(description="The job type; leave it out if there is `http`.", examples=["shop.cancel_order"]),
+    ] = None
+    http: Annotated[
+        HttpRequestBody | None,
+        Meta(description="A request to send, instead of a type and arguments: needs the scope `callback`."),
+    ] = None
     arguments: Annotated[
         msgspec.Raw,
         Meta(
@@ -117,6 +128,28 @@ class NewJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     expires: Annotated[
         Seconds | None, Meta(description="How many seconds after its due time it may still start.")
     ] = None
+
+    @property
+    def job_type(self) -> str:
+        """The job type, also of a request."""
+        return HTTP_TYPE if self.http is not None else self.type or ""
+
+    @property
+    def job_arguments(self) -> bytes:
+        """The arguments as JSON, also those of a request."""
+        return bytes(self.arguments if self.http is None else self.http.to_arguments())
+
+    def check_kind(self) -> None:
+        """Raise `Refused` unless there is either a type or a request."""
+        problem = None
+        if self.type is None and self.http is None:
+            problem = "'type' is missing: give the type of the job, or a request in 'http'"
+        elif self.type is not None and self.http is not None:
+            problem = "the job has 'type' and 'http'; give one of them"
+        elif self.http is not None and bytes(self.arguments).strip() != b"{}":
+            problem = "a job with 'http' has no 'arguments'; give its body in 'http'"
+        if problem is not None:
+            raise refuse(422, "invalid-body", problem)
 
     def to_options(self, handler: Handler) -> SubmitOptions:
         """Return the options of the submit, after a check; raise `Refused` for a wrong value."""
@@ -151,26 +184,29 @@ def find_handler(app: Mainspring, identity: Identity, body: NewJobBody) -> Handl
     Raise `NotAllowed` if the caller may not, whether there is such a handler or not. Raise `UnknownHandler`, with
     the types that the caller may submit, if no handler is registered.
     """
-    registry = app.registry
-    handler = registry.get(body.type) if body.type in registry else None
-    permissions = identity.permissions
+    registry, type_ = app.registry, body.job_type
+    handler = registry.get(type_) if type_ in registry else None
+    permissions, scope = identity.permissions, submit_scope(type_)
     queue = body.queue or (None if handler is None else handler.options.queue)
-    is_type_allowed = permissions.types is None or (handler.name if handler else body.type) in permissions.types
+    is_type_allowed = permissions.types is None or (handler.name if handler else type_) in permissions.types
     is_queue_allowed = permissions.queues is None or queue in permissions.queues
     if handler is None and body.queue is None:
         is_queue_allowed = True  # not known
-    if not (permissions.has(Scope.SUBMIT) and is_type_allowed and is_queue_allowed):
+    if not (permissions.has(scope) and is_type_allowed and is_queue_allowed):
         # the queue of the handler is not told: the caller may not know that there is such a handler
-        raise NotAllowed(name=identity.name, scope=str(Scope.SUBMIT), type=body.type[:200], queue=body.queue)
+        raise NotAllowed(name=identity.name, scope=str(scope), type=type_[:200], queue=body.queue)
+    if handler is None and body.http is not None:
+        raise refuse_without_policy(body.http.url)
     if handler is None:
-        known = [name for name in registry.names() if _may_submit(registry.get(name), identity)]
-        raise UnknownHandler(name=body.type[:200], known=tuple(sorted(known)))
-    identity.require(Scope.SUBMIT, type=handler.name, queue=queue)
+        known = [name for name in registry.names() if may_submit(registry.get(name), identity)]
+        raise UnknownHandler(name=type_[:200], known=tuple(sorted(known)))
+    identity.require(scope, type=handler.name, queue=queue)
     return handler
 
 
-def _may_submit(handler: Handler, identity: Identity) -> bool:
-    return identity.allows(Scope.SUBMIT, type=handler.name, queue=handler.options.queue)
+def may_submit(handler: Handler, identity: Identity) -> bool:
+    """Return whether a caller may submit jobs of a handler to its queue."""
+    return identity.allows(submit_scope(handler.name), type=handler.name, queue=handler.options.queue)
 
 
 def to_call(app: Mainspring, identity: Identity, body: NewJobBody, now: int) -> JobCall:
@@ -179,13 +215,14 @@ def to_call(app: Mainspring, identity: Identity, body: NewJobBody, now: int) -> 
     The arguments are decoded by the types of the handler's signature, so that keys of unique jobs, sequences and
     limits are the same as those of a submit in Python.
     """
+    body.check_kind()
     handler = find_handler(app, identity, body)
     options = body.to_options(handler)
     _check_replace(identity, options.unique or handler.options.unique)
     with checked_values():
         options.due(now)
         require_policies(handler, options)
-    positional, named = handler.arguments.decode(bytes(body.arguments), "json")
+    positional, named = handler.arguments.decode(body.job_arguments, "json")
     return JobCall(handler, options, tuple(positional), named)
 
 
@@ -218,7 +255,7 @@ def unknown_ids(manager: JobManager, identity: Identity, ids: Iterable[str]) -> 
         found |= {
             record.id
             for record in page.records
-            if identity.allows(Scope.SUBMIT, type=record.type, queue=record.queue)
+            if identity.allows(submit_scope(record.type), type=record.type, queue=record.queue)
         }
     return set(asked) - found
 
@@ -278,8 +315,11 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
             path="/jobs",
             subject="jobs",
             summary="Submit a job.",
-            description="The job is durable when the answer arrives.",
-            scopes=(Scope.SUBMIT,),
+            description=(
+                "The job is durable when the answer arrives. A job with `http` needs the scope `callback`, and "
+                "any other the scope `submit`."
+            ),
+            scopes=(Scope.SUBMIT, Scope.CALLBACK),
             serve=submits.submit,
             body=NewJobBody,
             body_examples={
@@ -289,6 +329,10 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                     "arguments": {"order_id": 42},
                     "at": "2026-11-17T12:30:00+08:00",
                     "unique": {"by": ["order_id"], "window": 3600},
+                },
+                "a request": {
+                    "http": {"url": "https://hooks.example.com/orders", "body": {"order": 42}, "secret": "shop"},
+                    "delay": 1800,
                 },
             },
             answers={

@@ -1,0 +1,123 @@
+"""The answers of receivers, and what they mean for the job.
+
+| answer | meaning |
+|---|---|
+| a success code | the job is completed |
+| 410, or a code of `stop` | a dead letter, without further attempts |
+| 429, 503 | a retry; the host gets no requests for a while |
+| any other, or none | a retry |
+
+A retry waits for `Retry-After`, if the answer has one, else as the retry policy says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from mainspring.callbacks.hosts import LONGEST_REQUESTED, HostGate
+from mainspring.jobs.retry import RetryLater
+
+GONE = 410
+SLOW = frozenset({429, 503})
+KEPT_HEADERS = ("content-type", "date", "etag", "location", "retry-after", "x-request-id")
+MAX_KEPT_HEADER = 500
+
+
+class ReceiverAnswer(NamedTuple):
+    """The answer of a receiver: its status, its headers with names in lower case, and the start of its body."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    is_cut: bool
+
+
+class ReceiverError(Exception):
+    """The base class of failures of a receiver. They have no traceback: our code has not failed."""
+
+    shows_traceback = False
+
+
+class NoAnswer(ReceiverError):
+    """The receiver cannot be reached, or has not answered with HTTP. A later attempt may succeed."""
+
+
+class ReceiverFailed(ReceiverError):
+    """The receiver answered with a code that is no success. The attempt has failed."""
+
+
+class ReceiverGone(ReceiverError):
+    """The receiver answered 410, or a code of `stop`: it wants no further attempts."""
+
+
+class ReceiverBusy(RetryLater):
+    """The receiver failed, and said when to try again, or it is paused. The attempt has failed."""
+
+    def __init__(self, delay: float, text: str) -> None:
+        super().__init__(delay)
+        self.args = (text,)
+
+
+def judge(
+    answer: ReceiverAnswer,
+    what: str,
+    *,
+    host: str,
+    gate: HostGate,
+    now: datetime,
+    success: Collection[int] | None = None,
+    stop: Collection[int] = (),
+) -> None:
+    """Raise the exception for the outcome of the job if the answer is no success.
+
+    - `what`: the request, for the text of the error: `POST https://hooks.example.com/orders`
+    - `host`: the host, which `gate` pauses if it asks for that
+    - `success`: the codes of a success; None for 200 to 299
+    - `stop`: codes that end the job, beside 410
+    """
+    status = answer.status
+    if 200 <= status <= 299 if success is None else status in success:
+        gate.recover(host)
+        return
+    text = f"{what} was answered with {status}"
+    if status == GONE or status in stop:
+        raise ReceiverGone(f"{text}: the receiver wants no further attempts")
+    wait = retry_after(answer.headers.get("retry-after"), now)
+    if status in SLOW:
+        wait = gate.slow_down(host, wait)
+        raise ReceiverBusy(wait, f"{text}: {host} gets no requests for {wait:g} s")
+    if wait is not None:
+        raise ReceiverBusy(wait, f"{text}, and Retry-After asks for {wait:g} s")
+    hint = " (redirects are not followed: use the URL that it names)" if 300 <= status <= 399 else ""
+    raise ReceiverFailed(f"{text}{hint}")
+
+
+def to_result(answer: ReceiverAnswer) -> dict[str, Any]:
+    """Return what is kept of an answer: the status, some headers, and the start of the body as text."""
+    kept = {name: answer.headers[name][:MAX_KEPT_HEADER] for name in KEPT_HEADERS if name in answer.headers}
+    return {
+        "status": answer.status,
+        "headers": kept,
+        "body": answer.body.decode("utf-8", "replace"),
+        "is_cut": answer.is_cut,
+    }
+
+
+def retry_after(value: str | None, now: datetime) -> float | None:
+    """Return the seconds that a `Retry-After` asks for, a number or a date; None if it cannot be read."""
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdecimal():
+        return min(float(text), LONGEST_REQUESTED)
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - few receivers answer so
+
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, min((date - now).total_seconds(), LONGEST_REQUESTED))

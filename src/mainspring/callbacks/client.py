@@ -1,0 +1,228 @@
+"""Sends the requests of callbacks with aiohttp: one pool of connections for each event loop.
+
+Invariants
+- A host name is resolved once for a connection. All of its addresses are checked, and one forbidden address
+  refuses the host. aiohttp connects to the checked addresses and to no others, with the name for TLS (SNI and
+  certificate).
+- Redirects, cookies, and proxies and credentials of the environment are not used.
+- At most `max_bytes` of a body are kept in memory, compressed or not.
+- One call of `send` sends one request. aiohttp would send some again if their connection breaks.
+- No error has the query of the URL, which may have secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import zlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from mainspring.callbacks.addresses import find_objection
+from mainspring.callbacks.answers import NoAnswer, ReceiverAnswer
+from mainspring.callbacks.policy import CallbackPolicy
+from mainspring.callbacks.requests import CallbackRequest
+from mainspring.errors import CallbackRefused
+from mainspring.plurals import format_count
+
+LOOKUP_THREADS = 32
+LOOKUP_SECONDS = 10  # how long checked addresses are reused
+IDLE_SECONDS = 30  # how long an unused connection is kept
+RAW_DEFLATE = -zlib.MAX_WBITS
+
+Lookup = Callable[[str, int], Awaitable[list[str]]]
+"""Returns the addresses of a host name and a port."""
+
+
+class CallbackClient:
+    """Sends requests on one event loop. The connections are closed when the loop shuts down its generators.
+
+    - `policy`: the settings
+    - `lookup`: finds the addresses of a host; None asks the operating system
+    """
+
+    def __init__(self, policy: CallbackPolicy, lookup: Lookup | None = None) -> None:
+        self._policy = policy
+        self._lookup = lookup
+        self._sessions: AsyncGenerator[aiohttp.ClientSession, None] = self._open()
+
+    async def _open(self) -> AsyncGenerator[aiohttp.ClientSession, None]:
+        """Yield the same session for ever, and close it at the end.
+
+        An event loop closes generators that were started on it before it is closed itself.
+        """
+        resolver = CheckedResolver(self._policy, self._lookup)
+        connector = aiohttp.TCPConnector(
+            limit=0,  # the slots of the worker limit the requests
+            resolver=resolver,
+            ssl=ssl.create_default_context(),
+            ttl_dns_cache=LOOKUP_SECONDS,
+            keepalive_timeout=IDLE_SECONDS,
+            happy_eyeballs_delay=0.25,
+        )
+        session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            auto_decompress=False,
+            raise_for_status=False,
+            timeout=aiohttp.ClientTimeout(total=None),  # the worker ends attempts that take too long
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+        )
+        session._retry_connection = False  # aiohttp has no public name for it
+        try:
+            while True:
+                yield session
+        finally:
+            await session.close()
+            await resolver.close()
+
+    async def send(self, request: CallbackRequest) -> ReceiverAnswer:
+        """Send a request and read the answer. Raises `NoAnswer`, or `CallbackRefused` for a forbidden address."""
+        session = await anext(self._sessions)
+        try:
+            async with session.request(
+                request.method,
+                URL(request.url.text, encoded=True),
+                headers=request.headers,
+                data=request.body or None,
+                allow_redirects=False,
+            ) as answer:
+                body, is_cut = await _read(answer, self._policy.max_bytes)
+                headers = {name.lower(): _to_text(value) for name, value in answer.headers.items()}
+                return ReceiverAnswer(answer.status, headers, body, is_cut)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            refused = _find_refusal(error)
+            if refused is not None:
+                raise refused from None
+            raise NoAnswer(f"{request.url.shown} has not answered: {_describe(error)}") from None
+
+
+def _to_text(value: str) -> str:
+    """Return a header without the placeholders of aiohttp for bytes that are no UTF-8, which cannot be stored."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _describe(error: Exception) -> str:
+    # the text of this error has the whole URL
+    text = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    text = text.replace("\n", " ")
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
+
+
+def _find_refusal(error: BaseException | None) -> CallbackRefused | None:
+    """Return the refusal of the resolver, which aiohttp wraps."""
+    for _ in range(10):
+        if error is None or isinstance(error, CallbackRefused):
+            return error
+        if isinstance(error, ForbiddenAddress):
+            return error.refusal
+        error = error.__cause__ or error.__context__
+    return None
+
+
+async def _read(answer: aiohttp.ClientResponse, most: int) -> tuple[bytes, bool]:
+    """Return the start of a body after decompression, and whether it was cut.
+
+    If the body ends within the limit, the connection can be used again.
+    """
+    chunks, size, is_cut = [], 0, False
+    async for chunk in answer.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > most:
+            is_cut = True
+            answer.close()
+            break
+    raw = b"".join(chunks)[:most]
+    coding = answer.headers.get("Content-Encoding", "").strip().lower()
+    if coding in ("", "identity"):
+        return raw, is_cut
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        return b"", True
+    return _decompress(raw, most, is_cut=is_cut)
+
+
+def _decompress(raw: bytes, most: int, *, is_cut: bool) -> tuple[bytes, bool]:
+    for wbits in (zlib.MAX_WBITS | 32, RAW_DEFLATE):  # gzip or zlib, found by the header; or neither of them
+        inflater = zlib.decompressobj(wbits)
+        try:
+            body = inflater.decompress(raw, most)
+        except zlib.error:
+            continue
+        return body, is_cut or bool(inflater.unconsumed_tail)
+    return b"", True
+
+
+class ForbiddenAddress(OSError):
+    """Raised by the resolver for a host with a forbidden address. aiohttp expects an `OSError`."""
+
+    def __init__(self, refusal: CallbackRefused) -> None:
+        self.refusal = refusal
+        super().__init__(str(refusal))
+
+
+class CheckedResolver(AbstractResolver):
+    """Resolves host names, and returns only addresses that a callback may connect to."""
+
+    def __init__(self, policy: CallbackPolicy, lookup: Lookup | None = None) -> None:
+        self._allow_private = policy.allow_private
+        self._lookup = lookup or self._ask_system
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Return the addresses of a host. Raises `ForbiddenAddress` if one of them is forbidden."""
+        try:
+            found = list(dict.fromkeys(await self._lookup(host, port)))
+        except UnicodeError as error:
+            raise OSError(f"{host!r} is not a host name") from error
+        if not found:
+            raise socket.gaierror(socket.EAI_NONAME, f"{host} has no address")
+        for address in found:
+            objection = find_objection(address, allow_private=self._allow_private)
+            if objection is not None:
+                raise ForbiddenAddress(self._refuse(host, address, objection, len(found)))
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for address in found
+        ]
+
+    def _refuse(self, host: str, address: str, objection: str, count: int) -> CallbackRefused:
+        which = "its only address" if count == 1 else f"one of its {format_count(count, 'address', 'addresses')}"
+        may_allow = find_objection(address, allow_private=True) is None
+        return CallbackRefused(
+            url=host,
+            reason=f"{which}, {address}, is {objection}",
+            remedy="say CallbackPolicy(allow_private=True) if that is intended"
+            if may_allow
+            else "correct the DNS entry of the host",
+        )
+
+    async def _ask_system(self, host: str, port: int) -> list[str]:
+        if self._threads is None:
+            # not the threads of the event loop: there are few, and slow name servers would delay other work
+            self._threads = ThreadPoolExecutor(LOOKUP_THREADS, thread_name_prefix="mainspring-lookup")
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(
+            self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        )
+        return [str(address[0]) for *_, address in found]
+
+    async def close(self) -> None:
+        """End the threads that are idle, without waiting for lookups."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)

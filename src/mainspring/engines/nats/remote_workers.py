@@ -1,0 +1,176 @@
+"""Remote workers on NATS: their records, which any process may change, and the leases that the records list.
+
+The record of a remote worker is a heartbeat record as that of any worker, with the terms of the worker and its
+leases: the id of each job, and the reply subject of the job's message. No process keeps the message in progress.
+After a claim, the message goes back to the server for the time of a lease. The process that gets it then finds
+that the owner of the job is alive, and returns it again; if the worker has died, the job is rescued.
+
+A process that dies between the claim of a job and the change of the worker's record leaves a job that no record
+lists. The process that gets the message of this job then hands the job back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from mainspring.engines.nats.audit import RecordArrangement
+from mainspring.engines.nats.deliveries import ACK, nak
+from mainspring.engines.nats.leases import ActiveLeases
+from mainspring.engines.nats.transaction import Transaction, TransactionManager
+from mainspring.engines.nats.workers import HeartbeatRecord
+from mainspring.errors import EngineUnavailable
+from mainspring.jobs import transitions
+from mainspring.jobs.commands import DirectWorker
+from mainspring.jobs.records import Lease, RemoteTerms, RunningLease, WorkerInfo
+from mainspring.jobs.status import JobStatus
+from mainspring.jobs.timestamps import MICROSECONDS
+
+T = TypeVar("T")
+
+logger = logging.getLogger("mainspring.nats")
+
+
+class NatsRemoteWorkers:
+    """Enrolls, renews and removes remote workers, and keeps their leases."""
+
+    def __init__(self, transactions: TransactionManager, leases: ActiveLeases) -> None:
+        self._transactions = transactions
+        self._jetstream = transactions.jetstream
+        self._names = transactions.names
+        self._active = leases
+
+    def enroll(self, info: WorkerInfo) -> int:
+        """Store a remote worker, and return its number."""
+        subject = f"{self._names.workers}new"
+        number = self._jetstream.store(subject, b"")
+        self._jetstream.purge(subject)
+
+        def work(transaction: Transaction) -> None:
+            record = HeartbeatRecord(
+                info.name,
+                info.process,
+                info.types,
+                transaction.now,
+                queues=info.queues,
+                timeouts=info.timeouts,
+                remote=info.remote,
+            )
+            transaction.put_struct(self._names.worker(number), record)
+
+        self._transactions.run(work)
+        return number
+
+    def terms_of(self, worker: int) -> RemoteTerms | None:
+        """Return the terms of a remote worker; None if the worker is no remote one, has left or has died."""
+        record = self._read(self._transactions.begin(), worker)
+        return None if record is None else record.remote
+
+    def renew(self, worker: int) -> bool:
+        """Store a heartbeat; return False if the worker is no remote one, has left or has died."""
+        return self._change(worker, lambda record, now: replace(record, beat=now))
+
+    def keep(self, worker: int, leases: Sequence[Lease], terms: RemoteTerms) -> bool:
+        """Store the leases of jobs that this process has just claimed for a worker, and return their messages.
+
+        Return False if the worker has left or has died meanwhile: then the caller hands the jobs back.
+        """
+        # This process has the leases no longer, whatever happens now: it would take their messages for its own.
+        found = [active for lease in leases if (active := self._active.drop(lease.id)) is not None]
+        replies = {active.job.id: active.reply for active in found}
+        try:
+            is_kept = self._change(worker, lambda record, now: _with_leases(record, replies, now))
+        except (
+            EngineUnavailable
+        ):  # the process that gets the messages next finds out whether the leases are stored
+            self._jetstream.send([(reply, nak(0)) for reply in replies.values()])
+            raise
+        delay = nak(terms.lease / MICROSECONDS) if is_kept else nak(0)
+        self._jetstream.send([(reply, delay) for reply in replies.values()])
+        return is_kept
+
+    def forget(self, worker: int, ids: Sequence[str]) -> None:
+        """Remove the leases of settled jobs, and acknowledge their messages."""
+        replies: list[str] = []
+
+        def drop(record: HeartbeatRecord, now: int) -> HeartbeatRecord:
+            replies[:] = [reply for job_id, reply in record.leases.items() if job_id in ids]
+            kept = {job_id: reply for job_id, reply in record.leases.items() if job_id not in ids}
+            return replace(record, leases=kept, beat=now)
+
+        try:
+            self._change(worker, drop)
+        except (
+            EngineUnavailable
+        ) as error:  # the outcomes are stored; their messages are dropped when they come again
+            logger.warning("the leases of settled jobs were not removed from remote worker %d: %s", worker, error)
+            return
+        self._jetstream.send([(reply, ACK) for reply in replies])
+
+    def leave(self, worker: int) -> bool:
+        """Remove a worker; return False if it is no remote one. The next sweep rescues jobs that it leaves."""
+
+        subject = self._names.worker(worker)
+
+        def work(transaction: Transaction) -> HeartbeatRecord | None:
+            record = self._read(transaction, worker)
+            if record is not None:
+                left = replace(record, beat=0, left_behind=tuple(record.leases), has_left=True)
+                transaction.put_struct(subject, left)
+            return record
+
+        record = self._transactions.run(work)
+        if record is not None and not record.leases:
+            self._jetstream.purge(subject)
+        return record is not None
+
+    def leased(self, worker: int) -> list[RunningLease]:
+        """List the leases of the jobs that a worker runs."""
+        transaction = self._transactions.begin()
+        record = self._read(transaction, worker)
+        if record is None or not record.leases:
+            return []
+        transaction.prefetch_jobs(record.leases)
+        found: list[RunningLease] = []
+        for job in map(transaction.job, record.leases):
+            if job is not None and (job.owner, job.status) == (worker, JobStatus.RUNNING):
+                lease = transitions.lease_of(job, job.place, is_started=True, at_most_once=job.at_most_once)
+                found.append(RunningLease(lease, job.started or job.due, job.stop_requested))
+        return found
+
+    def direct(self, arrangement: DirectWorker, record_change: RecordArrangement) -> bool:
+        """Ask a worker to run, to be quiet or to terminate; return whether this changed anything."""
+        attempts: list[bool] = []
+
+        def work(transaction: Transaction) -> None:
+            record = self._read(transaction, arrangement.number)
+            terms = None if record is None else record.remote
+            attempts.append(terms is not None and terms.direction is not arrangement.direction)
+            if record is not None and terms is not None and attempts[-1]:
+                after = replace(record, remote=replace(terms, direction=arrangement.direction))
+                transaction.put_struct(self._names.worker(arrangement.number), after)
+                record_change(transaction, None)
+
+        self._transactions.run(work)
+        return any(attempts)
+
+    def _read(self, transaction: Transaction, worker: int) -> HeartbeatRecord | None:
+        record = transaction.get_struct(self._names.worker(worker), HeartbeatRecord)
+        return None if record is None or record.remote is None or record.has_left else record
+
+    def _change(self, worker: int, change: Callable[[HeartbeatRecord, int], HeartbeatRecord]) -> bool:
+        def work(transaction: Transaction) -> bool:
+            record = self._read(transaction, worker)
+            if record is None:
+                return False
+            transaction.put_struct(self._names.worker(worker), change(record, transaction.now))
+            return True
+
+        return self._transactions.run(work)
+
+
+def _with_leases(record: HeartbeatRecord, replies: dict[str, str], now: int) -> HeartbeatRecord:
+    return replace(record, leases={**record.leases, **replies}, beat=now)

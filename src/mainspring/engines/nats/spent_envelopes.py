@@ -1,0 +1,74 @@
+"""Remembers the envelopes of signed jobs that have ended, until their signatures end: `jobs/spent_envelopes.py`.
+
+A worker stores a message for each signed job that it completes. Only workers may publish to these subjects. So a
+submitter who writes the record of a completed job again does not make it run again.
+
+The message is sent after the outcome is stored, and without waiting for the server: a worker that dies in between
+leaves no message. The record of the job is COMPLETED all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from mainspring.engines.nats.jetstream import JetStream
+from mainspring.engines.nats.streams import Streams
+from mainspring.engines.nats.subject_names import SubjectNames
+from mainspring.jobs.records import Outcome, OutcomeKind
+from mainspring.jobs.spent_envelopes import envelope_of
+from mainspring.jobs.timestamps import MICROSECONDS
+
+ENDED = (OutcomeKind.COMPLETED, OutcomeKind.CANCELED)
+_MAX_DIGITS = 19
+
+logger = logging.getLogger("mainspring.nats")
+
+
+class SpentEnvelopes:
+    """Stores and reads the envelopes of ended jobs."""
+
+    def __init__(self, jetstream: JetStream, names: SubjectNames, streams: Streams) -> None:
+        self._jetstream = jetstream
+        self._names = names
+        self._streams = streams
+        self._has_warned = False
+
+    def remember(self, settled: Sequence[tuple[Outcome, bool]], now: int) -> None:
+        """Store the envelopes of jobs whose outcome the engine has accepted, if they have ended."""
+        messages: list[tuple[str, bytes, str, Mapping[str, str]]] = []
+        for outcome, is_accepted in settled:
+            lease = outcome.lease
+            if not is_accepted or lease.headers is None or outcome.kind not in ENDED:
+                continue
+            envelope = envelope_of(lease.id, lease.headers, lease.due)
+            if envelope is not None and envelope.until >= now:
+                seconds = (envelope.until - now) // MICROSECONDS + 60
+                headers = {"Nats-TTL": f"{seconds}s"}
+                messages.append((self._names.spent_envelope(envelope.id), b"%d" % envelope.signed, "", headers))
+        self._jetstream.send(messages)
+
+    def find(self, ids: Sequence[str]) -> dict[str, int]:
+        """Return which of these signed ids are remembered, and when they were signed."""
+        if not ids:
+            return {}
+        if not self._streams.stores_spent:
+            self._warn()
+            return {}
+        subjects = {self._names.spent_envelope(job_id): job_id for job_id in ids}
+        found = self._jetstream.read(subjects)
+        return {subjects[subject]: _to_instant(entry.data) for subject, entry in found.items() if entry.data}
+
+    def _warn(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "the stream %r was made by an earlier version and does not remember signed jobs that have ended: "
+                "a copy of one could run again; let an operator run `mainspring nats prepare`",
+                self._names.stream,
+            )
+
+
+def _to_instant(data: bytes) -> int:
+    is_number = data.isdigit() and len(data) <= _MAX_DIGITS
+    return int(data) if is_number else 1 << 62  # an unreadable one counts as spent

@@ -1,0 +1,64 @@
+"""Remembers the envelopes of signed jobs that were deleted, until their signatures end: `jobs/spent_envelopes.py`.
+
+A job that is stored needs no such row, because no other job can have its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+import msgspec
+
+from mainspring.engines.sqlite.codec import to_headers, to_json
+from mainspring.engines.sqlite.database import Database
+from mainspring.jobs.job_policies import SIGNATURE
+from mainspring.jobs.spent_envelopes import envelope_of
+
+# batch of ids or of seqs: the signed jobs among them
+_SIGNED = f"""
+SELECT json_group_array(json_array(id, headers, due)) FROM jobs
+WHERE {{key}} IN (SELECT value FROM json_each(?1)) AND headers IS NOT NULL
+    AND (substr(headers, 1, 1) <> '{{{{' OR instr(headers, '{SIGNATURE}'))
+"""
+SIGNED_BY_ID = _SIGNED.format(key="id")
+SIGNED_BY_SEQ = _SIGNED.format(key="seq")
+# batch of [id, signed, until]
+REMEMBER = """
+INSERT INTO spent_envelopes SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1) WHERE true
+ON CONFLICT (id) DO UPDATE SET signed = max(signed, excluded.signed), until = max(until, excluded.until)
+"""
+FORGET = """
+DELETE FROM spent_envelopes WHERE id IN (SELECT id FROM spent_envelopes WHERE until < ?1 LIMIT ?2)
+"""
+IS_ANY = "SELECT EXISTS (SELECT 1 FROM spent_envelopes)"
+FIND = "SELECT id, signed FROM spent_envelopes WHERE id IN (SELECT value FROM json_each(?1))"
+
+_rows = msgspec.json.Decoder(list[tuple[str, str, int]]).decode
+
+
+def remember_deleted(
+    database: Database, now: int, *, ids: Sequence[str] | None = None, seqs: Sequence[int] = ()
+) -> None:
+    """Remember the envelopes of jobs that are about to be deleted. For use inside a unit (one transaction)."""
+    by_id = ids is not None
+    batch = to_json(list(ids if ids is not None else seqs))
+    rows = _rows(database.write(SIGNED_BY_ID if by_id else SIGNED_BY_SEQ, (batch,)))
+    found = [envelope_of(job_id, to_headers(headers), due) for job_id, headers, due in rows]
+    kept = [envelope for envelope in found if envelope is not None and envelope.until >= now]
+    if kept:
+        database.write(REMEMBER, (to_json(kept),))
+
+
+def forget_ended(database: Database, now: int, most: int) -> None:
+    """Delete at most `most` envelopes whose signatures have ended. For use inside a unit (one transaction)."""
+    database.write(FORGET, (now, most))
+
+
+def read_spent(connection: apsw.Connection, ids: Sequence[str]) -> dict[str, int]:
+    """Return which of these signed ids are remembered, and when they were signed."""
+    if not connection.execute(IS_ANY).get:
+        return {}
+    rows: Any = connection.execute(FIND, (to_json(list(ids)),)).fetchall()
+    return dict(rows)

@@ -1,0 +1,654 @@
+"""The endpoints of remote workers: enroll, claim, settle, heartbeat, leave. See `docs/http-workers.md`.
+
+A worker belongs to the token that enrolled it; for another token it does not exist. Nothing about a worker is kept
+in the memory of the server, so each request may go to another server of the same store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from math import isfinite
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from mainspring.errors import NotAllowed, WorkerNotFound
+from mainspring.jobs.commands import DirectWorker
+from mainspring.jobs.engine import STALE
+from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
+from mainspring.jobs.records import Direction, Outcome, Progress, RemoteTerms, WorkerInfo
+from mainspring.jobs.remote_workers import Held, HeldState, Settled, Settlement
+from mainspring.jobs.status import JobStatus
+from mainspring.jobs.timestamps import MICROSECONDS, to_datetime, to_microseconds
+from mainspring.jobs.worker.error_text import to_storable_text
+from mainspring.jobs.worker.lease_table import LeasedJob
+from mainspring.jobs.worker.outcomes import OutcomeFactory, for_interruption
+from mainspring.security.permissions import Identity, Scope
+from mainspring.similar_names import did_you_mean
+from mainspring.web.api.decoding import invalid_value
+from mainspring.web.api.endpoint import (
+    CREATED,
+    OK,
+    AnswerType,
+    ApiAnswer,
+    ApiCall,
+    Endpoint,
+    Instant,
+    NoQuery,
+)
+from mainspring.web.event_hub import EventHub
+from mainspring.web.idempotency import caller_of
+from mainspring.web.problems import Problem, Refused, refuse
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+MAX_WAIT = 30.0
+"""How many seconds a claim may wait for a job."""
+MAX_CLAIMED = 100
+MAX_HELD = 1_000
+MAX_DIGITS = 18  # of the number of a worker
+DEFAULT_LEASE = STALE / MICROSECONDS
+BEATS_PER_LEASE = 3
+
+Names = Annotated[list[Annotated[str, Meta(min_length=1, max_length=200)]], Meta(min_length=1, max_length=100)]
+JobId = Annotated[str, Meta(min_length=1, max_length=200)]
+Token = Annotated[int, Meta(ge=0, le=2**53, description="The fencing token of the claim.")]
+Text = Annotated[str, Meta(max_length=100_000)]
+Delay = Annotated[float, Meta(ge=0, le=315_360_000)]
+
+
+# -- bodies
+
+
+class EnrollBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A remote worker."""
+
+    name: Annotated[
+        str, Meta(min_length=1, max_length=200, description="A name for lists and logs.", examples=["images-1"])
+    ]
+    types: Annotated[
+        Names | None, Meta(description="The job types that it runs; null for all that the token may work on.")
+    ] = None
+    queues: Annotated[
+        Names | None, Meta(description="The queues that it serves; null for all that the token may work on.")
+    ] = None
+    lease: Annotated[
+        float,
+        Meta(ge=1, le=3600, description="After so many seconds without a heartbeat its jobs go to other workers."),
+    ] = DEFAULT_LEASE
+
+
+class ClaimBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many jobs a worker can start now, and how long it waits for the first one."""
+
+    jobs: Annotated[int, Meta(ge=1, le=MAX_CLAIMED)] = 1
+    wait: Annotated[float, Meta(ge=0, le=MAX_WAIT, description="Seconds to wait, if no job is due.")] = MAX_WAIT
+
+
+class ProgressBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The progress of a job."""
+
+    done: float
+    total: float | None = None
+    note: Annotated[str, Meta(max_length=1_000)] | None = None
+
+
+class HeldBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job that the worker runs."""
+
+    id: JobId
+    fencing_token: Token
+    progress: ProgressBody | None = None
+
+
+class HeartbeatBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The jobs that the worker runs."""
+
+    jobs: Annotated[
+        Annotated[list[HeldBody], Meta(max_length=MAX_HELD)] | None,
+        Meta(
+            description="All jobs that the worker runs. A job that it got a lease ago and does not name runs "
+            "again elsewhere. Null if the worker does not say; then a job whose claim was lost stays RUNNING."
+        ),
+    ] = None
+
+
+class SettleItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an attempt ended, or its progress."""
+
+    id: JobId
+    fencing_token: Token
+    outcome: Annotated[
+        Literal["completed", "failed", "snoozed", "canceled", "released", "progress"],
+        Meta(
+            description="`released` gives the job back, and uses up no attempt. `progress` ends nothing: it "
+            "stores `progress`."
+        ),
+    ]
+    result: Annotated[Any, Meta(description="For completed: any JSON.")] = None
+    error: Annotated[Text | None, Meta(description="For failed: the error. For canceled: the reason.")] = None
+    retry: Annotated[bool, Meta(description="For failed: false makes the job a dead letter at once.")] = True
+    retry_after: Annotated[
+        Delay | None, Meta(description="For failed: seconds until the next attempt, instead of the usual delay.")
+    ] = None
+    delay: Annotated[Delay | None, Meta(description="For snoozed: seconds until the job is due again.")] = None
+    progress: ProgressBody | None = None
+
+
+class SettleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The outcomes of jobs."""
+
+    jobs: Annotated[list[SettleItem], Meta(min_length=1, max_length=MAX_CLAIMED)]
+
+
+class DirectBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a remote worker is asked to do."""
+
+    direction: Direction
+
+
+# -- answers
+
+
+class EnrolledView(Struct, frozen=True, kw_only=True):
+    """An enrolled worker."""
+
+    number: Annotated[int, Meta(description="The number in the paths of its requests. It is never used again.")]
+    name: str
+    types: list[str]
+    queues: list[str] | None
+    lease: float
+    heartbeat_every: Annotated[float, Meta(description="Seconds between two heartbeats: a third of the lease.")]
+
+
+class ClaimedJobView(Struct, frozen=True, kw_only=True):
+    """A job that the worker has to run."""
+
+    id: str
+    type: str
+    queue: str
+    arguments: Any
+    attempt: Annotated[int, Meta(description="The number of this attempt, from 1.")]
+    fencing_token: Annotated[
+        int, Meta(description="Send it with every request about the job. It grows with every claim.")
+    ]
+    due: Instant
+    timeout: Annotated[float | None, Meta(description="How many seconds the attempt may take; null for any.")]
+    headers: dict[str, str]
+
+
+class ClaimedView(Struct, frozen=True, kw_only=True):
+    """The jobs that a worker has to run."""
+
+    jobs: Annotated[list[ClaimedJobView], Meta(description="Empty if no job came within the wait.")]
+    direction: Direction
+
+
+class HeldView(Struct, frozen=True, kw_only=True):
+    """What to do about a job."""
+
+    id: str
+    fencing_token: int
+    state: Annotated[
+        Literal["run", "stop", "lost"],
+        Meta(
+            description="`stop`: end the attempt soon, and settle it. `lost`: the worker does not have the "
+            "job any more; stop without a settlement."
+        ),
+    ]
+    reason: Annotated[Literal["cancel", "timeout"] | None, Meta(description="Why to stop.")]
+
+
+class HeartbeatView(Struct, frozen=True, kw_only=True):
+    """What a worker has to do."""
+
+    direction: Direction
+    jobs: list[HeldView]
+
+
+class SettledView(Struct, frozen=True, kw_only=True):
+    """What became of an outcome."""
+
+    id: str
+    fencing_token: int
+    accepted: bool
+    status: Annotated[JobStatus | None, Meta(description="The status of the job then; null if it was refused.")]
+    due: Annotated[Instant | None, Meta(description="For PENDING: when the next attempt is due.")]
+    problem: Annotated[str | None, Meta(description="Why it was refused.")]
+
+
+class SettledListView(Struct, frozen=True, kw_only=True):
+    """What became of the outcomes, in the order of the request."""
+
+    jobs: list[SettledView]
+
+
+class LeftView(Struct, frozen=True, kw_only=True):
+    """A worker that has left."""
+
+    number: int
+    released: Annotated[list[str], Meta(description="The ids of jobs that it had not settled. They run again.")]
+
+
+class DirectedView(Struct, frozen=True, kw_only=True):
+    """A worker that was asked to do something."""
+
+    number: int
+    direction: Direction
+
+
+# -- the endpoints
+
+
+class RemoteWorkerEndpoints:
+    """Serves remote workers."""
+
+    async def enroll(self, call: ApiCall[EnrollBody, NoQuery]) -> ApiAnswer:
+        """Enroll a worker."""
+        body, identity = call.body, call.identity
+        types = _types_of(call.app, identity, body.types)
+        queues = _queues_of(identity, body.queues)
+        for type_ in types:
+            for queue in queues or (None,):
+                identity.require(Scope.WORK, type=type_, queue=queue)
+        timeouts = {name: call.app.registry.get(name).longest_run for name in types}
+        lease = to_microseconds(body.lease, "lease")
+        info = WorkerInfo(
+            body.name,
+            0,
+            types,
+            queues,
+            {name: timeout for name, timeout in timeouts.items() if timeout is not None},
+            remote=RemoteTerms(caller_of(identity), lease),
+        )
+        number = await call.app.manager().remote_workers.enroll(info)
+        view = EnrolledView(
+            number=number,
+            name=body.name,
+            types=list(types),
+            queues=None if queues is None else list(queues),
+            lease=body.lease,
+            heartbeat_every=body.lease / BEATS_PER_LEASE,
+        )
+        return ApiAnswer(content=view, status=CREATED, headers={"Location": f"/api/v1/workers/{number}"})
+
+    async def claim(self, call: ApiCall[ClaimBody, NoQuery]) -> ApiAnswer:
+        """Claim jobs, and wait for the first one."""
+        number, caller = _number_of(call), caller_of(call.identity)
+        permissions = call.identity.permissions
+        _check_waiting(call)
+        hub: EventHub = call.request.scope["app"].state.event_hub
+
+        async def is_over() -> bool:
+            """Return whether the server stops, or the worker has closed the connection."""
+            return hub.is_closed or await call.request.is_disconnected()
+
+        app = call.app
+        claimed = await app.manager().remote_workers.claim(
+            number,
+            caller,
+            jobs=call.body.jobs,
+            seconds=call.body.wait,
+            types=permissions.types,
+            queues=permissions.queues,
+            is_over=is_over,
+        )
+        serializers = app.manager().serializers
+        views = [
+            ClaimedJobView(
+                id=job.lease.id,
+                type=job.lease.type,
+                queue=job.lease.queue,
+                arguments=serializers.decode_any(job.lease.payload, job.lease.codec),
+                attempt=job.lease.failures + job.lease.timeouts + job.lease.crashes + 1,
+                fencing_token=job.lease.token,
+                due=to_datetime(job.lease.due),
+                timeout=None if job.timeout is None else job.timeout / MICROSECONDS,
+                headers=dict(job.lease.headers or {}),
+            )
+            for job in claimed.jobs
+        ]
+        return ApiAnswer(content=ClaimedView(jobs=views, direction=claimed.direction))
+
+    async def settle(self, call: ApiCall[SettleBody, NoQuery]) -> ApiAnswer:
+        """Store the outcomes of jobs."""
+        number, caller = _number_of(call), caller_of(call.identity)
+        items = call.body.jobs
+        _require_once(items)
+        remote, now = call.app.manager().remote_workers, call.app.manager().engine.now()
+        reports = [each for each in items if each.outcome == "progress"]
+        ends = [each for each in items if each.outcome != "progress"]
+        settlements = [_settlement_of(each) for each in ends]
+        held = [_held_of(each, now) for each in reports]
+        answers = await remote.report(number, caller, held) if held else []
+        answers += await remote.settle(number, caller, settlements) if settlements else []
+        by_id = {answer.id: answer for answer in answers}
+        view = SettledListView(jobs=[_settled_view(by_id[each.id]) for each in items])
+        if not any(each.accepted for each in view.jobs):
+            raise _lost(view.jobs)
+        return ApiAnswer(content=view)
+
+    async def heartbeat(self, call: ApiCall[HeartbeatBody, NoQuery]) -> ApiAnswer:
+        """Store a heartbeat."""
+        number, caller = _number_of(call), caller_of(call.identity)
+        manager = call.app.manager()
+        now = manager.engine.now()
+        if call.body.jobs is not None:
+            _require_once(call.body.jobs)
+        held = None if call.body.jobs is None else [_held_of(each, now) for each in call.body.jobs]
+        beaten = await manager.remote_workers.beat(number, caller, held)
+        views = [_held_view(each) for each in beaten.jobs]
+        return ApiAnswer(content=HeartbeatView(direction=beaten.direction, jobs=views))
+
+    async def leave(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
+        """Remove a worker."""
+        number = _number_of(call)
+        released = await call.app.manager().remote_workers.leave(number, caller_of(call.identity))
+        return ApiAnswer(content=LeftView(number=number, released=released))
+
+    async def direct(self, call: ApiCall[DirectBody, NoQuery]) -> ApiAnswer:
+        """Ask a worker to run, to be quiet or to terminate."""
+        number, direction = _number_of(call), call.body.direction
+        manager = call.app.manager()
+        found = [each for each in await call.app.off_loop.read(manager.engine.workers) if each.number == number]
+        if not found or found[0].info.remote is None or found[0].is_gone:
+            raise WorkerNotFound(number=number)
+        for type_ in found[0].info.types:
+            for queue in found[0].info.queues or (None,):
+                call.identity.require(Scope.OPERATE, type=type_, queue=queue)
+        await call.app.off_loop.write(manager.arrange, [DirectWorker(number, direction)])
+        return ApiAnswer(content=DirectedView(number=number, direction=direction))
+
+
+def _check_waiting(call: ApiCall[ClaimBody, NoQuery]) -> None:
+    """Refuse a claim if so many wait that other clients would find no free connection."""
+    most = call.limits.waiting_claims
+    if call.body.wait and call.app.manager().remote_workers.waiting >= most:
+        raise refuse(
+            503,
+            "too-many-claims",
+            f"{most:,} claims wait for jobs, which is the limit of this server; run fewer workers, or raise "
+            "waiting_claims of HttpLimits",
+            retry_after="1",
+        )
+
+
+def _number_of(call: ApiCall[Any, Any]) -> int:
+    text = call.path["number"]
+    if not text.isascii() or not text.isdecimal() or len(text) > MAX_DIGITS:
+        raise WorkerNotFound(number=text[:100])
+    return int(text)
+
+
+def _types_of(app: Mainspring, identity: Identity, given: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the job types of a new worker. Each must be declared with `app.remote_job`."""
+    allowed = identity.permissions.types
+    remote = app.registry.remote_names()
+    if given is None:
+        types = tuple(name for name in remote if allowed is None or name in allowed)
+        if not types:
+            raise invalid_value("the application declares no job types for you; declare one: app.remote_job(name)")
+        return types
+    for name in given:
+        if not identity.allows(Scope.WORK, type=name, queue=_any_queue(identity)):
+            raise NotAllowed(name=identity.name, scope=str(Scope.WORK), type=name)
+        if name not in remote:
+            known = [each for each in remote if allowed is None or each in allowed]
+            hint = (
+                did_you_mean(name, known) or f"remote job types are {', '.join(sorted(known)) or 'not declared'}"
+            )
+            raise invalid_value(f"{name!r} is not declared with app.remote_job; {hint}")
+    return tuple(dict.fromkeys(given))
+
+
+def _any_queue(identity: Identity) -> str | None:
+    """Return a queue that the caller may use, for a question that concerns no queue; None if it may use all."""
+    queues = identity.permissions.queues
+    return None if queues is None else min(queues)
+
+
+def _queues_of(identity: Identity, given: Sequence[str] | None) -> tuple[str, ...] | None:
+    if given is not None:
+        return tuple(dict.fromkeys(given))
+    queues = identity.permissions.queues
+    return None if queues is None else tuple(sorted(queues))
+
+
+def _require_once(items: Sequence[HeldBody | SettleItem]) -> None:
+    ids = [each.id for each in items]
+    twice = next((each for each in ids if ids.count(each) > 1), None) if len(set(ids)) < len(ids) else None
+    if twice is not None:
+        raise invalid_value(f"job {twice!r} is named twice; name each job once")
+
+
+def _held_of(item: HeldBody | SettleItem, now: int) -> Held:
+    body = item.progress
+    if body is None:
+        return Held(item.id, item.fencing_token)
+    if not isfinite(body.done) or not (body.total is None or isfinite(body.total)):
+        raise invalid_value("the numbers of a progress must be finite")
+    return Held(item.id, item.fencing_token, Progress(body.done, body.total, body.note, now))
+
+
+def _held_view(held: HeldState) -> HeldView:
+    return HeldView(id=held.id, fencing_token=held.token, state=held.state, reason=held.reason)
+
+
+def _settlement_of(item: SettleItem) -> Settlement:
+    return Settlement(item.id, item.fencing_token, _outcome_maker(item), is_release=item.outcome == "released")
+
+
+def _outcome_maker(item: SettleItem) -> Callable[[OutcomeFactory, LeasedJob], Outcome]:
+    """Return a function that makes the outcome, as the answer of a child process does."""
+    error = to_storable_text(item.error) if item.error else None
+    match item.outcome:
+        case "completed":
+            result = item.result
+            return lambda factory, job: factory.for_result(job, result)
+        case "released":
+            return lambda _factory, job: for_interruption(job)
+        case "snoozed":
+            if item.delay is None:
+                raise invalid_value("snoozed needs a delay, in seconds")
+            answer = ChildAnswer(AnswerKind.SNOOZED, delay=_microseconds(item.delay))
+        case "canceled":
+            answer = ChildAnswer(AnswerKind.CANCELED, error=error or "canceled by its worker")
+        case _:
+            answer = _failure(item, error or "the remote worker gave no error")
+    return lambda factory, job: factory.for_answer(job, answer)
+
+
+def _failure(item: SettleItem, error: str) -> ChildAnswer:
+    if not item.retry:
+        if item.retry_after is not None:
+            raise invalid_value("retry is false and retry_after is given; leave one of them out")
+        return ChildAnswer(AnswerKind.NOT_RETRYABLE, error=error)
+    if item.retry_after is not None:
+        return ChildAnswer(AnswerKind.RETRY_LATER, error=error, delay=_microseconds(item.retry_after))
+    return ChildAnswer(AnswerKind.FAILED, error=error)
+
+
+def _microseconds(seconds: float) -> int:
+    return to_microseconds(timedelta(seconds=seconds), "delay")
+
+
+def _settled_view(settled: Settled) -> SettledView:
+    return SettledView(
+        id=settled.id,
+        fencing_token=settled.token,
+        accepted=settled.is_accepted,
+        status=settled.status,
+        due=None if settled.due is None else to_datetime(settled.due),
+        problem=settled.problem,
+    )
+
+
+def _lost(views: Sequence[SettledView]) -> Refused:
+    detail = views[0].problem if len(views) == 1 else f"none of the {len(views)} outcomes was accepted"
+    members = {"jobs": list(views)}
+    return Refused(Problem(status=409, type="lease-lost", detail=detail or "", members=members))
+
+
+# -- declarations
+
+_NUMBER = {"number": "The number of the worker."}
+_JOB = {"id": "01a1ebb7249d773d81c55dd3c3d04a00", "fencing_token": 1}
+_SETTLED = {**_JOB, "accepted": True, "status": "COMPLETED", "due": None, "problem": None}
+
+
+def endpoints(_app: Mainspring) -> list[Endpoint]:
+    """Return the declarations of this module."""
+    workers = RemoteWorkerEndpoints()
+    return [
+        Endpoint(
+            name="enroll_worker",
+            method="POST",
+            path="/workers",
+            subject="workers",
+            summary="Enroll a remote worker.",
+            description=(
+                "A remote worker is a program in any language that runs jobs of types declared with "
+                "`app.remote_job`. It belongs to the token that enrolled it. It stays alive by heartbeats."
+            ),
+            scopes=(Scope.WORK,),
+            serve=workers.enroll,
+            body=EnrollBody,
+            body_examples={"a worker": {"name": "images-1", "types": ["resize"]}},
+            answers={
+                CREATED: AnswerType(
+                    type=EnrolledView,
+                    description="The worker.",
+                    headers={"Location": "The path of the worker."},
+                    example={
+                        "number": 3,
+                        "name": "images-1",
+                        "types": ["resize"],
+                        "queues": None,
+                        "lease": 45.0,
+                        "heartbeat_every": 15.0,
+                    },
+                )
+            },
+            problems=("invalid-value",),
+        ),
+        Endpoint(
+            name="claim_jobs",
+            method="POST",
+            path="/workers/{number}/claim",
+            subject="workers",
+            summary="Claim due jobs, and wait for the first one.",
+            description="The jobs are RUNNING, and the worker must settle each.",
+            scopes=(Scope.WORK,),
+            serve=workers.claim,
+            path_parameters=_NUMBER,
+            body=ClaimBody,
+            body_examples={"up to four jobs": {"jobs": 4, "wait": 30}},
+            answers={
+                OK: AnswerType(
+                    type=ClaimedView,
+                    description="The jobs; none if the wait is over.",
+                    example={
+                        "jobs": [
+                            {
+                                **_JOB,
+                                "type": "resize",
+                                "queue": "images",
+                                "arguments": {"file": "cat.png", "width": 200},
+                                "attempt": 1,
+                                "due": "2026-11-17T12:00:00Z",
+                                "timeout": 60.0,
+                                "headers": {},
+                            }
+                        ],
+                        "direction": "run",
+                    },
+                )
+            },
+            problems=("worker-not-found", "too-many-claims"),
+        ),
+        Endpoint(
+            name="settle_jobs",
+            method="POST",
+            path="/workers/{number}/settle",
+            subject="workers",
+            summary="Report the outcomes of jobs.",
+            description=(
+                "A repeated request has the same answer. An outcome with an old fencing token is refused. If none "
+                "is accepted, the status is 409, and the problem has the member `jobs`."
+            ),
+            scopes=(Scope.WORK,),
+            serve=workers.settle,
+            path_parameters=_NUMBER,
+            body=SettleBody,
+            body_examples={
+                "success": {"jobs": [{**_JOB, "outcome": "completed", "result": {"bytes": 4711}}]},
+                "failure": {"jobs": [{**_JOB, "outcome": "failed", "error": "no such file", "retry_after": 60}]},
+            },
+            answers={
+                OK: AnswerType(
+                    type=SettledListView, description="An answer for each.", example={"jobs": [_SETTLED]}
+                )
+            },
+            problems=("worker-not-found", "lease-lost", "invalid-value"),
+        ),
+        Endpoint(
+            name="beat_worker",
+            method="POST",
+            path="/workers/{number}/heartbeat",
+            subject="workers",
+            summary="Show that a worker is alive, and learn what it has to do.",
+            scopes=(Scope.WORK,),
+            serve=workers.heartbeat,
+            path_parameters=_NUMBER,
+            body=HeartbeatBody,
+            body_examples={"one job": {"jobs": [{**_JOB, "progress": {"done": 3, "total": 10}}]}},
+            answers={
+                OK: AnswerType(
+                    type=HeartbeatView,
+                    description="What to do.",
+                    example={"direction": "run", "jobs": [{**_JOB, "state": "stop", "reason": "cancel"}]},
+                )
+            },
+            problems=("worker-not-found", "invalid-value"),
+        ),
+        Endpoint(
+            name="direct_worker",
+            method="POST",
+            path="/workers/{number}/direct",
+            subject="workers",
+            summary="Ask a remote worker to run, to be quiet or to terminate.",
+            description="The worker learns it in the answer to its next claim or heartbeat.",
+            scopes=(Scope.OPERATE,),
+            serve=workers.direct,
+            path_parameters=_NUMBER,
+            body=DirectBody,
+            body_examples={"quiet": {"direction": "quiet"}},
+            answers={
+                OK: AnswerType(
+                    type=DirectedView,
+                    description="The store has the request.",
+                    example={"number": 3, "direction": "quiet"},
+                )
+            },
+            problems=("worker-not-found",),
+        ),
+        Endpoint(
+            name="leave_worker",
+            method="DELETE",
+            path="/workers/{number}",
+            subject="workers",
+            summary="Remove a worker that ends.",
+            description="Jobs that it has not settled run again elsewhere, and no attempt is used up.",
+            scopes=(Scope.WORK,),
+            serve=workers.leave,
+            path_parameters=_NUMBER,
+            answers={
+                OK: AnswerType(
+                    type=LeftView, description="It has left.", example={"number": 3, "released": [_JOB["id"]]}
+                )
+            },
+            problems=("worker-not-found",),
+        ),
+    ]

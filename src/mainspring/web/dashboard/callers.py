@@ -1,0 +1,166 @@
+"""Finds out who sends a request for a page: the holder of a session, or the caller of the authenticator.
+
+Invariants
+- A page reads a cookie, never the header `Authorization`; the API reads that header, and never a cookie.
+- A form changes something only if it has the CSRF token of the browser's cookie.
+- The cookie is HttpOnly and SameSite=Strict, and Secure unless the server is asked at a loopback address.
+- Its name has the port, because browsers share cookies between all ports of a host.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mainspring.clock import Clock
+from mainspring.errors import TokenInvalid
+from mainspring.security.permissions import Identity
+from mainspring.security.tokens import MAX_LENGTH
+from mainspring.web.credentials import Authenticator, TokenAuthenticator
+from mainspring.web.dashboard.sessions import LoginThrottle, Sessions, csrf_token_of, make_id
+from mainspring.web.guard import CALLER
+from mainspring.web.host_names import LOOPBACK_NAMES, split_host
+from mainspring.web.problems import Refused, refuse
+
+NOT_LOGGED_IN = "not-logged-in"
+_COOKIE = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """A browser whose caller is known."""
+
+    identity: Identity
+    cookie: str
+    """The value of its cookie: of a session, or a random one that only the CSRF token is made of."""
+    is_new: bool
+    """Whether the browser does not have the cookie yet."""
+    has_session: bool
+
+    @property
+    def csrf_token(self) -> str:
+        """The token that forms of this browser must have."""
+        return csrf_token_of(self.cookie)
+
+
+class Callers:
+    """Logs browsers in and out, and identifies them.
+
+    - `authenticator`: knows tokens; or every caller (`--no-auth`), or asks the application
+    - `clock`: measures sessions and failed logins
+    """
+
+    def __init__(self, authenticator: Authenticator, clock: Clock | None = None) -> None:
+        self._authenticator = authenticator
+        self._tokens = authenticator if isinstance(authenticator, TokenAuthenticator) else None
+        self.sessions = Sessions(clock)
+        self._throttle = LoginThrottle(clock=clock)
+
+    @property
+    def has_login(self) -> bool:
+        """Whether browsers log in here, with a token."""
+        return self._tokens is not None
+
+    async def identify(self, request: Request) -> Visitor:
+        """Return the browser's caller; raise `Refused` if it has no session, or the authenticator refuses it."""
+        cookie = _cookie_of(request)
+        if self._tokens is None:
+            identity = await self._authenticator.identify(request.scope)
+            return Visitor(identity, cookie or make_id(), cookie is None, has_session=False)
+        token_id = None if cookie is None else self.sessions.token_of(cookie)
+        if cookie is not None and token_id is not None:
+            found = await self._tokens.identify_by_id(token_id)
+            if found is not None:
+                return Visitor(found, cookie, is_new=False, has_session=True)
+            self.sessions.end(cookie)
+        raise refuse(401, NOT_LOGGED_IN, "log in with a token first")
+
+    async def log_in(self, request: Request, token: str, *, is_link: bool = False) -> str:
+        """Begin a session for a token, and return its id; raise `Refused` or `TokenInvalid`.
+
+        With `is_link`, the token was in a link. A link on a page of another site must not log a browser in with a
+        token of its author, who would then see what the user submits.
+        """
+        if self._tokens is None:
+            raise refuse(404, "not-found", "this server has no login of its own")
+        address = str((request.scope.get("client") or ("unknown",))[0])
+        seconds = self._throttle.seconds_left(address)
+        if seconds:
+            raise refuse(
+                429,
+                "too-many-logins",
+                f"too many logins have failed; try again in {seconds} s",
+                retry_after=str(seconds),
+            )
+        token = token.strip()
+        try:
+            if not token or len(token) > MAX_LENGTH:
+                raise refuse(401, "token-missing", "this is no token; a token looks like msp_..._...")
+            identity = await self._tokens.identify_token(token)
+        except (Refused, TokenInvalid):
+            self._throttle.failed(address)
+            raise
+        is_foreign = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        if is_link and is_foreign and not self._tokens.is_of_process(identity.token):
+            raise refuse(
+                403, "origin-foreign", "the link is on a page of another site; log in with the token instead"
+            )
+        request.scope[CALLER] = identity.name  # for the log
+        self.log_out(request)
+        return self.sessions.begin(identity.token or "")
+
+    def log_out(self, request: Request) -> None:
+        """End the session of a browser, if it has one."""
+        cookie = _cookie_of(request)
+        if cookie is not None:
+            self.sessions.end(cookie)
+
+
+def check_csrf(visitor: Visitor, given: str) -> None:
+    """Raise `Refused` unless a form has the CSRF token of its browser."""
+    if visitor.is_new or not hmac.compare_digest(visitor.csrf_token.encode(), given.encode()):
+        raise refuse(
+            403, "form-outdated", "this form is outdated, or comes from another page; load the page again"
+        )
+
+
+def _cookie_of(request: Request) -> str | None:
+    value = request.cookies.get(cookie_name(request))
+    return value if value is not None and _COOKIE.fullmatch(value) else None
+
+
+def cookie_name(request: Request) -> str:
+    """Return the name of the cookie with the session id."""
+    parts = split_host(request.headers.get("host", ""))
+    port = None if parts is None else parts[1]
+    return "mainspring_session" + ("" if port is None else f"_{port}")
+
+
+def is_loopback(request: Request) -> bool:
+    """Return whether the browser asked for a loopback address, which needs no TLS."""
+    parts = split_host(request.headers.get("host", ""))
+    return parts is not None and (parts[0] in LOOPBACK_NAMES or parts[0].endswith(".localhost"))
+
+
+def cookie_options(request: Request) -> dict[str, Any]:
+    """Return the attributes that all cookies of the dashboard have."""
+    return {
+        "path": str(request.scope.get("root_path", "")).rstrip("/") + "/",
+        "secure": request.url.scheme == "https" or not is_loopback(request),
+        "samesite": "strict",
+    }
+
+
+def set_session_cookie(request: Request, response: Response, value: str) -> None:
+    """Give the browser its session id."""
+    response.set_cookie(cookie_name(request), value, httponly=True, **cookie_options(request))
+
+
+def delete_session_cookie(request: Request, response: Response) -> None:
+    """Take the session id from the browser."""
+    response.delete_cookie(cookie_name(request), httponly=True, **cookie_options(request))

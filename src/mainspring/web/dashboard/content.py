@@ -1,0 +1,111 @@
+"""Shows content that others have written: arguments, results, errors. It may be hostile, huge or invisible.
+
+Templates escape what these functions return. The functions make it readable, and bounded.
+
+Invariants
+- A text is cut to a limit before anything else is done with it, and says how long it was.
+- Control characters, and those that change the direction of text, are shown as what they are, and have no effect.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+LINE = 160
+"""How many characters a row of a table shows of a text."""
+BLOCK = 20_000
+"""How many characters a page shows of a value, or of an error."""
+_TAB_AND_LINE_FEED = "\t\n"
+_INVISIBLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\ufff0-\ufffb\U000e0000-\U000e0fff\ud800-\udfff]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A text for a page."""
+
+    text: str
+    size: int
+    """How many characters the whole text has."""
+    is_cut: bool = False
+
+    @property
+    def rest(self) -> str:
+        """What is said about the part that is not shown; empty if all is shown."""
+        return f"cut: {self.size:,} characters in all" if self.is_cut else ""
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+
+def visible(text: str, *, keeps_lines: bool = True) -> str:
+    """Return a text with its invisible characters made visible: a right-to-left override is ⟨U+202E⟩."""
+
+    def show(found: re.Match[str]) -> str:
+        character = found[0]
+        if keeps_lines and character in _TAB_AND_LINE_FEED:
+            return character
+        return f"⟨U+{ord(character):04X}⟩"
+
+    return _INVISIBLE.sub(show, text)
+
+
+def line(text: str | None, limit: int = LINE) -> Shown:
+    """Return a text for one line: its first line, cut."""
+    first, _, more = (text or "")[: limit + 1].partition("\n")
+    is_cut = len(text or "") > limit or bool(more)
+    return Shown(visible(first[:limit], keeps_lines=False), len(text or ""), is_cut)
+
+
+def block(text: str | None, limit: int = BLOCK) -> Shown:
+    """Return a text with several lines, cut."""
+    whole = text or ""
+    return Shown(visible(whole[:limit]), len(whole), len(whole) > limit)
+
+
+def json_line(raw: Any, limit: int = LINE) -> Shown:
+    """Return a JSON value for one line; an object without its braces: `"order_id":42,"reason":"unpaid"`."""
+    text = _raw_text(raw)
+    size = len(text)
+    is_object = text.startswith("{") and text.endswith("}")
+    inner = text[1 : min(size - 1, limit + 1)] if is_object else text[:limit]
+    return Shown(visible(inner, keeps_lines=False), size, size > limit + 2)
+
+
+def json_block(raw: Any, limit: int = BLOCK) -> Shown:
+    """Return a JSON value with line breaks, cut. A value that is far too long is not formatted."""
+    text = _raw_text(raw)
+    if len(text) <= 2 * limit:
+        try:
+            text = msgspec.json.format(text, indent=2)
+        except (msgspec.DecodeError, RecursionError):
+            return block(text, limit)
+    return block(text, limit)
+
+
+def _raw_text(raw: Any) -> str:
+    """Return a value of an answer of the API as JSON. It is encoded already, as a rule."""
+    if isinstance(raw, msgspec.Raw):
+        return bytes(raw).decode("utf-8", "replace")
+    return msgspec.json.encode(raw).decode()
+
+
+def visible_line(text: str | None, limit: int = LINE) -> str:
+    """Return a text for one line, cut, as a filter of templates."""
+    shown = line(text, limit)
+    return f"{shown.text}…" if shown.is_cut else shown.text
+
+
+def is_empty(raw: Any) -> bool:
+    """Return whether a JSON value is null or an empty object."""
+    return _raw_text(raw) in ("null", "{}")
+
+
+FILTERS: dict[str, Any] = {"visible_line": visible_line, "visible_block": block}
+"""The filters of templates, by name."""

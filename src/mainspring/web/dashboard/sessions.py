@@ -1,0 +1,116 @@
+"""Sessions of browsers: a token is exchanged for a random session id, which a cookie keeps.
+
+Invariants
+- A session has the id of its token, which is no secret, and never the token itself. The rights are looked up for
+  each request, so a token that is revoked or expires ends its sessions.
+- The server keeps a hash of the session id. A dump of its memory logs no one in.
+- Sessions are in the memory of one process, and end with it. Their number is bounded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from mainspring.clock import NANOSECONDS, Clock, SystemClock
+
+LIFETIME_NS = 7 * 86_400 * NANOSECONDS
+"""A session ends this long after its login, however it is used."""
+IDLE_NS = 12 * 3_600 * NANOSECONDS
+"""A session ends after this time without a request."""
+MAX_SESSIONS = 10_000
+MAX_CLIENTS = 10_000
+ID_BYTES = 32
+
+
+def make_id() -> str:
+    """Return 256 random bits of the operating system as text."""
+    return os.urandom(ID_BYTES).hex()
+
+
+@dataclass(slots=True)
+class _Session:
+    token_id: str
+    began: int
+    used: int
+
+
+class Sessions:
+    """The sessions of one server. It is used on the server's event loop only.
+
+    - `clock`: measures the age of sessions
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._sessions: OrderedDict[bytes, _Session] = OrderedDict()  # by the hash of the id, the oldest first
+
+    def begin(self, token_id: str) -> str:
+        """Begin a session for the holder of a token, and return the session id for the cookie."""
+        while len(self._sessions) >= MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        session_id, now = make_id(), self._clock.monotonic_ns()
+        self._sessions[_hash(session_id)] = _Session(token_id, now, now)
+        return session_id
+
+    def token_of(self, session_id: str) -> str | None:
+        """Return the id of the token of a session; None if there is no such session, or it has ended."""
+        key = _hash(session_id)
+        session = self._sessions.get(key)
+        if session is None:
+            return None
+        now = self._clock.monotonic_ns()
+        if now - session.began >= LIFETIME_NS or now - session.used >= IDLE_NS:
+            del self._sessions[key]
+            return None
+        session.used = now
+        return session.token_id
+
+    def end(self, session_id: str) -> None:
+        """End a session, if there is one."""
+        self._sessions.pop(_hash(session_id), None)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+
+def _hash(session_id: str) -> bytes:
+    return sha256(session_id.encode()).digest()
+
+
+def csrf_token_of(cookie: str) -> str:
+    """Return the CSRF token for the forms of a browser, from the value of its cookie.
+
+    It is a hash: the page does not have the cookie, and a page of another site knows neither.
+    """
+    return sha256(b"mainspring csrf " + cookie.encode()).hexdigest()
+
+
+class LoginThrottle:
+    """Bounds the failed logins of each client address: a few at once, then one in a while.
+
+    - `burst`: how many failed logins are possible at once
+    - `seconds`: after this time, one more is possible
+    - `clock`: measures the time
+    """
+
+    def __init__(self, *, burst: int = 10, seconds: float = 6.0, clock: Clock | None = None) -> None:
+        self._burst = burst
+        self._pause = round(seconds * NANOSECONDS)
+        self._now: Callable[[], int] = (clock or SystemClock()).monotonic_ns
+        self._free_at: OrderedDict[str, int] = OrderedDict()  # when all failures of an address are forgotten
+
+    def seconds_left(self, address: str) -> int:
+        """Return after how many seconds this address may try again; 0 if it may now."""
+        excess = self._free_at.get(address, 0) - self._now() - (self._burst - 1) * self._pause
+        return -(-excess // NANOSECONDS) if excess > 0 else 0
+
+    def failed(self, address: str) -> None:
+        """Count a failed login."""
+        now = self._now()
+        self._free_at[address] = max(now, self._free_at.pop(address, 0)) + self._pause
+        while len(self._free_at) > MAX_CLIENTS:
+            self._free_at.popitem(last=False)

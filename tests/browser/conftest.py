@@ -1,0 +1,48 @@
+"""One browser and one served shop for all tests of a process.
+
+Playwright's synchronous interface keeps an event loop on the thread that uses it, and `asyncio.run` of other tests
+would refuse to work there. So the browser has a thread of its own, and the tests of this folder run on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from playwright.sync_api import Browser, Playwright, sync_playwright
+
+from tests.browser.served_shop import Site, served_shop
+from tests.browser.visits import launch
+
+THREAD = ThreadPoolExecutor(1, thread_name_prefix="browser")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool:
+    """Run a test on the thread of the browser."""
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    THREAD.submit(pyfuncitem.obj, **arguments).result()
+    return True
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    def start() -> tuple[Playwright, Browser]:
+        playwright = sync_playwright().start()
+        return playwright, launch(playwright)
+
+    def stop() -> None:
+        browser.close()
+        playwright.stop()
+
+    playwright, browser = THREAD.submit(start).result()
+    yield browser
+    THREAD.submit(stop).result()
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Serve the shop, with three hours of history and a worker."""
+    with served_shop(tmp_path_factory.mktemp("shop"), hours=3) as site:
+        yield site

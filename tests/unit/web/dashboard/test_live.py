@@ -1,0 +1,284 @@
+"""Live pages: what a stream sends, what streams share, when they end, and how often the store is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from mainspring import Mainspring
+from mainspring.security.asgi_types import AsgiMessage
+from mainspring.testing.manual_clock import ManualClock
+from mainspring.web.dashboard import live
+from mainspring.web.dashboard.dashboard import Dashboard
+from mainspring.web.dashboard.live import LiveStreams
+from mainspring.web.dashboard.rendering import CSRF_PLACEHOLDER
+from mainspring.web.dashboard.snapshots import Snapshots, Source
+from mainspring.web.problems import Refused
+from tests.dashboard_client import DashboardBrowser
+from tests.support import PATIENCE
+
+
+@pytest.fixture
+def app() -> Iterator[Mainspring]:
+    with Mainspring("memory://") as app:
+        yield app
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await main()
+
+    asyncio.run(limited())
+
+
+def dashboard_of(browser: DashboardBrowser, interval: float = 0.01) -> Dashboard:
+    """Return the dashboard that a browser uses, with quicker updates."""
+    dashboard: Dashboard = browser.asgi._app.state.dashboard  # type: ignore[attr-defined]
+    dashboard.streams.interval = interval
+    return dashboard
+
+
+class Stream:
+    """What a browser has received of a stream."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.blocks: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+        self.has_ended = asyncio.Event()
+        self.events: list[str] = []
+        self.gone = asyncio.Event()
+
+    async def receive(self) -> AsgiMessage:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: AsgiMessage) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            return
+        for block in message.get("body", b"").decode().split("\n\n"):
+            fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+            if "event" in fields:
+                self.events.append(fields["event"])
+            if fields.get("event") == "blocks":
+                self.blocks.put_nowait(msgspec.json.decode(fields["data"]))
+
+
+@asynccontextmanager
+async def streaming(browser: DashboardBrowser, path: str = "/live/") -> AsyncIterator[Stream]:
+    stream = Stream()
+    cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+    scope: dict[str, Any] = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(b"host", b"testserver"), (b"cookie", cookie.encode())],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
+
+    async def serve() -> None:
+        await browser.asgi(scope, stream.receive, stream.send)
+
+    task = asyncio.get_running_loop().create_task(serve())
+    task.add_done_callback(lambda _: stream.has_ended.set())
+    try:
+        yield stream
+    finally:
+        stream.gone.set()
+        await task
+
+
+def test_a_stream_sends_all_blocks_once_and_then_what_changes(app: Mainspring) -> None:
+    job = app.job(name="ping", queue="mail")(lambda: None)
+    browser = DashboardBrowser(app)
+    browser.get("/")
+    dashboard_of(browser)
+    names = {"problems", "headline", "tiles", "clock", "charts", "groups"}
+
+    async def main() -> None:
+        async with streaming(browser) as stream:
+            first = await stream.blocks.get()
+            assert set(first) == names
+            assert "ping" not in first["groups"]
+            job.after(timedelta(hours=1)).submit()
+            while "ping" not in (blocks := await stream.blocks.get()).get("groups", ""):
+                assert set(blocks) < names, "what has not changed is not sent"
+
+    run(main)
+
+
+def test_a_form_in_a_block_has_the_csrf_token_of_its_browser(
+    app: Mainspring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = DashboardBrowser(app)
+    second = DashboardBrowser(app, asgi=first.asgi)
+    dashboard = dashboard_of(first)
+    first.get("/")
+    second.get("/")
+    assert first.csrf != second.csrf
+    renderer = dashboard._renderer
+    blocks = renderer.blocks
+    monkeypatch.setattr(
+        renderer, "blocks", lambda *given: blocks(*given) | {"tiles": f"<i>{CSRF_PLACEHOLDER}</i>"}
+    )
+
+    async def main() -> None:
+        async with streaming(first) as one, streaming(second) as two:
+            assert (await one.blocks.get())["tiles"] == f"<i>{first.csrf}</i>"
+            assert (await two.blocks.get())["tiles"] == f"<i>{second.csrf}</i>"
+
+    run(main)
+
+
+def test_a_stream_ends_when_its_token_is_revoked(app: Mainspring, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "CHECK_SECONDS", 0.0)
+    browser = DashboardBrowser(app)
+    dashboard = dashboard_of(browser)
+
+    async def main() -> None:
+        async with streaming(browser) as stream:
+            await stream.blocks.get()
+            await app.off_loop.write(app.tokens.revoke, browser.token_id)
+            await stream.has_ended.wait()
+            assert stream.events[-1] == "end"
+        assert len(dashboard.streams) == 0
+
+    run(main)
+
+
+def test_a_stream_ends_when_the_server_stops_or_the_browser_leaves(app: Mainspring) -> None:
+    browser = DashboardBrowser(app)
+    dashboard = dashboard_of(browser)
+
+    async def main() -> None:
+        async with streaming(browser) as left:
+            await left.blocks.get()
+        async with streaming(browser) as stream:
+            await stream.blocks.get()
+            assert len(dashboard.streams) == 1
+            browser.asgi.end_streams()  # type: ignore[attr-defined]
+            await stream.has_ended.wait()
+        async with streaming(browser) as refused:
+            await refused.has_ended.wait()
+            assert refused.status == 503
+
+    run(main)
+
+
+def test_a_stream_needs_a_session(app: Mainspring) -> None:
+    browser = DashboardBrowser(app)
+    browser.cookies.clear()
+
+    async def main() -> None:
+        async with streaming(browser) as stream:
+            await stream.has_ended.wait()
+            assert stream.status == 401
+
+    run(main)
+
+
+def test_streams_are_bounded() -> None:
+    async def main() -> None:
+        streams = LiveStreams(max_streams=1)
+        end = streams.enter()
+        with pytest.raises(Refused, match="1 pages are open"):
+            streams.enter()
+        streams.leave(end)
+        streams.enter()
+
+    run(main)
+
+
+def test_streams_with_the_same_rights_share_one_rendering() -> None:
+    calls = []
+
+    async def render() -> dict[str, str]:
+        calls.append(1)
+        await asyncio.sleep(0)
+        return {"a": "b"}
+
+    async def main() -> None:
+        streams = LiveStreams(max_streams=10, interval=PATIENCE)
+        found = await asyncio.gather(*(streams.blocks("same", render) for _ in range(10)))
+        assert found == [{"a": "b"}] * 10
+        assert len(calls) == 1
+        await streams.blocks("other", render)
+        assert len(calls) == 2
+
+    run(main)
+
+
+# -- reading the store
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.reads = 0
+        self.error: Exception | None = None
+
+    async def read(self, _app: Mainspring) -> int:
+        self.reads += 1
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        return self.reads
+
+
+def test_the_store_is_read_once_a_second_whatever_the_number_of_pages(app: Mainspring) -> None:
+    clock, counter = ManualClock(), Counter()
+    source = Source(name="count", read=counter.read)
+
+    async def main() -> None:
+        snapshots = Snapshots(app, clock)
+        assert await asyncio.gather(*(snapshots.get(source) for _ in range(20))) == [1] * 20
+        clock.advance(timedelta(seconds=0.9))
+        assert await snapshots.get(source) == 1
+        clock.advance(timedelta(seconds=0.2))
+        assert await asyncio.gather(*(snapshots.get(source) for _ in range(20))) == [2] * 20
+
+    run(main)
+
+
+def test_an_error_is_not_kept(app: Mainspring) -> None:
+    counter = Counter()
+    source = Source(name="count", read=counter.read)
+
+    async def main() -> None:
+        snapshots = Snapshots(app, ManualClock())
+        counter.error = OSError("gone")
+        with pytest.raises(OSError, match="gone"):
+            await snapshots.get(source)
+        counter.error = None
+        assert await snapshots.get(source) == 2
+
+    run(main)
+
+
+def test_a_page_does_not_wait_for_a_slow_answer(app: Mainspring) -> None:
+    clock, counter = ManualClock(), Counter()
+    source = Source(name="slow", read=counter.read, seconds=60)
+
+    async def main() -> None:
+        snapshots = Snapshots(app, clock)
+        assert snapshots.peek(source) is None
+        assert await snapshots.get(source) == 1
+        assert (snapshots.peek(source), counter.reads) == (1, 1)
+        clock.advance(timedelta(seconds=61))
+        assert snapshots.peek(source) == 1, "the old answer, while the new one is read"
+        assert await snapshots.get(source) == 2
+        assert (snapshots.peek(source), counter.reads) == (2, 2)
+
+    run(main)

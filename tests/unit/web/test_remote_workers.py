@@ -1,0 +1,51 @@
+"""The API of remote workers, on SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from mainspring import KeyRing, Mainspring
+from mainspring.security.http_limits import HttpLimits
+from tests.api_site import ApiSite
+from tests.remote_worker_tests import RemoteClient, RemoteWorkerTests, add_remote_jobs
+from tests.support import PATIENCE, eventually
+
+
+class TestRemoteWorkersOnSqlite(RemoteWorkerTests):
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        return f"sqlite:///{tmp_path}/jobs.db"
+
+    def test_a_job_that_was_changed_while_it_ran_is_not_signed_anew(self, url: str) -> None:
+        ring = KeyRing({"k": KeyRing.generate()}, sign_with="k")
+        with Mainspring(url, signing=ring) as app:
+            add_remote_jobs(app)
+            site = ApiSite(app)
+            job_id = self.submit(site, "resize")
+            worker = RemoteClient(site, "resize")
+            job = worker.claim_one()
+            with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as store:
+                store.execute("UPDATE jobs SET follow_up = replace(follow_up, 'local.note', 'plain')")
+            settled = worker.settle(job, "completed", result={"command": "rm"}).json["jobs"][0]
+            assert (settled["accepted"], settled["status"]) == (True, "FAILED")
+            assert str(app.get(job_id).error).startswith("SignatureInvalid: ")
+            assert app.counts()["PENDING"] == 0, "no follow-up job was made"
+
+    def test_only_so_many_claims_wait_at_once(self, site: ApiSite) -> None:
+        site.asgi = site.app.asgi(auth="tokens", limits=HttpLimits(waiting_claims=1))
+        worker, other = RemoteClient(site, "plain"), RemoteClient(site, "plain")
+        with ThreadPoolExecutor(1) as threads:
+            first = threads.submit(worker.claim, wait=30)
+            assert eventually(lambda: site.app.manager().remote_workers.waiting == 1)
+            answer = other.post("claim", {"wait": 30})
+            assert (answer.status, answer.problem) == (503, "too-many-claims")
+            assert answer.headers["retry-after"] == "1"
+            assert other.post("claim", {"wait": 0}).status == 200, "a claim that does not wait is served"
+            job_id = self.submit(site)
+            assert [job["id"] for job in first.result(PATIENCE)] == [job_id]
+        assert site.app.manager().remote_workers.waiting == 0
