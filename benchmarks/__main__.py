@@ -6,6 +6,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.http import callbacks as http_callbacks
+from benchmarks.http import dashboards as http_dashboards
 from benchmarks.http import lists as http_lists
 from benchmarks.http import submits as http_submits
 from benchmarks.jobs import (
@@ -22,6 +24,7 @@ from benchmarks.jobs import (
     punctuality,
     schedules,
     sequences,
+    signing,
     single,
     starting,
 )
@@ -59,8 +62,11 @@ SECTIONS: dict[str, Callable[[], Section]] = {
     "jobs.starting": starting.run,
     "jobs.activity": activity.run,
     "jobs.monitoring": monitoring.run,
+    "jobs.signing": signing.run,
     "http.submits": http_submits.run,
     "http.lists": http_lists.run,
+    "http.callbacks": http_callbacks.run,
+    "http.dashboards": http_dashboards.run,
     "nats.submit": nats_submit.run,
     "nats.drain": nats_drain.run,
     "nats.punctuality": nats_punctuality.run,

@@ -7,18 +7,18 @@ round in the reverse order. A ratio is that of two drains of the same round, and
 Another process scrapes, once a second, so that the client of the scrape takes nothing of the worker's time.
 """
 
-import gc
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from threading import Event, Thread
-from time import perf_counter
+from threading import Thread
+from typing import Any
 
+from benchmarks.jobs.timed_drain import timed_drain
 from benchmarks.measure import Line, Section
 from mainspring import Mainspring
 from mainspring.jobs.activity import MAX_PAIRS
@@ -26,7 +26,6 @@ from mainspring.jobs.activity import MAX_PAIRS
 JOBS = 40_000
 ROUNDS = 9
 AT_MOST = 3.0  # per cent
-SECONDS = 600.0
 PLAIN, COUNTED, SCRAPED, STORE, FOLLOWED = CANDIDATES = (
     "not counted",
     "counted",
@@ -47,29 +46,13 @@ def drain(candidate: str, jobs: int, folder: Path) -> float:
     """Return how many jobs a second a worker runs, from the first claim to the end of the last job."""
     pairs = 0 if candidate == PLAIN else MAX_PAIRS
     app = Mainspring(f"sqlite:///{folder}/jobs.db", durability="normal", activity_pairs=pairs)
-    left = jobs
-    is_done = Event()
 
-    @app.job
-    def noop() -> None:
-        nonlocal left
-        left -= 1
-        if left <= 0:
-            is_done.set()
-
-    with app, ExitStack() as beside:
-        noop.submit_many([()] * jobs)
-        if candidate in (SCRAPED, STORE):
-            beside.enter_context(scraped(app, store=candidate == STORE))
+    def beside() -> AbstractContextManager[Any]:
         if candidate == FOLLOWED:
-            beside.enter_context(followed(app))
-        gc.collect()
-        began = perf_counter()
-        with app.running():
-            if not is_done.wait(SECONDS):
-                raise RuntimeError(f"{left:,} of {jobs:,} jobs have not run within {SECONDS:g} s")
-            app.queue("default").drain(timeout=SECONDS)
-            return jobs / (perf_counter() - began)
+            return followed(app)
+        return scraped(app, store=candidate == STORE) if candidate in (SCRAPED, STORE) else nullcontext()
+
+    return timed_drain(app, jobs, beside)
 
 
 @contextmanager
