@@ -1,7 +1,6 @@
 """Memory is given back: after a burst, after a run, and while everything sleeps."""
 
 import gc
-import tracemalloc
 from collections.abc import Callable, Iterator
 from threading import Event
 from weakref import ref
@@ -13,6 +12,7 @@ from mainspring.runners import FuncQueue, Priority, TaskRunner, TaskTraits, Thre
 from mainspring.testing import ManualClock
 from tests.pools import running
 from tests.support import PATIENCE, amount, occupied, without_collector
+from tests.traced_memory import TracedMemory
 
 pytestmark = pytest.mark.long
 
@@ -25,23 +25,6 @@ URGENT = TaskTraits(priority=Priority.USER_BLOCKING)
 def pool(clock: ManualClock) -> Iterator[ThreadPool]:
     with running(ThreadPool(1, max_workers=1, clock=clock)) as pool:
         yield pool
-
-
-class Memory:
-    """Measures how much more is in use than at the beginning."""
-
-    def __enter__(self) -> "Memory":
-        gc.collect()
-        gc.freeze()  # what has survived costs later collections no more time
-        tracemalloc.start()
-        self._before = tracemalloc.get_traced_memory()[0]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        tracemalloc.stop()
-
-    def used(self) -> int:
-        return tracemalloc.get_traced_memory()[0] - self._before
 
 
 def the_pool(pool: ThreadPool) -> TaskRunner:
@@ -62,11 +45,11 @@ def test_a_burst_of_tasks_leaves_nothing_behind(
 ) -> None:
     runner = make(pool)
     nothing = [].clear
-    with Memory() as memory:
+    with TracedMemory() as memory:
         with occupied(runner):
             for _ in range(BURST):
                 runner.post(nothing)
-            assert memory.used() > BURST * 50  # it was really there
+            assert memory.used_by_all() > BURST * 50  # it was really there
         runner.wait_idle()
         assert memory.used() < BYTES_KEPT
 
@@ -77,7 +60,7 @@ def test_canceled_tasks_leave_nothing_behind_while_no_thread_is_free(
 ) -> None:
     runner = make(pool)
     nothing = [].clear
-    with occupied(runner), Memory() as memory:
+    with occupied(runner), TracedMemory() as memory:
         for _ in range(BURST // 4):
             runner.post(nothing).cancel()
         assert memory.used() < 5 * BURST  # the tasks take more than four times as much
@@ -87,9 +70,9 @@ def test_canceled_tasks_leave_nothing_behind_while_no_thread_is_free(
 
 def test_a_burst_of_delayed_tasks_that_are_canceled_leaves_nothing_behind(pool: ThreadPool) -> None:
     pool.post(int, delay=1).cancel()  # the timer's thread and its first slot are there before we measure
-    with Memory() as memory:
+    with TracedMemory() as memory:
         handles = [pool.post(int, delay=60 + number % 50) for number in range(BURST // 4)]
-        full = memory.used()
+        full = memory.used_by_all()
         for handle in handles:
             assert handle.cancel()
         del handles, handle
@@ -99,7 +82,7 @@ def test_a_burst_of_delayed_tasks_that_are_canceled_leaves_nothing_behind(pool: 
 
 
 def test_a_burst_of_canceled_tasks_leaves_nothing_behind(pool: ThreadPool) -> None:
-    with Memory() as memory:
+    with TracedMemory() as memory:
         with occupied(pool):
             for _ in range(BURST // 4):
                 assert pool.post(int).cancel()
@@ -110,11 +93,11 @@ def test_a_burst_of_canceled_tasks_leaves_nothing_behind(pool: ThreadPool) -> No
 
 def test_a_burst_of_items_leaves_nothing_behind(pool: ThreadPool) -> None:
     queue: FuncQueue[None] = FuncQueue(id, pool)
-    with Memory() as memory:
+    with TracedMemory() as memory:
         with occupied(pool):
             for _ in range(BURST // 2):
                 queue.dispatch(None)
-            assert memory.used() > BURST * 20
+            assert memory.used_by_all() > BURST * 20
         queue.wait_idle()
         pool.wait_idle()
         assert memory.used() < BYTES_KEPT
@@ -129,7 +112,7 @@ def test_runners_come_and_go_without_a_trace(pool: ThreadPool) -> None:
         pool.wait_idle()
 
     use_and_drop()
-    with Memory() as memory:
+    with TracedMemory() as memory:
         for _ in range(10):
             use_and_drop()
         gc.collect()
@@ -222,11 +205,11 @@ def test_what_was_refused_is_released_at_once(pool: ThreadPool, why: str) -> Non
 
 
 def test_many_sequences_at_once_leave_no_storage_behind(pool: ThreadPool) -> None:
-    with Memory() as memory:
+    with TracedMemory() as memory:
         with occupied(pool):
             for _ in range(amount(2_000, thorough=5_000)):
                 pool.sequenced().post(int)  # kept alive by its task
-            full = memory.used()
+            full = memory.used_by_all()
         pool.wait_idle()
         gc.collect()
         assert memory.used() < full / 8  # two sets that do not shrink remember how many there were

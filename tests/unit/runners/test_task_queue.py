@@ -1,7 +1,6 @@
 """The ready queues: first-in-first-out, and by priority with ageing."""
 
 import gc
-import tracemalloc
 import weakref
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -16,6 +15,7 @@ from mainspring.runners.task import stamp_for
 from mainspring.runners.task_queue import AGEING_NS, FifoTaskQueue, PriorityTaskQueue, TaskQueue
 from mainspring.runners.worker import WorkerThread
 from tests.support import amount
+from tests.traced_memory import TracedMemory
 
 BURST = 50_000
 BEST_EFFORT, USER_VISIBLE, USER_BLOCKING = Priority
@@ -152,19 +152,12 @@ def test_a_burst_leaves_no_storage_behind(
     make: Callable[[], TaskQueue], empty: Callable[[TaskQueue], object]
 ) -> None:
     queue, item = make(), Item(queued_at=0)
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
+    with TracedMemory() as memory:
         for number in range(BURST):
             queue.push(item, number % 3)
-        full = tracemalloc.get_traced_memory()[0] - before
+        assert memory.used() > BURST * 8  # it was really there
         empty(queue)
-        kept = tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-    assert full > BURST * 8  # it was really there
-    assert kept < 32_000  # a deque keeps sixteen free blocks
+        assert memory.used() < 32_000  # a deque keeps sixteen free blocks
 
 
 def test_the_lanes_of_a_fifo_queue_are_one() -> None:

@@ -1,12 +1,11 @@
 """What the timing wheel costs in memory, and that it gives it back."""
 
-import gc
-import tracemalloc
 from collections.abc import Callable
 
 import pytest
 
 from mainspring.timing import TimerEntry, TimingWheel
+from tests.traced_memory import TracedMemory
 
 pytestmark = pytest.mark.long
 
@@ -19,22 +18,6 @@ FEWER = 40_000
 Wheel = TimingWheel[None]
 
 
-class Ledger:
-    """Traces memory from its entry on."""
-
-    def __enter__(self) -> "Ledger":
-        gc.collect()
-        tracemalloc.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        tracemalloc.stop()
-
-    @property
-    def used(self) -> int:
-        return tracemalloc.get_traced_memory()[0]
-
-
 def scattered(count: int, span: int) -> list[int]:
     """Due times all over the span, in no order."""
     return [START + 1 + n * 0x9E3779B97F4A7C15 % span for n in range(count)]
@@ -43,11 +26,11 @@ def scattered(count: int, span: int) -> list[int]:
 @pytest.mark.parametrize(("span", "limit"), [(HOUR, 130), (10 * YEAR, 130)])
 def test_a_pending_timer_is_small(span: int, limit: int) -> None:
     dues = scattered(BURST, span)
-    with Ledger() as ledger:
+    with TracedMemory() as memory:
         wheel = Wheel(now=START)
         for due in dues:
             wheel.insert(due, None)
-        assert ledger.used / len(dues) < limit
+        assert memory.used_by_all() / len(dues) < limit
 
 
 def cancel_all(wheel: Wheel, entries: list[TimerEntry]) -> None:
@@ -89,37 +72,37 @@ def test_memory_is_given_back_after_a_burst(
     count: int, span: int, empty: Callable[[Wheel, list[TimerEntry]], None]
 ) -> None:
     dues = scattered(count, span)
-    with Ledger() as ledger:
+    with TracedMemory() as memory:
         wheel = Wheel(now=START)
         entries = [wheel.insert(due, None) for due in dues]
-        full = ledger.used
+        full = memory.used_by_all()
         empty(wheel, entries)
         del entries
         assert len(wheel) <= 1
-        assert ledger.used < min(full / 3, 3_500_000)  # some thousand hollow slots are allowed
+        assert memory.used() < min(full / 3, 3_500_000)  # some thousand hollow slots are allowed
 
 
 def test_a_wheel_mostly_canceled_is_as_small_as_what_is_left() -> None:
     dues = scattered(FEWER, HOUR // 10)
-    with Ledger() as ledger:
+    with TracedMemory() as memory:
         wheel = Wheel(now=START)
         entries = [wheel.insert(due, None) for due in dues]
-        full = ledger.used
+        full = memory.used_by_all()
         cancel_all(wheel, entries[FEWER // 20 :])
         del entries
         assert len(wheel) == FEWER // 20
-        assert ledger.used < full / 4
+        assert memory.used() < full / 4
 
 
 @pytest.mark.parametrize("left", [1, 10])
 def test_a_slot_mostly_canceled_is_as_small_as_what_is_left(left: int) -> None:
-    with Ledger() as ledger:
+    with TracedMemory() as memory:
         wheel = Wheel(now=START)
-        before = ledger.used
+        before = memory.used()
         entries = [wheel.insert(START + 10**9 + n, None) for n in range(2_000)]
-        full = ledger.used - before
+        full = memory.used() - before
         assert wheel.statistics().slots == (1, 0, 0)
         cancel_all(wheel, entries[left:])
         del entries[left:]
-        assert ledger.used - before < full / 20
+        assert memory.used() - before < full / 20
         assert wheel.statistics().slots == (1, 0, 0)
