@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.cli.shop_program import ShopProgram
+from tests.cli.shop_program import CommandResult, ShopProgram
 
 FAILURE, USAGE, UNAVAILABLE = 1, 2, 3
 
@@ -93,6 +93,18 @@ def test_the_default_file_of_this_folder_needs_no_name(shop: ShopProgram) -> Non
     without_url(shop)
     shop.run("submit", "cancel_order", "order_id=1", "--id", "order-1", "--app", "shop:app")
     assert ids(shop.run("jobs", "list", "--json").json) == ["order-1"]
+
+
+def test_doctor_says_which_place_names_the_store(shop: ShopProgram) -> None:
+    url = other_store(shop, "other")
+
+    def is_said(place: str, done: CommandResult) -> bool:
+        return f"the store is named by {place}" in done.output
+
+    assert is_said("--url", shop.run("doctor", "--url", url))
+    assert is_said("MAINSPRING_URL", shop.run("doctor", MAINSPRING_URL=url))
+    (shop.folder / "mainspring.db").write_bytes((shop.folder / "other" / "shop.db").read_bytes())
+    assert is_said("the default", shop.run("doctor"))
 
 
 def test_options_may_stand_before_the_command(shop: ShopProgram) -> None:

@@ -93,8 +93,7 @@ def load_application(app: str | None, url: str | None) -> Mainspring:
     """
     selection = require_selection(app, url)
     if selection.app is None:
-        assert selection.url is not None
-        return app_for_url(selection.url)
+        return app_for_url(url)
     # so that text which modules print at import is not mixed with the command's output
     with redirect_stdout(sys.stderr):
         application = import_app(selection.app, folder=selection.folder)
@@ -136,13 +135,17 @@ def require_store(application: Mainspring, *, creates_store: bool = False) -> No
         provider.require_existing(application.url)
 
 
-def app_for_url(url: str) -> Mainspring:
-    """Return an application without handlers for the store at the URL."""
+def app_for_url(url: str | None) -> Mainspring:
+    """Return an application without handlers for the store at the URL of `--url`.
+
+    With None, the store is that of the environment, the configuration file or the default.
+    """
     from mainspring.app import Mainspring  # noqa: PLC0415 - probes need the URL only
 
     try:
         application = Mainspring(url)
-        application.use_store(url)  # the user has named it: another one in the environment is no conflict
+        if url is not None:
+            application.use_store(url)  # the user has named it: another one in the environment is no conflict
         return application
     except EngineUnavailable as error:
         raise click.BadParameter(str(error)) from error
