@@ -329,7 +329,7 @@ def to_lease(
     extras = row.extras
     if extras is not None:
         if isinstance(extras, str):
-            headers = to_headers(extras)
+            headers = _headers(extras) if extras[:1] == "{" else {SIGNATURE: extras}  # as `to_headers` does
         elif isinstance(extras, int):
             buckets = limits[extras]
         else:
