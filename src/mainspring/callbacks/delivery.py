@@ -20,6 +20,7 @@ from mainspring.clock import Clock
 from mainspring.errors import MissingExtra
 from mainspring.jobs.context import JobContext, current_job, runs_job
 from mainspring.jobs.retry import Snooze
+from mainspring.jobs.trace_fields import TRACEPARENT, trace_headers
 
 if TYPE_CHECKING:
     import asyncio
@@ -126,13 +127,19 @@ class Deliverer:
         return make_request(
             target.url,
             target.method,
-            target.headers,
+            (_trace_of(job, target), *target.headers),
             target.body,
             job=SendingJob(job.id, job.type, job.attempt, due),
             agent=self._agent,
             secret=None if target.secret is None else self.policy.secret(target.secret, target.url),
             timestamp=int(self._clock.now().timestamp()),
         )
+
+
+def _trace_of(job: JobContext, target: CallbackTarget) -> dict[str, str]:
+    """Return the headers of the job's trace; none if the job or the declaration names another trace."""
+    given = {name.lower() for mapping in target.headers for name in mapping}
+    return {} if TRACEPARENT in given else trace_headers(job.headers)
 
 
 def require_job(name: str) -> None:

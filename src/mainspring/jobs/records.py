@@ -250,6 +250,10 @@ class Lease(Struct, frozen=True, gc=False):
     """The kind of the job: see `KINDS`."""
     spent: int | None = None
     """When the envelope of an ended job with the same id was signed; None if there was none: see `signing`."""
+    verified_until: int = 0
+    """The end of its signature, if `JobSigner.verify` has found it right; 0 if it was not verified.
+
+    Only `JobSigner` sets it. No engine reads it from a store."""
 
     @property
     def frees_others(self) -> bool:

@@ -16,6 +16,8 @@ from mainspring.testing import time_travel
 from tests.callback_suite import CallbackTests, MakeApp
 from tests.programs import run_python
 from tests.receiver import Reply, receiver
+from tests.recorded_spans import RecordedSpans
+from tests.support import PATIENCE
 
 URL = "https://hooks.example.com/orders"
 POLICY = CallbackPolicy(allow=["https://hooks.example.com/*"])
@@ -116,6 +118,38 @@ def test_time_travel_runs_the_default_retries_in_a_moment() -> None:
             travel.fast_forward(hours=15)
             assert handle.status() is JobStatus.COMPLETED
     assert len(server.requests) == 10
+
+
+def test_a_request_names_the_span_of_its_attempt(url: str) -> None:
+    spans = RecordedSpans()
+    with receiver() as server:
+        policy = CallbackPolicy(allow=[server.url("/*")], allow_http=True, allow_private=True)
+        app = Mainspring(url, durability="normal", callbacks=policy)
+        app.middleware(spans.middleware())
+        paid = app.http_job("paid", url=server.url())
+        with app, app.running():
+            paid.submit().result(PATIENCE)
+        got = server.requests[0].headers["traceparent"]
+    span = spans.attempts_of("paid")[0].context
+    spans.close()
+    assert span is not None
+    assert got == f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
+
+
+def test_a_request_passes_the_trace_of_its_job_on(url: str) -> None:
+    trace = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "shop=1"}
+    own = f"00-{'c' * 32}-{'d' * 16}-00"
+    with receiver() as server:
+        policy = CallbackPolicy(allow=[server.url("/*")], allow_http=True, allow_private=True)
+        app = Mainspring(url, durability="normal", callbacks=policy)
+        paid = app.http_job("paid", url=server.url())
+        with app, app.running():
+            paid.options(headers=trace).submit().result(PATIENCE)
+            paid.options(headers={"traceparent": "no trace"}).submit().result(PATIENCE)
+            paid.options(headers=trace).submit(headers={"Traceparent": own}).result(PATIENCE)
+        names = ("traceparent", "tracestate")
+        got = [[each.headers.get(name) for name in names] for each in server.requests]
+    assert got == [list(trace.values()), [None, None], [own, None]]
 
 
 def test_an_application_without_callbacks_imports_nothing_of_them(tmp_path: Path) -> None:

@@ -119,3 +119,36 @@ def test_a_spoiled_job_that_is_due_soon_does_not_stop_the_worker(shop: Shop) -> 
     with shop.running():
         assert shop.has_ended(completed=1, failed=1)
     assert shop.calls == [1]
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_spoiled_job_under_a_limit_keeps_no_worker_from_starting(shop: Shop, name: str) -> None:
+    ids = shop.limited.submit_many([(order,) for order in range(3)])
+    shop.spoil(SPOILED[name][0], ids[1])
+    with shop.running():
+        assert shop.has_ended(completed=2, failed=1)
+    assert sorted(shop.calls) == [0, 2]
+    assert str(shop.get(ids[1]).error).startswith(f"unreadable: {SPOILED[name][1]}")
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_job_that_was_spoiled_before_its_type_had_a_limit_keeps_no_worker_from_starting(
+    shop: Shop, name: str
+) -> None:
+    ids = shop.pay.submit_many([(order,) for order in range(3)])
+    shop.spoil(SPOILED[name][0], ids[1])
+    shop.job(name="pay", concurrency=Concurrency(1))(shop._pay)
+    with shop.running():
+        assert shop.has_ended(completed=2, failed=1)
+    assert sorted(shop.calls) == [0, 2]
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_spoiled_job_is_listed_without_what_cannot_be_read(shop: Shop, name: str) -> None:
+    ids = shop.pay.options(headers={"user": "7"}).submit_many([(order,) for order in range(3)])
+    shop.spoil(SPOILED[name][0], ids[1])
+    jobs = {job.id: job for job in shop.jobs()}
+    assert set(jobs) == set(ids)
+    assert [jobs[job_id].headers for job_id in (ids[0], ids[2])] == [{"user": "7"}] * 2
+    is_spoiled = "headers" in SPOILED[name][0]
+    assert jobs[ids[1]].headers == shop.get(ids[1]).headers == ({} if is_spoiled else {"user": "7"})

@@ -34,7 +34,7 @@ from mainspring.jobs.records import FollowUp, Lease, NewJob
 from mainspring.jobs.recurrence.planning import plan_firing, plan_trigger
 from mainspring.jobs.recurrence.rules import encode_rule
 from mainspring.jobs.recurrence.schedule_records import Firing, Overlap, ScheduleRecord
-from mainspring.jobs.signing import JobSigner, count_keys, key_of, occurrence_id
+from mainspring.jobs.signing import SHORT, JobSigner, count_keys, key_of, occurrence_id
 from mainspring.jobs.submission import JobCall
 from mainspring.testing import TimeTravel, time_travel
 from tests.unit.jobs.call_log import START
@@ -850,3 +850,89 @@ def test_a_reference_with_one_other_byte_is_refused(place: int, byte: int) -> No
     lease = replace(OF_SCHEDULE, headers={SIGNATURE: f"1s.{b64encode(bytes(data)).decode()}"})
     assert SIGNER.problem_of(OF_SCHEDULE) is None
     assert SIGNER.problem_of(lease) is not None
+
+
+# -- the jobs of one fetch are verified together, before any of them starts
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.fixed_dictionaries(
+                {
+                    "id": st.sampled_from(["job", "other job"]) | st.text(),
+                    "type": st.sampled_from(["pay", "pay "]),
+                    "payload": st.sampled_from([b"{}"]) | st.binary(),
+                    "sequence": st.none() | st.text(),
+                    "follow_up": st.none() | plans,
+                    "spent": st.none() | st.sampled_from([NOW - 1, NOW, NOW + 1]),
+                }
+            ),
+            st.sampled_from([*TEXTS, "", ".", "1j.2026-11.0.0.0", REFERRING.headers[SIGNATURE]]) | st.text(),
+            st.dictionaries(st.text(), st.text(), max_size=1),
+        ),
+        max_size=5,
+    )
+)
+def test_jobs_that_are_verified_together_are_accepted_as_each_would_be_alone(
+    jobs: list[tuple[dict[str, Any], str, dict[str, str]]],
+) -> None:
+    leases = [replace(LEASE, **fields, headers={**more, SIGNATURE: text}) for fields, text, more in jobs]
+    alone = [SIGNER.problem_of(lease) for lease in leases]
+    SIGNER.verify(leases)
+    assert all(problem is None for lease, problem in zip(leases, alone, strict=True) if lease.verified_until)
+    assert [SIGNER.problem_of(lease) for lease in leases] == alone
+
+
+def test_right_jobs_are_verified_together() -> None:
+    headers = {"user": "7"}
+    others = [
+        SIGNER.sign(NewJob("with headers", "pay", "default", 1, NOW, b"{}", "json", headers=headers)),
+        SIGNER.sign(
+            NewJob("with a plan", "pay", "default", 1, NOW, b"{}", "json", follow_up=FollowUp("pay", "default", 1))
+        ),
+    ]
+    leases = [
+        replace(LEASE, id=job.id, headers=job.headers, follow_up=job.follow_up) for job in (*BULK, *others, BULK[0])
+    ]
+    SIGNER.verify(leases)
+    assert [lease.verified_until for lease in leases] == [NOW + RING.valid_for] * 5
+
+
+def test_signatures_that_take_long_are_left_to_the_threads_that_run_the_jobs() -> None:
+    signer = JobSigner(KeyRing({"pair": PAIR}, sign_with="pair"), lambda: NOW)
+    slow = signer.sign(NewJob("job", "pay", "default", 1, NOW, b"{}", "json"))
+    long = SIGNER.sign(NewJob("job", "pay", "default", 1, NOW, b"x" * (SHORT + 1), "json"))
+    for verifying, job in ((signer, slow), (SIGNER, long)):
+        lease = replace(LEASE, payload=job.payload, headers=job.headers)
+        verifying.verify([lease])
+        assert (lease.verified_until, verifying.problem_of(lease)) == (0, None)
+
+
+def test_a_job_that_was_verified_does_not_start_after_the_end_of_its_signature() -> None:
+    now = NOW
+    signer = JobSigner(RING, lambda: now)
+    lease = replace(LEASE, headers={SIGNATURE: TEXTS[0]})
+    signer.verify([lease])
+    now = NOW + RING.valid_for
+    assert signer.problem_of(lease) is None
+    now += 1
+    assert "was valid until" in (signer.problem_of(lease) or "")
+
+
+def test_a_worker_verifies_the_jobs_of_a_fetch_together(
+    shop: Shop, travel: TimeTravel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone: list[str] = []
+    find_problem = JobSigner._find_problem
+
+    def record(signer: JobSigner, lease: Lease) -> str | None:
+        alone.append(lease.id)
+        return find_problem(signer, lease)
+
+    monkeypatch.setattr(JobSigner, "_find_problem", record)
+    shop.pay.submit_many([(1,), (2,)])
+    shop.store(shop.new_job("forged"))
+    travel.settle()
+    assert (sorted(shop.calls), alone) == ([1, 2], ["forged"])
+    assert "it has no signature" in shop.error("forged")

@@ -6,7 +6,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from mainspring.jobs.trace_fields import current_span_fields, trace_fields
+from mainspring.jobs.trace_fields import current_span_fields, trace_fields, trace_headers
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -52,3 +52,10 @@ def test_the_current_span_has_a_trace_and_no_span_has_none() -> None:
 def test_without_opentelemetry_there_is_no_current_span(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "opentelemetry.trace")
     assert current_span_fields() == {}
+
+
+@pytest.mark.parametrize("state", ["", "line\r\nbreak", "é", "x" * 513])
+def test_a_state_that_no_header_can_have_is_not_passed_on(state: str) -> None:
+    parent = f"00-{TRACE}-{SPAN}-01"
+    assert trace_headers({"traceparent": parent, "tracestate": state}) == {"traceparent": parent}
+    assert trace_headers({"tracestate": state}) == trace_headers(None) == {}

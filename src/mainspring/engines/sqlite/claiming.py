@@ -17,6 +17,7 @@ from operator import attrgetter
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite import waiting_statements as waiting_sql
 from mainspring.engines.sqlite.codec import (
+    UNREADABLE,
     LeaseRow,
     expired_rows,
     first_dues,
@@ -29,7 +30,7 @@ from mainspring.engines.sqlite.codec import (
 )
 from mainspring.engines.sqlite.dead_letters import DeadLetterNotifier
 from mainspring.engines.sqlite.store import Store
-from mainspring.engines.sqlite.unreadable_rows import UNREADABLE, RowReader
+from mainspring.engines.sqlite.unreadable_rows import RowReader
 from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.backlog import FRESH, HEAD_START, FreshShare
 from mainspring.jobs.engine import Demand, Taken

@@ -95,6 +95,14 @@ RECORD_COLUMNS = """j.id, l.type, l.queue, l.priority, j.status, j.due, j.create
     j.error, j.stop, j.origin, j.replayed_as, j.history, j.sequence, j.aside,
     (SELECT name FROM groups WHERE groups.id = j.grp), j.unique_key, j.expires,
     j.schedule, j.occurrence, j.headers, j.follow_up, j.progress, j.seq"""
+# The same for `drop_unreadable`: texts that another program can have spoiled are bytes, which need not be UTF-8.
+RAW_RECORD_COLUMNS = (
+    RECORD_COLUMNS.replace("j.payload", "CAST(j.payload AS BLOB)")
+    .replace("j.headers", "CAST(j.headers AS BLOB)")
+    .replace("j.follow_up", "CAST(j.follow_up AS BLOB)")
+)
+UNREADABLE = (ValueError, msgspec.MsgspecError)
+"""What reading a row raises. `UnicodeDecodeError` is a `ValueError`."""
 
 
 class Extras(msgspec.Struct, array_like=True, gc=False):
@@ -329,7 +337,7 @@ def to_lease(
     extras = row.extras
     if extras is not None:
         if isinstance(extras, str):
-            headers = to_headers(extras)
+            headers = _headers(extras) if extras[:1] == "{" else {SIGNATURE: extras}  # as `to_headers` does
         elif isinstance(extras, int):
             buckets = limits[extras]
         else:
@@ -455,3 +463,20 @@ def to_record(row: Sequence[Any]) -> JobRecord:
         follow_up=None if row[32] is None else to_follow_up(row[32]),
         progress=None if row[33] is None else _progress(row[33]),
     )
+
+
+def drop_unreadable(row: Sequence[Any]) -> list[Any]:
+    """Convert a row with `RAW_RECORD_COLUMNS` to one for `to_record`, without headers and plans it cannot read."""
+    values = list(row)
+    for place, read in ((_HEADERS, to_headers), (_FOLLOW_UP, to_follow_up)):
+        column: bytes | None = values[place]
+        try:
+            values[place] = None if column is None else column.decode()
+            if column is not None:
+                read(values[place])
+        except UNREADABLE:
+            values[place] = None
+    return values
+
+
+_HEADERS, _FOLLOW_UP = 31, 32

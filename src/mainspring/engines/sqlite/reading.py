@@ -11,9 +11,13 @@ from msgspec.structs import replace
 from mainspring.engines.sqlite import statements as sql
 from mainspring.engines.sqlite.codec import (
     CODES,
+    RAW_RECORD_COLUMNS,
+    RECORD_COLUMNS,
     STATUSES,
+    UNREADABLE,
     decode_numbers,
     decode_terms,
+    drop_unreadable,
     strings,
     to_json,
     to_record,
@@ -22,6 +26,7 @@ from mainspring.engines.sqlite.schema import DECLARED_DEAD
 from mainspring.jobs import transitions
 from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.records import (
+    JobRecord,
     Page,
     Query,
     RunningLease,
@@ -40,21 +45,35 @@ def find(connection: apsw.Connection, query: Query) -> Page:
     A query by ids returns all jobs that it finds.
     """
     if query.ids is not None:
-        rows: list[Any] = connection.execute(*statement_of(query)).fetchall()
-        return Page([to_record(row) for row in rows], None)
+        rows, records = _read(connection, *statement_of(query))
+        return Page(records, None)
     if query.created_since is None and query.created_until is None:
-        rows = connection.execute(*statement_of(query)).fetchall()
+        rows, records = _read(connection, *statement_of(query))
     else:
         with connection:  # all statements see the same jobs
             first, last = _seqs_between(connection, query.created_since, query.created_until)
-            rows = connection.execute(*statement_of(query, first=first, last=last)).fetchall()
+            rows, records = _read(connection, *statement_of(query, first=first, last=last))
     is_more = len(rows) > query.limit
-    rows = rows[: query.limit] if is_more else rows
-    records = [to_record(row) for row in rows]
+    if is_more:
+        del rows[query.limit :], records[query.limit :]
     positions = tuple(str(row[-1]) for row in rows)
     if query.by_failure:
         positions = tuple(f"{record.finished}.{seq}" for record, seq in zip(records, positions, strict=True))
     return Page(records, positions[-1] if is_more else None, positions)
+
+
+def _read(connection: apsw.Connection, statement: str, bindings: dict[str, Any]) -> tuple[list[Any], list[JobRecord]]:
+    """Return rows and their records. Headers and follow-up jobs that cannot be read are left out of the records.
+
+    Another program may have spoiled a row. It must not hide the other jobs of a list, nor keep a worker from
+    starting; a worker that claims the job makes it a dead letter.
+    """
+    try:
+        rows: list[Any] = connection.execute(statement, bindings).fetchall()
+        return rows, [to_record(row) for row in rows]
+    except UNREADABLE:
+        rows = connection.execute(statement.replace(RECORD_COLUMNS, RAW_RECORD_COLUMNS), bindings).fetchall()
+        return rows, [to_record(drop_unreadable(row)) for row in rows]
 
 
 def _seqs_between(

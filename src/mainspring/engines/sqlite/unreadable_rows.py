@@ -21,6 +21,7 @@ import msgspec
 
 from mainspring.engines.sqlite.codec import (
     CODES,
+    UNREADABLE,
     Extras,
     LeaseRow,
     lease_rows,
@@ -33,8 +34,6 @@ from mainspring.jobs.events import EventKind
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.status import JobStatus, require_transition
 
-UNREADABLE = (ValueError, msgspec.MsgspecError)
-"""What reading a row raises. `UnicodeDecodeError` is a `ValueError`."""
 _FAILED = CODES[require_transition(JobStatus.PENDING, JobStatus.FAILED)]
 
 # ?1 seq: texts as bytes, because they need not be UTF-8

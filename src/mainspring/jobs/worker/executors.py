@@ -162,7 +162,7 @@ class CallTracker:
     ) -> None:
         self._signer = signer
         self.claim: Callable[[LeasedJob], bool] = (
-            LeasedJob.claim_start if signer is None else self._make_claim(signer.problem_of)
+            LeasedJob.claim_start if signer is None else self._make_claim(signer)
         )
         """Claims the start of a job; returns whether its handler may be called. It verifies signed jobs."""
         self._clock = layers.clock
@@ -170,7 +170,7 @@ class CallTracker:
         self._report_begin = progress.begin
         self._end_jobs = outcomes.end
 
-    def _make_claim(self, problem_of: Callable[[Lease], str | None]) -> Callable[[LeasedJob], bool]:
+    def _make_claim(self, signer: JobSigner) -> Callable[[LeasedJob], bool]:
         """Return a function that claims the start of a job, and verifies the job.
 
         A job whose signature is not right becomes a dead letter. Its arguments are not decoded.
@@ -179,7 +179,7 @@ class CallTracker:
         def claim(job: LeasedJob) -> bool:
             if not job.claim_start():
                 return False
-            problem = problem_of(job.lease)
+            problem = signer.problem_of(job.lease)
             if problem is None:
                 return True
             self._end_jobs((job,), (refusal(job.lease, problem),))

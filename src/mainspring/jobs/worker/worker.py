@@ -230,10 +230,15 @@ class Worker:
             return take(fetch.worker, fetch.demands, lead=fetch.lead, start_lead=fetch.start_lead)
 
         reply: CallbackReply[Taken] = CallbackReply(
-            lambda taken: self._control.post(self._handle, self.machine.fetched, fetch.worker, taken),
+            lambda taken: self._control.post(self._fetched, fetch.worker, taken),
             lambda error: self._control.post(self._handle, self.machine.fetch_failed, error),
         )
         self._io.dispatch(SingleOperation(take, reply, durable=False))
+
+    def _fetched(self, worker: int, taken: Taken) -> None:
+        if self._signer is not None:
+            self._signer.verify(taken.leases)
+        self._handle(self.machine.fetched, worker, taken)
 
     def _run(self, jobs: list[LeasedJob]) -> None:
         try:
