@@ -17,6 +17,11 @@ Duration: TypeAlias = timedelta | float | int
 
 NANOSECONDS = 1_000_000_000
 
+process_ns = time.process_time_ns
+"""Returns the processor time that all threads of this process have used, in nanoseconds."""
+thread_ns = time.thread_time_ns
+"""Returns the processor time that the calling thread has used, in nanoseconds."""
+
 
 class ClockMember(Protocol):
     """A component whose progress depends on a clock, such as a pool with delayed tasks or a worker.

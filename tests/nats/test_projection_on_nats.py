@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from mainspring.engines.nats.projector import REVISION_NS
 from mainspring.jobs.commands import Delete
 from mainspring.jobs.engine import Retention
+from mainspring.jobs.pace import Pace
+from mainspring.jobs.periodic_reads import PeriodicReads
 from mainspring.jobs.records import Cause, JobRecord, OutcomeKind, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import seconds
@@ -81,6 +84,72 @@ def test_a_list_shows_what_any_process_stored_before_it_was_asked_for(
     for number in range(20):
         (bench, other)[number % 2].submit(f"job {number}", after=3_600)
         assert len(findings_of(bench)) == len(findings_of(other)) == number + 1
+
+
+# -- periodic reads
+
+
+class SimulatedPace(Pace):
+    """A pace that the test decides, and that notes what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(share=1)
+        self.is_open = False
+        self.expected: list[int] = []
+
+    def is_due(self, expected_ns: int = 0) -> bool:
+        self.expected.append(expected_ns)
+        return self.is_open
+
+
+def test_a_periodic_read_sees_an_earlier_state_until_the_next_update_is_due(
+    bench: FaultBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pace, reads = SimulatedPace(), PeriodicReads()
+    monkeypatch.setattr(bench.nats.projector, "_pace", pace)
+    bench.submit("first", after=-1)
+    with reads.round():
+        assert len(findings_of(bench)) == 1, "the first read builds the copy"
+        bench.submit("second", "third", after=-1)
+        before = bench.nats.statistics()
+        assert (len(findings_of(bench)), before.groups[0].due) == (1, 1)
+        assert before.at < bench.nats.now()
+        assert reads.age_ns > 0
+    assert len(findings_of(bench)) == 3, "a user sees everything that was stored before the request"
+    bench.submit("fourth", after=-1)
+    with reads.round():
+        assert len(findings_of(bench)) == 3
+        pace.is_open = True
+        assert len(findings_of(bench)) == 4
+        after = bench.nats.statistics()
+        assert (after.groups[0].due, after.at > before.at) == (4, True)
+
+
+def test_a_periodic_read_expects_a_cost_for_each_change_of_its_process(
+    bench: FaultBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pace = SimulatedPace()
+    monkeypatch.setattr(bench.nats.projector, "_pace", pace)
+    findings_of(bench)
+    with PeriodicReads().round():
+        findings_of(bench)
+        bench.submit(*(f"job {number}" for number in range(100)), after=3_600)
+        findings_of(bench)
+    assert pace.expected[0] == 0
+    assert pace.expected[1] >= 100 * REVISION_NS
+
+
+def test_a_copy_that_was_opened_again_is_updated_for_a_periodic_read(
+    make_bench: MakeBench, bench: FaultBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = make_bench(projection=str(tmp_path / "copy.db"))
+    monkeypatch.setattr(copy.nats.projector, "_pace", SimulatedPace())
+    assert findings_of(copy) == {}
+    copy.nats.close()
+    bench.submit("one more", after=3_600)
+    copy.nats.open(lambda: None)
+    with PeriodicReads().round():
+        assert len(findings_of(copy)) == 1
 
 
 # -- going on, and beginning anew

@@ -9,6 +9,7 @@ Invariants
 - Calls that write never occupy all threads. While another process holds the write lock, calls that only read go
   on.
 - Threads start with the first call, and end with `close`. A call after `close` starts new ones.
+- A call belongs to the same periodic reads as the coroutine that has made it (`jobs.periodic_reads`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from threading import Lock
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from mainspring.errors import EngineUnavailable, RunnerClosed
+from mainspring.jobs.periodic_reads import carried
 from mainspring.runners.future import TaskFuture
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.task import ShutdownBehavior, TaskTraits
@@ -64,6 +66,7 @@ class OffLoop:
 
         At most four calls that write run at once; others wait for their turn.
         """
+        call = carried(call)
         while True:
             pool, writers = self._runners()
             try:

@@ -3,6 +3,10 @@
 A process updates its projection when it is asked for a list: it reads the changes on the server in order, and
 applies them in batches. So a list shows everything that was stored before the request.
 
+Periodic reads, such as the updates of open pages, update it at most once a second. To apply the change of a job
+takes a third of the processor time of its attempt. So while the process is busy, periodic reads see an earlier
+state, unless updates take less than `PERIODIC_SHARE` of its processor time.
+
 The server deletes ended jobs by itself if their retention was known when they ended. A process with the projection
 prunes the others, a few at a time: jobs that ended under earlier settings, and jobs beyond the number to keep.
 """
@@ -14,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 
+from mainspring.clock import thread_ns
 from mainspring.engines.nats.jetstream import JetStream
 from mainspring.engines.nats.job_records import decode_job, to_record
 from mainspring.engines.nats.limiters import wait_of
@@ -23,6 +28,8 @@ from mainspring.engines.nats.write_batch import StoredMessage
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.commands import Changed, Command, Delete
 from mainspring.jobs.engine import Pruned, Retention
+from mainspring.jobs.pace import Pace
+from mainspring.jobs.periodic_reads import PeriodicReads, computing, periodic_reads
 from mainspring.jobs.projection import ProjectedJob, Projection
 from mainspring.jobs.records import JobRecord, Query
 from mainspring.jobs.status import JobStatus
@@ -32,6 +39,12 @@ LOG_EVERY = 100_000
 MAX_FILES = 16
 PAUSE_SECONDS = 0.01
 LAG_SECONDS = 2.0
+PERIODIC_SHARE = 0.01
+"""The largest share of the processor time of a busy process that updates for periodic reads take."""
+REVISION_NS = 30_000
+"""The expected cost of an update for each revision since the last one, until updates have shown it."""
+RECEIVING = 1.3
+"""The cost of an update, as a multiple of that of its thread: another thread receives the records."""
 
 logger = logging.getLogger("mainspring.nats")
 
@@ -45,6 +58,7 @@ class Projector:
         names: SubjectNames,
         streams: Streams,
         make_projection: Callable[[str], Projection],
+        pace: Pace | None = None,
     ) -> None:
         self._jetstream = jetstream
         self._names = names
@@ -55,6 +69,9 @@ class Projector:
         self._projection: Projection | None = None
         self._position = 0
         self._applied = 0  # the number of changes that the present update has applied
+        self._pace = pace or Pace(share=PERIODIC_SHARE)
+        self._revision_ns = REVISION_NS
+        self._as_of: int | None = None  # when the last complete update began, by the server's time
 
     @property
     def is_open(self) -> bool:
@@ -62,12 +79,42 @@ class Projector:
         return self._projection is not None
 
     def catch_up(self) -> Projection:
-        """Apply all changes that were stored until now to the projection, and return it."""
+        """Apply all changes that were stored until now to the projection, and return it.
+
+        For a periodic read, return an earlier state if the next update is not due.
+        """
+        reads = periodic_reads()
         with self.lock:
             projection = self._opened()
-            self._applied = 0
-            self._follow(projection)
+            now = self._jetstream.now()
+            if reads is not None and self._as_of is not None and not self._is_due():
+                reads.note_age((now - self._as_of) * 1_000)
+                return projection
+            self._update(projection, reads)
+            self._as_of = now
             return projection
+
+    def _is_due(self) -> bool:
+        """Return whether a periodic read may update the projection. Changes of this process are known to it."""
+        revisions = max(0, self._jetstream.last_record - self._position)
+        return self._pace.is_due(revisions * self._revision_ns)
+
+    def _update(self, projection: Projection, reads: PeriodicReads | None) -> None:
+        """Apply all changes that were stored until now, and measure it."""
+        began, position = thread_ns(), self._position
+        self._applied = 0
+        self._follow(projection)
+        spent = thread_ns() - began
+        if reads is not None:
+            reads.add(-spent)  # the pace of updates counts it
+        cost = round(spent * RECEIVING)
+        self._pace.end(cost, 1.0 if reads is None else reads.availability)
+        if self._applied >= PAGE_SIZE:
+            self._revision_ns = cost // (self._position - position)
+
+    def as_of(self, now: int) -> int:
+        """Return the time of the state that `catch_up` has returned: `now`, or earlier for a periodic read."""
+        return now if periodic_reads() is None or self._as_of is None else min(now, self._as_of)
 
     def open(self) -> Projection:
         """Return the projection, without the changes of jobs since the last `catch_up`."""
@@ -94,6 +141,7 @@ class Projector:
 
     def _opened(self) -> Projection:
         if self._projection is None:
+            self._as_of = None
             self._projection = self._open()
         return self._projection
 
@@ -137,12 +185,14 @@ class Projector:
 
     def _apply(self, projection: Projection, found: list[tuple[str, StoredMessage]]) -> None:
         last = found[-1][1].revision
-        projection.apply([self._read(subject, entry) for subject, entry in found], last)
+        with computing():
+            changes = [self._read(subject, entry) for subject, entry in found]
+        projection.apply(changes, last)
         self._position = last
         before, self._applied = self._applied, self._applied + len(found)
         if before // LOG_EVERY != self._applied // LOG_EVERY:
-            changes = f"{self._applied:,} changes"
-            logger.info("%s is being updated: %s applied so far", projection.description, changes)
+            total = f"{self._applied:,} changes"
+            logger.info("%s is being updated: %s applied so far", projection.description, total)
 
     def _read(self, subject: str, entry: StoredMessage) -> ProjectedJob:
         if not entry.data:
@@ -161,7 +211,7 @@ class Projector:
         with self.lock:
             if self._projection is not None:
                 self._projection.reset()
-                self._position = 0
+                self._position, self._as_of = 0, None
         self.catch_up()
 
     def close(self) -> None:

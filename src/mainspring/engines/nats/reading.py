@@ -253,13 +253,14 @@ class JobReader:
     def statistics(self, lookahead: int) -> StoreStatistics:
         """Count due, blocked and scheduled jobs by the projection, after it has applied all changes until now.
 
-        The settings and the limiters of waiting jobs are read from the server, in one step each.
+        For a periodic read, the time of the answer is that of the projection. The settings and the limiters of
+        waiting jobs are read from the server, in one step each.
         """
         projection = self._projector.catch_up()
         self._settings_cache.refresh()
         transaction = self._transactions.begin()
         return projection.statistics(
-            transaction.now,
+            self._projector.as_of(transaction.now),
             paused=self._settings_cache.paused,
             find_full=partial(self._admission.find_full, transaction),
             lookahead=lookahead,

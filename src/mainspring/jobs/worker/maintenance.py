@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from mainspring.jobs.engine import Engine, Pruned, Retention, Swept
 from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.io_layer import CallbackReply, SingleOperation
 from mainspring.jobs.layers import Layers
+from mainspring.jobs.periodic_reads import PeriodicReads
 from mainspring.jobs.records import WorkerInfo, WorkerRecord
 from mainspring.jobs.worker.failure_log import FailureLog
 from mainspring.jobs.worker.slots import ExecutionKind, Occupancy
@@ -139,10 +141,17 @@ class Maintenance:
     def _prune(self, prunes: int) -> None:
         """Delete a few old jobs, at most `prunes` times in a row.
 
-        Other operations can run between two deletions.
+        Other operations can run between two deletions. The first deletion may overlook jobs that ended just now:
+        on NATS, a busy worker should not update its projection for it.
         """
+        is_periodic = prunes == MAX_PRUNES and not self._is_more_to_prune
         self._is_more_to_prune = False
-        self._call("prune", lambda engine: engine.prune(self._retention), lambda done: self._pruned(done, prunes))
+
+        def prune(engine: Engine) -> Pruned:
+            call = partial(engine.prune, self._retention)
+            return PeriodicReads().measure(call) if is_periodic else call()
+
+        self._call("prune", prune, lambda done: self._pruned(done, prunes))
 
     def _pruned(self, pruned: Pruned, prunes: int) -> None:
         if pruned.is_more and prunes > 1:

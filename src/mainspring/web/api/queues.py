@@ -89,7 +89,7 @@ def longest(ages: Iterable[timedelta | None]) -> float | None:
 
 
 def _list(manager: JobManager, identity: Identity) -> QueueListView:
-    store = manager.engine.statistics(lookahead=1)
+    store = manager.store_statistics()
     groups = readable_groups(to_groups(store.groups, store.at), identity)
     quotas = manager.quotas()
     return QueueListView(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -24,6 +24,7 @@ from starlette.responses import RedirectResponse, Response
 from mainspring.clock import Clock
 from mainspring.errors import EngineUnavailable, MainspringError, NotAllowed
 from mainspring.jobs.handle import open_manager
+from mainspring.jobs.periodic_reads import computing
 from mainspring.jobs.timestamps import to_datetime
 from mainspring.security.asgi_types import AsgiScope, Receive, Send
 from mainspring.security.http_limits import HttpLimits
@@ -32,7 +33,7 @@ from mainspring.security.tokens import hide_tokens
 from mainspring.web.credentials import Authenticator
 from mainspring.web.dashboard import assets, callers
 from mainspring.web.dashboard.callers import NOT_LOGGED_IN, Callers, Visitor
-from mainspring.web.dashboard.live import Blocks, LiveResponse, LiveStreams
+from mainspring.web.dashboard.live import Blocks, LiveResponse, LiveStreams, Render
 from mainspring.web.dashboard.page import (
     Action,
     ActionCall,
@@ -244,16 +245,18 @@ class Dashboard:
             _check_scopes(page, present.identity)
             return present
 
-        async def render(visitor: Visitor) -> Blocks:
-            key = (place, visitor.identity.permissions)
-            return await self.streams.blocks(key, partial(load, visitor.identity))
+        def share(visitor: Visitor) -> tuple[Hashable, Render]:
+            return (place, visitor.identity.permissions), partial(load, visitor.identity)
 
         async def load(identity: Identity) -> Blocks:
             call = await self._page_call(request, identity, values)
             context = await page.load(call)
-            return {} if isinstance(context, Response) else self._renderer.blocks(page, call, context)
+            if isinstance(context, Response):
+                return {}
+            with computing():
+                return self._renderer.blocks(page, call, context)
 
-        return LiveResponse(self.streams, visitor, check, render)
+        return LiveResponse(self.streams, visitor, check, share)
 
     # -- actions
 

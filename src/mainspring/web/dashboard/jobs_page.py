@@ -222,16 +222,7 @@ async def _search_or_list(
 
     if not call.is_live or not is_search(filters):
         return await read(call.app)
-    rights = call.identity.permissions
-    parts = (
-        sorted(rights.scopes),
-        None if rights.types is None else sorted(rights.types),
-        None if rights.queues is None else sorted(rights.queues),
-        sorted(filters.items()),
-        limit,
-        after,
-        order,
-    )
+    parts = (_rights(call), sorted(filters.items()), limit, after, order)
     return await call.get(Source(name=f"search {parts!r}", read=read, seconds=SEARCH_SECONDS))
 
 
@@ -249,10 +240,26 @@ async def _counts(call: PageCall, filters: Mapping[str, str]) -> dict[str, JobCo
         return {}
     others = {name: value for name, value in filters.items() if name != "status"}
     names = ["", *STATUS_LABELS]
-    found = await asyncio.gather(
-        *(call.api("count_jobs", query={**others, **({"status": str(name)} if name else {})}) for name in names)
-    )
-    return dict(zip(map(str, names), found, strict=True))
+
+    async def read(_app: Mainspring) -> dict[str, JobCountView | None]:
+        found = await asyncio.gather(
+            *(
+                call.api("count_jobs", query={**others, **({"status": str(name)} if name else {})})
+                for name in names
+            )
+        )
+        return dict(zip(map(str, names), found, strict=True))
+
+    if not call.is_live:
+        return await read(call.app)
+    return await call.get(Source(name=f"counts {_rights(call)} {sorted(others.items())!r}", read=read))
+
+
+def _rights(call: PageCall) -> str:
+    """Return the rights of the caller, as a part of the name of a source."""
+    rights = call.identity.permissions
+    limited = [None if names is None else sorted(names) for names in (rights.types, rights.queues)]
+    return repr((sorted(rights.scopes), *limited))
 
 
 def _own_types(call: PageCall) -> list[str]:

@@ -1,27 +1,39 @@
 """Streams of pages: sends the live blocks of a page that have changed, at most once a second.
 
-Browsers that show the same page with the same parameters and the same rights share one rendering. A stream ends if
-the client is gone, its session has ended, or the server stops.
+All open pages of a server are updated in rounds. A round renders each distinct page once: browsers that show the
+same page with the same parameters and the same rights share its blocks and its encoded message. While the process
+is busy, a round waits until the process has worked long enough on other things (`jobs.pace`), so that open pages
+take a small share of its processor time, whatever a round costs. Without open pages there are no rounds.
+
+A stream ends if the client is gone, its session has ended, or the server stops.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 import msgspec
 from starlette.responses import Response
 
+from mainspring.clock import NANOSECONDS, thread_ns
 from mainspring.errors import MainspringError
+from mainspring.jobs.pace import Pace
+from mainspring.jobs.periodic_reads import PeriodicReads
 from mainspring.security.asgi_types import AsgiScope, Receive, Send
 from mainspring.web.api.endpoint import EVENT_STREAM
 from mainspring.web.dashboard.callers import Visitor
 from mainspring.web.dashboard.rendering import fill_csrf
-from mainspring.web.dashboard.snapshots import retrieve_error
 from mainspring.web.problems import Refused, refuse
 
 INTERVAL_SECONDS = 1.0
+SHARE = 0.015
+"""The largest share of the processor time of a busy process that rounds of updates take."""
+POLLS = 4
+"""How often in an interval a round that is not due yet looks whether it is."""
+STALE_SECONDS = 2
+"""A page whose numbers are older says how old they are."""
 KEEP_ALIVE_SECONDS = 15.0
 CHECK_SECONDS = 5.0
 RETRY_MILLISECONDS = 2_000
@@ -32,6 +44,118 @@ HEADERS = [
 ]
 
 Blocks = Mapping[str, str]
+Render = Callable[[], Awaitable[Blocks]]
+EXPECTED_ERRORS = (Refused, MainspringError)
+"""Errors after which the next round tries again: the store may answer then."""
+
+
+class LivePage:
+    """One page, with the parameters and the rights that its browsers share, and its last blocks.
+
+    - `render`: returns the blocks
+    """
+
+    def __init__(self, render: Render) -> None:
+        self.render = render
+        self.readers = 0
+        self.round = 0
+        """How many rounds have rendered this page."""
+        self.error: Exception | None = None
+        """An error of the page itself, which ends its streams."""
+        self.renewed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Is done after the next round."""
+        self._blocks: Blocks = {}
+        self._changed: Collection[str] = ()
+        self._age = 0
+        self._had_age = False
+        self._messages: dict[bool, str] = {}  # encoded messages, by whether they have all blocks
+
+    async def renew(self, reads: PeriodicReads) -> None:
+        """Render the blocks, and wake the streams."""
+        try:
+            blocks = await self.render()
+        except EXPECTED_ERRORS:
+            return
+        except Exception as error:  # each stream raises it
+            self.error = error
+        else:
+            self._had_age, self._age = self._age > 0, _shown_age(reads.age_ns)
+            self._changed = [name for name, text in blocks.items() if self._blocks.get(name) != text]
+            self._blocks, self._messages = blocks, {}
+            self.round += 1
+        renewed, self.renewed = self.renewed, asyncio.get_running_loop().create_future()
+        renewed.set_result(None)
+
+    def message(self, *, has_last: bool) -> str:
+        """Return the message for browsers, with a placeholder for the CSRF token; empty if nothing has changed.
+
+        - `has_last`: whether the browser has the blocks of the round before the last one
+        """
+        if has_last not in self._messages:
+            names = self._changed if has_last else self._blocks
+            text = ""
+            if names:
+                data = msgspec.json.encode({name: self._blocks[name] for name in names}).decode()
+                text = f"event: blocks\ndata: {data}\n\n"
+            if self._age or self._had_age:
+                text += f"event: age\ndata: {self._age}\n\n"
+            self._messages[has_last] = text
+        return self._messages[has_last]
+
+
+def _shown_age(age_ns: int) -> int:
+    """Return the age of the numbers in seconds; 0 if they are recent."""
+    seconds = age_ns // NANOSECONDS
+    return 0 if seconds < STALE_SECONDS else seconds
+
+
+class UpdateRounds:
+    """Updates all open pages of one event loop, one after the other, in rounds. It is used on that event loop.
+
+    - `pace`: decides when the next round may begin
+    """
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self._pages: dict[Hashable, LivePage] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._reads = PeriodicReads()
+
+    @contextmanager
+    def reading(self, key: Hashable, render: Render) -> Iterator[LivePage]:
+        """Let a stream read a page within the block; the first stream of a page makes rounds render it."""
+        page = self._pages.get(key)
+        if page is None:
+            page = self._pages[key] = LivePage(render)
+        page.readers += 1
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        try:
+            yield page
+        finally:
+            page.readers -= 1
+            if not page.readers and self._pages.get(key) is page:
+                del self._pages[key]
+            if not self._pages and self._task is not None:
+                self._task.cancel()
+                self._task = None
+
+    async def _run(self) -> None:
+        seconds = self.pace.interval
+        while True:
+            await asyncio.sleep(seconds)
+            seconds = self.pace.interval / POLLS
+            if self.pace.is_due():
+                await self.update()
+                seconds = self.pace.interval
+
+    async def update(self) -> None:
+        """Render all open pages once."""
+        began = thread_ns()  # includes other requests that the event loop serves meanwhile
+        with self._reads.round():
+            for page in list(self._pages.values()):
+                await page.renew(self._reads)
+        self.pace.end(thread_ns() - began + self._reads.take_spent(), self._reads.availability)
 
 
 class LiveStreams:
@@ -45,7 +169,7 @@ class LiveStreams:
         self._max_streams = max_streams
         self.interval = interval
         self._ends: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
-        self._shared: dict[Hashable, tuple[float, asyncio.Task[Blocks]]] = {}
+        self._rounds: dict[asyncio.AbstractEventLoop, UpdateRounds] = {}
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -69,24 +193,16 @@ class LiveStreams:
 
     def leave(self, end: asyncio.Event) -> None:
         """Do not count a stream any more."""
-        self._ends.pop(end, None)
-        if not self._ends:
-            self._shared.clear()
+        loop = self._ends.pop(end, None)
+        if loop is not None and loop not in self._ends.values():
+            self._rounds.pop(loop, None)
 
-    async def blocks(self, key: Hashable, render: Callable[[], Awaitable[Blocks]]) -> Blocks:
-        """Return rendered blocks; those that another stream with the same key got just now, if there are any."""
+    def rounds(self) -> UpdateRounds:
+        """Return the rounds of the running event loop."""
         loop = asyncio.get_running_loop()
-        found = self._shared.get(key)
-        if found is not None and found[1].get_loop() is loop:
-            is_recent = loop.time() - found[0] < self.interval / 2
-            if not found[1].done() or (is_recent and found[1].exception() is None):
-                return await asyncio.shield(found[1])
-        for old in [key for key, (began, _) in self._shared.items() if loop.time() - began > 10 * self.interval]:
-            del self._shared[old]
-        task = asyncio.ensure_future(render())
-        task.add_done_callback(retrieve_error)
-        self._shared[key] = (loop.time(), task)
-        return await asyncio.shield(task)
+        if loop not in self._rounds:
+            self._rounds[loop] = UpdateRounds(Pace(share=SHARE, interval=self.interval))
+        return self._rounds[loop]
 
     def open(self) -> None:
         """Accept streams again, after `close`."""
@@ -106,7 +222,7 @@ class LiveResponse(Response):
     - `streams`: counts it, and shares its rendering
     - `visitor`: the browser
     - `check`: returns the browser again, with its present rights; raises `Refused` if it is not logged in
-    - `render`: returns the live blocks as this visitor may see them
+    - `share`: returns the key of the page as this visitor may see it, and a function that renders its live blocks
     """
 
     media_type = EVENT_STREAM
@@ -116,13 +232,13 @@ class LiveResponse(Response):
         streams: LiveStreams,
         visitor: Visitor,
         check: Callable[[], Awaitable[Visitor]],
-        render: Callable[[Visitor], Awaitable[Blocks]],
+        share: Callable[[Visitor], tuple[Hashable, Render]],
     ) -> None:
         super().__init__()
         self._streams = streams
         self._visitor = visitor
         self._check = check
-        self._render = render
+        self._share = share
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Send updates until the stream ends."""
@@ -150,37 +266,45 @@ class LiveResponse(Response):
             await send({"type": "http.response.body", "body": b""})
 
     async def _send_updates(self, send: Send) -> None:
+        async def write(text: str) -> None:
+            await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+
+        await write(f"retry: {RETRY_MILLISECONDS}\n\n")
+        visitor: Visitor | None = self._visitor
+        while visitor is not None:
+            key, render = self._share(visitor)
+            with self._streams.rounds().reading(key, render) as page:
+                visitor = await self._send_page(page, visitor, key, write)
+        await write("event: end\ndata: {}\n\n")
+
+    async def _send_page(
+        self, page: LivePage, visitor: Visitor, key: Hashable, write: Callable[[str], Awaitable[None]]
+    ) -> Visitor | None:
+        """Send updates; return the visitor when its rights have changed, or None when its session has ended."""
         now = asyncio.get_running_loop().time
-        body = b"retry: %d\n\n" % RETRY_MILLISECONDS
         checked = sent = now()
-        last: dict[str, str] = {}
-        visitor = self._visitor
+        seen = 0
         while True:
-            if body:
-                await send({"type": "http.response.body", "body": body, "more_body": True})
-                sent, body = now(), b""
-            await asyncio.sleep(self._streams.interval)
+            renewed = page.renewed
+            if page.round == seen:
+                await asyncio.wait([renewed], timeout=max(self._streams.interval, CHECK_SECONDS))
             if now() - checked > CHECK_SECONDS:
                 try:
                     visitor, checked = await self._check(), now()
-                except (Refused, MainspringError):
-                    await send(
-                        {"type": "http.response.body", "body": b"event: end\ndata: {}\n\n", "more_body": True}
-                    )
-                    return
-            try:
-                blocks = await self._render(visitor)
-            except (Refused, MainspringError):  # the store may answer again; the page says how old it is
-                continue
-            changed = {name: text for name, text in blocks.items() if last.get(name) != text}
-            last |= changed
-            if changed:
-                data = msgspec.json.encode(
-                    {name: fill_csrf(text, visitor.csrf_token) for name, text in changed.items()}
-                )
-                body = b"event: blocks\ndata: %b\n\n" % data
+                except EXPECTED_ERRORS:
+                    return None
+                if self._share(visitor)[0] != key:
+                    return visitor
+            if page.error is not None:
+                raise page.error
+            text = page.message(has_last=seen == page.round - 1) if page.round > seen else ""
+            seen = page.round
+            if text:
+                await write(fill_csrf(text, visitor.csrf_token))
+                sent = now()
             elif now() - sent >= KEEP_ALIVE_SECONDS:
-                body = b": keep-alive\n\n"
+                await write(": keep-alive\n\n")
+                sent = now()
 
 
 async def _gone(receive: Receive) -> None:

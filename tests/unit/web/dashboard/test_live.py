@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -12,11 +12,14 @@ import msgspec
 import pytest
 
 from mainspring import Mainspring
+from mainspring.clock import NANOSECONDS
+from mainspring.jobs.pace import Pace
+from mainspring.jobs.periodic_reads import periodic_reads
 from mainspring.security.asgi_types import AsgiMessage
 from mainspring.testing.manual_clock import ManualClock
 from mainspring.web.dashboard import live
 from mainspring.web.dashboard.dashboard import Dashboard
-from mainspring.web.dashboard.live import LiveStreams
+from mainspring.web.dashboard.live import LivePage, LiveStreams, UpdateRounds
 from mainspring.web.dashboard.rendering import CSRF_PLACEHOLDER
 from mainspring.web.dashboard.snapshots import Snapshots, Source
 from mainspring.web.problems import Refused
@@ -51,6 +54,7 @@ class Stream:
     def __init__(self) -> None:
         self.status = 0
         self.blocks: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+        self.has_begun = asyncio.Event()
         self.has_ended = asyncio.Event()
         self.events: list[str] = []
         self.gone = asyncio.Event()
@@ -63,6 +67,7 @@ class Stream:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             return
+        self.has_begun.set()
         for block in message.get("body", b"").decode().split("\n\n"):
             fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
             if "event" in fields:
@@ -202,21 +207,187 @@ def test_streams_are_bounded() -> None:
     run(main)
 
 
-def test_streams_with_the_same_rights_share_one_rendering() -> None:
-    calls = []
+class Painter:
+    """Renders a page, and counts how often."""
+
+    def __init__(self) -> None:
+        self.renders = 0
+        self.blocks = {"a": "b"}
+
+    async def render(self) -> dict[str, str]:
+        self.renders += 1
+        await asyncio.sleep(0)
+        return dict(self.blocks)
+
+
+class Browser:
+    """A stream that reads one page of the rounds."""
+
+    def __init__(self, page: LivePage) -> None:
+        self._page = page
+        self._seen = 0
+
+    def read(self) -> str:
+        """Return the message of the last round."""
+        text = self._page.message(has_last=self._seen == self._page.round - 1)
+        self._seen = self._page.round
+        return text
+
+
+def test_a_round_renders_a_page_once_whatever_the_number_of_browsers() -> None:
+    overview, jobs = Painter(), Painter()
+
+    async def main() -> None:
+        rounds = UpdateRounds(Pace(share=1, interval=PATIENCE))
+        with ExitStack() as stack:
+            browsers = [Browser(stack.enter_context(rounds.reading("/", overview.render))) for _ in range(10)]
+            stack.enter_context(rounds.reading("/jobs", jobs.render))
+            for number in range(1, 4):
+                overview.blocks["a"] = str(number)
+                await rounds.update()
+                messages = [browser.read() for browser in browsers]
+                assert messages[0] == f'event: blocks\ndata: {{"a":"{number}"}}\n\n'
+                assert all(message is messages[0] for message in messages), "they share the encoded message"
+                assert (overview.renders, jobs.renders) == (number, number)
+
+    run(main)
+
+
+def test_a_page_without_browsers_is_not_rendered() -> None:
+    painter, other = Painter(), Painter()
+
+    async def main() -> None:
+        rounds = UpdateRounds(Pace(share=1, interval=PATIENCE))
+        with rounds.reading("/", painter.render):
+            with rounds.reading("/jobs", other.render):
+                await rounds.update()
+            await rounds.update()
+        await rounds.update()
+        assert (painter.renders, other.renders) == (2, 1)
+
+    run(main)
+
+
+def test_a_browser_gets_what_has_changed_and_all_blocks_if_it_is_new_or_was_slow() -> None:
+    painter = Painter()
+
+    async def main() -> None:
+        rounds = UpdateRounds(Pace(share=1, interval=PATIENCE))
+        with rounds.reading("/", painter.render) as page:
+            first, slow = Browser(page), Browser(page)
+            painter.blocks |= {"a": "1", "c": "1"}
+            await rounds.update()
+            assert first.read() == slow.read() == 'event: blocks\ndata: {"a":"1","c":"1"}\n\n'
+            painter.blocks["c"] = "2"
+            await rounds.update()
+            assert first.read() == 'event: blocks\ndata: {"c":"2"}\n\n'
+            assert Browser(page).read() == 'event: blocks\ndata: {"a":"1","c":"2"}\n\n'
+            await rounds.update()
+            assert first.read() == "", "nothing has changed"
+            assert slow.read() == 'event: blocks\ndata: {"a":"1","c":"2"}\n\n'
+
+    run(main)
+
+
+def test_a_page_whose_numbers_are_old_says_how_old_they_are() -> None:
+    ages = [5 * NANOSECONDS, NANOSECONDS, 0]
 
     async def render() -> dict[str, str]:
-        calls.append(1)
-        await asyncio.sleep(0)
+        reads = periodic_reads()
+        assert reads is not None
+        reads.note_age(ages.pop(0))
         return {"a": "b"}
 
     async def main() -> None:
-        streams = LiveStreams(max_streams=10, interval=PATIENCE)
-        found = await asyncio.gather(*(streams.blocks("same", render) for _ in range(10)))
-        assert found == [{"a": "b"}] * 10
-        assert len(calls) == 1
-        await streams.blocks("other", render)
-        assert len(calls) == 2
+        rounds = UpdateRounds(Pace(share=1, interval=PATIENCE))
+        with rounds.reading("/", render) as page:
+            browser, messages = Browser(page), []
+            for _ in range(3):
+                await rounds.update()
+                messages.append(browser.read())
+        assert messages == [
+            'event: blocks\ndata: {"a":"b"}\n\nevent: age\ndata: 5\n\n',
+            "event: age\ndata: 0\n\n",
+            "",
+        ]
+
+    run(main)
+
+
+def test_a_round_notes_its_processor_time() -> None:
+    costs: list[int] = []
+
+    class NotingPace(Pace):
+        def end(self, cost_ns: int, availability: float = 1.0) -> None:
+            costs.append(cost_ns)
+            super().end(cost_ns, availability)
+
+    async def render() -> dict[str, str]:
+        reads = periodic_reads()
+        assert reads is not None
+        reads.add(7 * NANOSECONDS)  # as a thread that reads the store does
+        return {}
+
+    async def main() -> None:
+        rounds = UpdateRounds(NotingPace(share=1, interval=PATIENCE))
+        with rounds.reading("/", render):
+            await rounds.update()
+            await rounds.update()
+
+    run(main)
+    assert len(costs) == 2
+    assert all(7 * NANOSECONDS <= cost < 8 * NANOSECONDS for cost in costs)
+
+
+def test_a_round_begins_when_its_pace_allows_it() -> None:
+    painter, asked = Painter(), asyncio.Event()
+
+    class SlowPace(Pace):
+        is_open = False
+
+        def is_due(self, expected_ns: int = 0) -> bool:
+            asked.set()
+            return self.is_open
+
+    async def main() -> None:
+        pace = SlowPace(share=1, interval=0.001)
+        with UpdateRounds(pace).reading("/", painter.render) as page:
+            await asked.wait()
+            asked.clear()
+            await asked.wait()
+            assert painter.renders == 0
+            pace.is_open = True
+            await page.renewed
+            assert painter.renders > 0
+
+    run(main)
+
+
+def test_ten_open_pages_read_the_statistics_once_in_a_round(
+    app: Mainspring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.job(name="ping", queue="mail")(lambda: None).submit()
+    browser = DashboardBrowser(app)
+    dashboard = dashboard_of(browser, interval=PATIENCE)
+    browser.get("/")
+    engine = app.manager().engine
+    calls: list[int] = []
+    statistics = engine.statistics
+    monkeypatch.setattr(engine, "statistics", lambda **given: (calls.append(1), statistics(**given))[1])
+    paths = [*["/live/"] * 4, *["/live/jobs"] * 2, "/live/queues", *["/live/queues/mail"] * 2, "/live/workers"]
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(streaming(browser, path)) for path in paths]
+            rounds = dashboard.streams.rounds()
+            for stream in streams:
+                await stream.has_begun.wait()
+            for number in range(1, 3):
+                dashboard.snapshots.forget()
+                await rounds.update()
+                assert len(calls) == number
+            for stream in streams:
+                assert await stream.blocks.get()
 
     run(main)
 

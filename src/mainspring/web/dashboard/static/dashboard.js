@@ -31,6 +31,10 @@
       }
       showState("on", "live");
     });
+    stream.addEventListener("age", (event) => {
+      const seconds = Number(event.data);
+      showState("on", seconds ? `${rough(seconds)} old` : "live");
+    });
     stream.addEventListener("end", () => { closeStream(); location.reload(); });
     stream.addEventListener("error", () => {
       showState("off", "connecting …");
