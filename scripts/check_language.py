@@ -17,7 +17,7 @@ import io
 import re
 import sys
 import tokenize
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -50,6 +50,9 @@ RIDDLE = re.compile(rf"(?<![a-z])(?:{WORDS})(?![a-z])", re.IGNORECASE)
 # `cancelled` belongs to the protocol of futures in the standard library. The public API and the JSON output of the
 # demonstration have members of that name. Prose may name these: `cancelled`. Elsewhere it is *canceled*.
 SPELLING = re.compile(r"(?<![.\w])(?!(?<=[`\"'])cancelled[`\"'])\w*cancelled\w*", re.IGNORECASE)
+SUSPECT = re.compile(rf"{WORDS}|cancelled|{MARKER}")
+"""Matches the lower-case text of every file that can break a rule of words. The others need not be parsed."""
+CLASS = re.compile(r"^\s*class\s+_*(\w+)", re.MULTILINE)
 STANDARD_LIBRARY = {"CancelledError", "CANCELLED", "CANCELLED_AND_NOTIFIED"}
 MEMBERS = {"cancelled", "cancelled_though_paid"}
 
@@ -144,6 +147,8 @@ def _members(tree: ast.Module) -> Iterator[ast.AST]:
 
 def check_text(path: Path, content: str) -> Iterator[Violation]:
     """Check the words of one file; `path` is relative to the project."""
+    if SUSPECT.search(content.lower()) is None:
+        return
     if path.suffix == ".py":
         texts = list(texts_of(content, with_all_strings=path.parts[0] == "src"))
     else:
@@ -165,7 +170,11 @@ def _has_marker(path: Path, line: str) -> bool:
 def check_class_names(modules: dict[Path, str]) -> Iterator[Violation]:
     """Find names of classes that more than one module has; leading underscores make no difference."""
     places: defaultdict[str, dict[Path, int]] = defaultdict(dict)
+    names = {path: set(CLASS.findall(source)) for path, source in modules.items()}
+    modules_with = Counter(chain.from_iterable(names.values()))
     for path, source in modules.items():
+        if all(modules_with[name] == 1 for name in names[path]):
+            continue
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.ClassDef):
                 places[node.name.lstrip("_")].setdefault(path, node.lineno)

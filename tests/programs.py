@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.fork_server import ForkedProcess, start_forked
 from tests.support import PATIENCE
 
 Program = subprocess.Popen[str]
@@ -34,6 +35,21 @@ def run_python(
     )
 
 
+def run_module(
+    name: str, *arguments: str, folder: Path | None = None, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m NAME` to its end, in a fork of an interpreter that has imported the package.
+
+    `environment` is its whole environment; by default it has that of this process.
+    """
+    process = start_forked(name, *arguments, folder=folder, environment=environment)
+    try:
+        output, errors = process.communicate(PATIENCE)
+    finally:
+        process.close()
+    return subprocess.CompletedProcess([name, *arguments], process.wait(), output, errors)
+
+
 @contextmanager
 def program(
     *arguments: str, folder: Path | None = None, environment: Mapping[str, str] | None = None
@@ -58,7 +74,23 @@ def program(
             process.kill()
 
 
-def read_line(process: Program) -> str:
+@contextmanager
+def module(
+    name: str, *arguments: str, folder: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Iterator[ForkedProcess]:
+    """Run `python -m NAME` with pipes during the block, and kill it at the end.
+
+    It is a fork of an interpreter that has imported the package. `environment` is its whole environment; by
+    default it has that of this process.
+    """
+    process = start_forked(name, *arguments, folder=folder, environment=environment)
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def read_line(process: Program | ForkedProcess) -> str:
     """Read the next line of its output; if there is none, fail with its errors."""
     assert process.stdout is not None
     line = process.stdout.readline()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Response, expect
 
 from scripts.fetch_chromium import ensure
@@ -82,10 +82,13 @@ class Visit:
     def grave_findings(self, rules: list[str] | None = None) -> list[str]:
         """Return what the checker of accessibility finds serious or critical."""
         chosen = {"type": "rule", "values": rules} if rules else {"type": "tag", "values": STANDARDS}
-        found = Axe().run(self.page, options={"runOnly": chosen, "resultTypes": ["violations"]})
+        if not self.page.evaluate("'axe' in window"):  # once for each page that is loaded: the script is long
+            self.page.evaluate(AXE_SCRIPT)
+        options = {"runOnly": chosen, "resultTypes": ["violations"]}
+        found = self.page.evaluate("async options => (await axe.run(options)).violations", options)
         return [
             f"{each['id']} ({each['impact']}): {node['html'][:200]} {node['failureSummary'][:300]}"
-            for each in found.response["violations"]
+            for each in found
             if each["impact"] in GRAVE
             for node in each["nodes"][:3]
         ]

@@ -18,7 +18,7 @@ from termios import TIOCSWINSZ
 from typing import Any
 
 from mainspring import JobStatus, Mainspring, Retry
-from tests.cli.fork_server import ForkServer
+from tests.fork_server import ForkedProcess, fork_server, start_forked
 from tests.support import PATIENCE, Background
 
 ENVIRONMENT = {
@@ -71,17 +71,17 @@ class CommandResult:
 class ShopProgram:
     """A folder with shop.py, its store, and the program."""
 
-    def __init__(self, folder: Path, server: ForkServer) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._server = server
         self.url = f"sqlite:///{folder / 'shop.db'}"
         (folder / "shop.py").write_text(MODULE)
 
     def in_folder(self, folder: Path) -> ShopProgram:
         """Return another shop, in an existing folder."""
-        return ShopProgram(folder, self._server)
+        return ShopProgram(folder)
 
     def command(self, *arguments: str) -> list[str]:
+        """Return the command that starts the program in a new interpreter."""
         return [sys.executable, "-m", "mainspring", *arguments]
 
     def run(
@@ -105,14 +105,10 @@ class ShopProgram:
         """Run a command on the application of the shop."""
         return self.run(*arguments, "--app", "shop:app", stdin=stdin)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=ENVIRONMENT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+    def start(self, *arguments: str, stderr: int | None = None, **environment: str) -> ForkedProcess:
+        """Start the program with pipes. `stderr` may be `subprocess.STDOUT`."""
+        return start_forked(
+            "mainspring", *arguments, folder=self.folder, environment=ENVIRONMENT | environment, stderr=stderr
         )
 
     def run_on_terminal(
@@ -145,14 +141,19 @@ class ShopProgram:
         files: tuple[int, int, int],
         constants: Mapping[str, object] | None = None,
     ) -> int:
-        return self._server.run(
+        process = fork_server().start(
+            "mainspring",
             arguments,
             folder=folder,
             environment=ENVIRONMENT | environment,
             files=files,
-            timeout=PATIENCE,
             constants=constants,
         )
+        try:
+            return process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.close()
+            raise AssertionError(f"mainspring {' '.join(arguments)} has not ended within {PATIENCE} s") from None
 
     def open(self) -> Mainspring:
         """The same store, in this process, with the handler of the shop."""

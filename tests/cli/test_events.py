@@ -44,10 +44,8 @@ def test_following_ends_when_the_reader_goes_though_nothing_happens(shop: ShopPr
         process.stdout.close()
         assert process.wait(PATIENCE) == ExitCode.OUTPUT_CLOSED
         assert process.stderr.read() == ""
-        process.stderr.close()
     finally:
-        process.kill()
-        process.wait()
+        process.close()
 
 
 def test_listening_ends_by_itself_and_says_if_there_was_less_than_asked_for(shop: ShopProgram) -> None:

@@ -61,14 +61,8 @@ class Worker:
     """`mainspring run` with a log in JSON, and every line that it has said."""
 
     def __init__(self, shop: ShopProgram, *options: str, **environment: str) -> None:
-        self._process = subprocess.Popen(
-            shop.command("run", "slow:app", "--log-format", "json", *options),
-            cwd=shop.folder,
-            env=ENVIRONMENT | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command = ("run", "slow:app", "--log-format", "json", *options)
+        self._process = shop.start(*command, stderr=subprocess.STDOUT, **environment)
         self.pid = self._process.pid
         self.lines: list[dict[str, Any]] = []
         assert self._process.stdout is not None
@@ -94,8 +88,7 @@ class Worker:
     def close(self) -> None:
         self._process.kill()
         self.end()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._process.close()
 
 
 class WorkersOfShop:

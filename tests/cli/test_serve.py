@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shop_program import ENVIRONMENT, ShopProgram
+from tests.cli.shop_program import ShopProgram
+from tests.fork_server import ForkedProcess
 from tests.support import PATIENCE, eventually
 
 pytestmark = pytest.mark.long
@@ -26,7 +27,7 @@ ANY = "127.0.0.1:0"
 class Served:
     """A server in a process of its own, and every line that it has printed."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: ForkedProcess) -> None:
         self.process = process
         self.lines: list[str] = []
         assert process.stdout is not None
@@ -79,24 +80,17 @@ class Served:
 
 @contextmanager
 def started(shop: ShopProgram, *arguments: str, **environment: str) -> Iterator[Served]:
-    process = subprocess.Popen(
-        shop.command(*arguments),
-        cwd=shop.folder,
-        env=ENVIRONMENT | {"MAINSPRING_HEALTH_DIR": str(shop.folder)} | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    with process:
+    variables = {"MAINSPRING_HEALTH_DIR": str(shop.folder)} | environment
+    process = shop.start(*arguments, stderr=subprocess.STDOUT, **variables)
+    try:
+        served = Served(process)
         try:
-            served = Served(process)
-            try:
-                yield served
-            finally:
-                process.kill()
-                served.read_rest()  # before its output is closed
+            yield served
         finally:
             process.kill()
+            served.read_rest()  # before its output is closed
+    finally:
+        process.close()
 
 
 def test_without_tokens_a_link_with_a_token_of_the_process_is_printed(shop: ShopProgram) -> None:

@@ -24,7 +24,7 @@ from mainspring import (
 from mainspring.cli.nats_permissions import make_grant
 from mainspring.engines.nats.settings import Role
 from tests.nats.servers import MakeServers, Servers
-from tests.programs import run_python
+from tests.programs import run_module
 
 PASSWORD = "s3cret"
 
@@ -86,7 +86,7 @@ def _double(number: int) -> int:
 
 def run_program(*arguments: str) -> str:
     """Run `mainspring` with these arguments; return what it prints."""
-    done = run_python("-m", "mainspring", *arguments)
+    done = run_module("mainspring", *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -21,7 +21,7 @@ import pytest
 from mainspring import CatchUp, Cron, DuplicateJob, Every, JobInfo, Mainspring, Priority, Unique
 from tests.old_stores.filling import PACKED, TEXTS, WEIGHED
 from tests.old_stores.shop import ALWAYS, FAR, Shop
-from tests.programs import run_python
+from tests.programs import run_module
 from tests.support import eventually
 
 STORES = Path(__file__).parents[1] / "data"
@@ -331,7 +331,7 @@ def run_program(*arguments: str, cache: Path) -> tuple[int, Any]:
     """Run the program; return its exit code and the document that it prints."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")}
     environment["XDG_CACHE_HOME"] = str(cache)
-    done = run_python("-m", "mainspring", *arguments, "--json", folder=cache, environment=environment)
+    done = run_module("mainspring", *arguments, "--json", folder=cache, environment=environment)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 

@@ -1,4 +1,7 @@
-"""Child processes for tests: starts them, waits for lines of their output, signals them, and always ends them."""
+"""Child processes for tests: starts them, waits for lines of their output, signals them, and always ends them.
+
+A module (`-m`) runs in a fork of an interpreter that has imported the package, unless the test asks for a new one.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from typing import TypeVar
 import pytest
 
 from mainspring import JobInfo
+from tests.fork_server import ForkedProcess, start_forked
 from tests.processes.apps.jobs import app
 from tests.processes.run_log import RUN_LOG, Entry, read_run_log
 from tests.support import PATIENCE, eventually
@@ -37,6 +41,7 @@ class Child:
         folder: Path,
         environment: dict[str, str] | None = None,
         on_line: Callable[[str], None] | None = None,
+        is_new: bool = False,
     ) -> None:
         self.name = " ".join(arguments)
         self._on_line = on_line  # called with every line, on a thread of this process
@@ -44,15 +49,7 @@ class Child:
         self._lines: list[str] = []
         self._is_at_end = False
         self._next_line = 0  # lines before it were matched already
-        self._process = subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": PATHS, "PYTHONUNBUFFERED": "1"} | (environment or {}),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        self._process = _start(arguments, folder, environment or {}, is_new=is_new)
         self._reader = Thread(target=self._read, name=f"reads {self.name}", daemon=True)
         self._reader.start()
 
@@ -157,7 +154,7 @@ class Child:
     def suspend(self) -> None:
         """Send SIGSTOP, and wait until it is stopped."""
         self.signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert eventually(lambda: _is_stopped(self.pid)), f"{self.name} does not stop"
 
     def kill(self) -> None:
         """Kill it with SIGKILL, and wait until it has ended."""
@@ -179,6 +176,33 @@ class Child:
         self._reader.join(PATIENCE)
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+
+def _start(
+    arguments: tuple[str, ...], folder: Path, environment: dict[str, str], *, is_new: bool
+) -> subprocess.Popen[str] | ForkedProcess:
+    whole = os.environ | {"PYTHONPATH": PATHS, "PYTHONUNBUFFERED": "1"} | environment
+    if arguments[0] == "-m" and not is_new:
+        module, *rest = arguments[1:]
+        return start_forked(module, *rest, folder=folder, environment=whole, stderr=subprocess.STDOUT)
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=whole,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether all threads of a process are stopped, or it has ended."""
+    try:
+        threads = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # a thread has ended in the meantime
+        return False
+    return all(text.rpartition(")")[2].split()[0] in "TZX" for text in threads)
 
 
 class Sandbox:

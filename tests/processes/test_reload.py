@@ -41,7 +41,9 @@ class Development:
         self.edit(1)
         options = ("dev:app", "--reload", "--grace", "60s")
         environment = {"MAINSPRING_HEALTH_DIR": str(folder)}
-        self.worker = Child("-m", "mainspring", "run", *options, folder=folder, environment=environment)
+        self.worker = Child(
+            "-m", "mainspring", "run", *options, folder=folder, environment=environment, is_new=True
+        )
         self._app = Mainspring(f"sqlite:///{folder / 'shop.db'}", durability="normal", grace=0)
         for name in ("answer", "wait_for"):
             self._app.job(name=f"dev.{name}")(accept_anything)
@@ -121,7 +123,7 @@ def test_a_signal_during_a_restart_ends_the_worker(development: Development, tmp
 
 
 def test_wrong_usage_is_refused_at_the_first_start(tmp_path: Path) -> None:
-    child = Child("-m", "mainspring", "run", "nothing:app", "--reload", folder=tmp_path)
+    child = Child("-m", "mainspring", "run", "nothing:app", "--reload", folder=tmp_path, is_new=True)
     try:
         child.expect("there is no module 'nothing'")
         assert child.wait() == 2

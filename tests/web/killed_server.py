@@ -25,7 +25,8 @@ from mainspring.web.addresses import HttpAddress, open_listener
 from mainspring.web.asgi import build
 from mainspring.web.credentials import TokenAuthenticator
 from mainspring.web.server import HttpServer
-from tests.programs import Program, program, read_line
+from tests.fork_server import ForkedProcess
+from tests.programs import module, read_line
 from tests.support import PATIENCE
 
 STEPS = ("before the beginning", "after the beginning", "during the submit", "after the submit", "after the end")
@@ -95,7 +96,7 @@ def main(url: str, step: str | None = None) -> None:
 class KilledServer:
     """A running server, for a test."""
 
-    process: Program
+    process: ForkedProcess
     port: int
 
     def post(self, path: str, token: str, key: str, body: Any) -> tuple[int, Any] | None:
@@ -124,7 +125,7 @@ class KilledServer:
 @contextmanager
 def started(url: str, *step: str) -> Iterator[KilledServer]:
     """Run a server during the block."""
-    with program("-m", "tests.web.killed_server", url, *step) as process:
+    with module("tests.web.killed_server", url, *step) as process:
         yield KilledServer(process, int(read_line(process)))
 
 

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 
 from mainspring import JobStatus, Mainspring, Retry
+from tests.fork_server import ForkedProcess, start_forked
 from tests.support import PATIENCE, eventually
 from tests.web.answer_loss import answer_loss
 
@@ -59,12 +59,17 @@ class Site:
         )
         self.token = self.app.tokens.create("worker", scopes=["work"]).secret
 
-    def serve(self) -> tuple[subprocess.Popen[str], int]:
+    def serve(self) -> tuple[ForkedProcess, int]:
         """Start a server, and return its process and its port."""
-        command = [sys.executable, "-m", "mainspring", "serve", "tests.web.remote_app:app", "--url", self.url]
+        command = ["serve", "tests.web.remote_app:app", "--url", self.url]
         command += ["--http", "127.0.0.1:0", "--log-level", "warning"]
+        variables = os.environ | {"MAINSPRING_HEALTH_DIR": str(self.folder)}
         log = self.folder / "serve.log"
-        process = self._stack.enter_context(running(command, log, MAINSPRING_HEALTH_DIR=str(self.folder)))
+        with log.open("a") as errors:
+            process = start_forked(
+                "mainspring", *command, folder=ROOT, environment=variables, stderr=errors.fileno()
+            )
+        self._stack.callback(process.close)
         assert process.stdout is not None
         for line in process.stdout:
             if found := re.search(r"http://127\.0\.0\.1:(\d+)/", line):

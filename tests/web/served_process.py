@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.fork_server import start_forked
 from tests.processes.run_log import now_ns
 from tests.support import PATIENCE
 
@@ -27,7 +26,7 @@ class ServedProcess:
     """
 
     def __init__(self, url: str, log: Path) -> None:
-        command = [sys.executable, "-m", "mainspring", "serve", "tests.web.load_app:app", "--url", url]
+        command = ["serve", "tests.web.load_app:app", "--url", url]
         command += ["--http", "127.0.0.1:0", "--log-level", "warning"]
         for name, limit in LIMITS.items():
             command += ["--http-limit", f"{name}={limit}"]
@@ -39,13 +38,12 @@ class ServedProcess:
         """The status of each answer that a client has got from it."""
         self.log = log
         with log.open("w") as errors:
-            self.process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=os.environ | {"MAINSPRING_HEALTH_DIR": str(log.parent)},
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
+            self.process = start_forked(
+                "mainspring",
+                *command,
+                folder=ROOT,
+                environment=os.environ | {"MAINSPRING_HEALTH_DIR": str(log.parent)},
+                stderr=errors.fileno(),
             )
         self.port = self._read_port()
 
@@ -80,8 +78,7 @@ class ServedProcess:
 def served(url: str, log: Path) -> Iterator[ServedProcess]:
     """Run a server during the block."""
     server = ServedProcess(url, log)
-    with server.process:
-        try:
-            yield server
-        finally:
-            server.process.kill()
+    try:
+        yield server
+    finally:
+        server.process.close()

@@ -246,6 +246,8 @@ def test_a_client_that_does_not_read_its_answer_is_disconnected() -> None:
     with served(guarded(route), write_seconds=0.2) as site, site.connect() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert ended.wait(PATIENCE)
+        # the client reads nothing until the server has dropped the connection
+        assert eventually(lambda: not site.server._server.server_state.connections)
         wait_for_end_of(connection)
 
 
