@@ -87,13 +87,13 @@ def test_jobs_are_listed_newest_first_with_bounded_counts(shop: Shop, monkeypatc
     shop.app.cancel("order-1")
     browser = DashboardBrowser(shop.app)
     text = browser.text("/jobs")
-    assert text.index('"order_id":2') < text.index('"order_id":0')
+    assert text.index('"order_id": 2') < text.index('"order_id": 0')
     assert "All 3 Pending 2 Running 0 Completed 0 Failed 0 Canceled 1" in text
     monkeypatch.setattr(bulk_changes, "MAX_COUNTED", 2)
     assert "All ≥ 2 Pending 2" in browser.text("/jobs")
     assert "order_id" not in browser.text("/jobs?status=COMPLETED")
     oldest = browser.text("/jobs?order=oldest")
-    assert oldest.index('"order_id":0') < oldest.index('"order_id":2')
+    assert oldest.index('"order_id": 0') < oldest.index('"order_id": 2')
 
 
 def test_pages_follow_each_other_by_position(shop: Shop) -> None:
@@ -101,11 +101,11 @@ def test_pages_follow_each_other_by_position(shop: Shop) -> None:
     browser = DashboardBrowser(shop.app)
     first = browser.get("/jobs?limit=25")
     shop.ship.options(delay=HOUR).submit(99)
-    seen = re.findall(r'"order_id":(\d+)', visible_text(first))
+    seen = re.findall(r'"order_id": (\d+)', visible_text(first))
     page = first
     while (following := [link for link in links_of(page) if "after=" in link]) != []:
         page = browser.get(following[0])
-        seen += re.findall(r'"order_id":(\d+)', visible_text(page))
+        seen += re.findall(r'"order_id": (\d+)', visible_text(page))
     assert seen == [str(number) for number in reversed(range(60))]
     assert "First page" in visible_text(page)
 
@@ -124,9 +124,9 @@ def test_filters_are_in_the_address_and_empty_ones_are_not(shop: Shop) -> None:
         "argument.order_id": ["2"],
     }
     found = browser.get(answer.headers["location"])
-    assert re.findall(r'"order_id":(\d+)', visible_text(found)) == ["2"]
+    assert re.findall(r'"order_id": (\d+)', visible_text(found)) == ["2"]
     assert "/jobs?type=shop.ship&since=1h" in links_of(found)  # removes the filter
-    assert re.findall(r'"order_id":(\d+)', browser.text("/jobs?text=FRAGILE")) == ["1"]
+    assert re.findall(r'"order_id": (\d+)', browser.text("/jobs?text=FRAGILE")) == ["1"]
     assert "Read 4 jobs" in browser.text("/jobs?text=fragile")
     assert "a@example.org" in browser.text("/jobs?queue=mail")
     assert "No job matches" in browser.text("/jobs?argument.order_id=9")
@@ -151,7 +151,7 @@ def test_a_search_says_how_far_it_has_looked(shop: Shop, monkeypatch: pytest.Mon
     assert "Nothing found so far The search has read 5 jobs." in visible_text(page)
     (further,) = [link for link in links_of(page) if "after=" in link]
     (further,) = [link for link in links_of(browser.get(further)) if "after=" in link]
-    assert '"note":"needle"' in browser.text(further)
+    assert '"note": "needle"' in browser.text(further)
 
 
 @pytest.mark.parametrize("query", ["since=yesterday", "after=nonsense", "status=NONE", "text=%00"])
