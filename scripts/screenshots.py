@@ -21,6 +21,7 @@ from typing import Any
 from playwright.sync_api import Browser, sync_playwright
 
 from mainspring.clock import SystemClock
+from scripts.fetch_chromium import ensure_fonts
 from tests.browser.served_shop import Site, served_shop
 from tests.browser.visits import DESK, PHONE, Visit, context_of, launch
 
@@ -122,7 +123,7 @@ def main(arguments: list[str]) -> None:
         served_shop(Path(temporary), hours=8) as site,
         sync_playwright() as playwright,
     ):
-        browser = launch(playwright)
+        browser = launch(playwright, ensure_fonts())
         make = (
             picture_small(browser, site, folder) if is_small else picture_all(browser, site, folder, arguments[1:])
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import platform
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -315,6 +317,7 @@ class JobApiTests:
             assert site.app.handle(job_id).wait(PATIENCE) is JobStatus.FAILED
         job = site.get(f"/jobs/{job_id}").json
         assert (job["failures"], job["history"][0]["cause"]) == (1, "failure")
+        assert job["history"][0]["worker"] == f"{platform.node()}:{os.getpid()}"
         assert "RuntimeError: no" in job["error"]
         assert site.post(f"/jobs/{job_id}/retry").json["status"] == "PENDING"
         assert site.app.get(job_id).status is JobStatus.PENDING
@@ -522,6 +525,18 @@ class JobApiTests:
         assert changed == 3
         assert {site.app.get(job_id).status for job_id in ids} == {JobStatus.CANCELED}
         assert site.app.get(other).status is JobStatus.PENDING
+
+    def test_named_jobs_are_changed_after_a_dry_run(self, site: ApiSite) -> None:
+        ids = [site.submit(arguments={"order_id": number}, delay=3600) for number in range(4)]
+        other = site.submit(queue="other", delay=3600)
+        body = {"action": "cancel", "ids": [ids[2], ids[0], other, "missing"]}
+        assert site.post("/jobs/change", {**body, "dry_run": True}).json["total"] == 3
+        token = site.token("operate", queues=["orders"])
+        assert site.post("/jobs/change", body, token=token).json["changed"] == 2
+        canceled = [site.app.get(job_id).status is JobStatus.CANCELED for job_id in [*ids, other]]
+        assert canceled == [True, False, True, False, False]
+        for wrong in ({"ids": ids, "text": "x"}, {"ids": ["a\nb"]}):
+            assert site.post("/jobs/change", {"action": "cancel", **wrong}).problem == "invalid-value"
 
     def test_a_change_by_filters_keeps_to_the_rights_of_its_token(self, site: ApiSite) -> None:
         kept, gone = site.submit(delay=3600), site.submit(queue="other", delay=3600)

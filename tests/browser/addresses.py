@@ -23,11 +23,7 @@ class Address(NamedTuple):
 
 def addresses_of(shop: Shop) -> list[Address]:
     """Return the addresses of all pages."""
-    client = DashboardBrowser(shop.app)
-    listed = client.get("/dead-letters?type=shop.charge_card").body.decode()
-    found = re.search(r'href="/dead-letters/([0-9a-f]+)', listed)
-    assert found is not None, "the shop has no dead letters"
-    group = found[1]
+    group = group_of(shop)
     charge = shop.app.dead_letters.list(type="shop.charge_card", limit=1)[0].id
     return [
         Address("overview", "overview", "/"),
@@ -62,3 +58,35 @@ def addresses_of(shop: Shop) -> list[Address]:
         Address("callbacks", "callbacks", "/callbacks"),
         Address("audit", "audit", "/audit", "operate"),
     ]
+
+
+def few_addresses_of(shop: Shop) -> list[Address]:
+    """Return an address of each page that shows something of the store, for the small shop."""
+    group = group_of(shop)
+    return [
+        Address("overview", "overview", "/"),
+        Address("jobs", "jobs", "/jobs"),
+        Address("jobs", "jobs-searched", "/jobs?argument.order_id=1&type=shop.ship_order"),
+        Address("job", "job-completed", "/jobs/ship-1"),
+        Address("job", "job-failed", "/jobs/charge-1"),
+        Address("job", "job-running", "/jobs/report-1"),
+        Address("job_replay", "job-replay", "/jobs/charge-1/replay", "operate"),
+        Address("bulk", "bulk", "/bulk?action=reschedule&queue=mail&status=PENDING", "operate"),
+        Address("dead-letters", "dead-letters", "/dead-letters"),
+        Address("dead-letter-group", "dead-letter-group", f"/dead-letters/{group}"),
+        Address("schedules", "schedules", "/schedules"),
+        Address("schedule", "schedule", "/schedules/stock-sync"),
+        Address("queues", "queues", "/queues"),
+        Address("queue", "queue", "/queues/payments"),
+        Address("workers", "workers", "/workers"),
+        Address("callbacks", "callbacks", "/callbacks"),
+        Address("audit", "audit", "/audit", "operate"),
+    ]
+
+
+def group_of(shop: Shop) -> str:
+    """Return the key of the group of dead letters of refused payments."""
+    listed = DashboardBrowser(shop.app).get("/dead-letters?type=shop.charge_card").body.decode()
+    found = re.search(r'href="/dead-letters/([0-9a-f]+)', listed)
+    assert found is not None, "the shop has no dead letters"
+    return found[1]

@@ -12,8 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from playwright.sync_api import Browser, Playwright, sync_playwright
 
-from tests.browser.served_shop import Site, served_shop
+from tests.browser.served_shop import Site, served_shop, served_small_shop
 from tests.browser.visits import launch
+from tests.nats.servers import Servers, nats_server
+
+__all__ = ["nats_server"]
 
 THREAD = ThreadPoolExecutor(1, thread_name_prefix="browser")
 
@@ -45,4 +48,11 @@ def browser() -> Iterator[Browser]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Serve the shop, with three hours of history and a worker."""
     with served_shop(tmp_path_factory.mktemp("shop"), hours=3) as site:
+        yield site
+
+
+@pytest.fixture(scope="session")
+def nats_site(nats_server: Servers) -> Iterator[Site]:
+    """Serve a small shop on NATS, with a worker."""
+    with served_small_shop(f"{nats_server.url}?prefix=pages") as site:
         yield site

@@ -97,6 +97,48 @@ def test_many_jobs_are_changed_by_filter_after_a_dry_run(browser: Browser, site:
     assert queue.name == "bulk-mail"
 
 
+def test_selected_rows_are_changed_after_a_dry_run(browser: Browser, site: Site) -> None:
+    app = site.shop.app
+    mail = site.shop.mail.options(queue="selected-mail", delay=timedelta(hours=5))
+    ids = mail.submit_many([{"to": f"s{n}@shop.example", "subject": "x"} for n in range(6)])
+    with visiting(browser, site.url, site.token()) as visit:
+        page = visit.page
+        visit.open("/jobs?queue=selected-mail&order=oldest")
+        bar = page.locator("#selected")
+        expect(bar).to_be_hidden()
+        boxes = page.locator("[data-row] td.select input")
+        everything = page.get_by_label("Select all jobs on this page")
+        everything.check()
+        expect(bar).to_contain_text("6 selected")
+        everything.uncheck()
+        expect(bar).to_be_hidden()
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+        expect(boxes.nth(1)).to_be_checked()
+        boxes.nth(4).check()
+        mail.submit("late@shop.example", "x")  # an update keeps the selection
+        expect(page.locator("[data-row]")).to_have_count(7)
+        expect(bar).to_contain_text("2 selected")
+        visit.click("Cancel …", inside="#selected")
+        expect(page.locator("main")).to_contain_text("2 jobs would be canceled")
+        assert app.counts(queue="selected-mail")["CANCELED"] == 0
+        assert visit.grave_findings() == []
+        visit.click("Cancel 2 jobs", inside="main")
+        expect(page.locator("main")).to_contain_text("2 jobs were canceled")
+        assert {job.id for job in app.jobs(queue="selected-mail", status="CANCELED")} == {ids[1], ids[4]}
+        visit.click("Back to the list", inside="main")
+        expect(page.locator("[data-row]").first).to_have_attribute("data-key", ids[0])
+    with visiting(browser, site.url, site.token(), java_script_enabled=False) as visit:
+        visit.open("/jobs?queue=selected-mail&order=oldest")
+        visit.page.locator("[data-row] td.select input").first.check()
+        visit.click("Run now …", inside="#selected")
+        expect(visit.page.locator("main")).to_contain_text("1 job would be made due now")
+        visit.click("Run now 1 job", inside="main")
+        expect(visit.page.locator("main")).to_contain_text("1 job was made due now")
+    assert app.handle(ids[0]).wait(PATIENCE) is JobStatus.COMPLETED
+
+
 def test_a_job_is_submitted_by_the_form_of_its_handler(browser: Browser, site: Site) -> None:
     app = site.shop.app
     with visiting(browser, site.url, site.token()) as visit:

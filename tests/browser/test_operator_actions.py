@@ -100,6 +100,13 @@ def test_a_group_of_dead_letters_is_replayed_and_another_one_purged(browser: Bro
         visit.open("/dead-letters?queue=group")
         expect(page.locator("[data-row]")).to_have_count(1)
         page.locator("a.error-title").click()
-        visit.click("Purge …", inside="main")
-        visit.click("Delete 3 for good", inside="main", says="3")
+        page.get_by_label(f"Select job {refused[1].id}").check()
+        visit.click("Purge …", inside="#selected")
+        visit.click("Delete 1 for good", inside="main", says="1")
+        assert {job.id for job in app.dead_letters.list(queue="group")} == {refused[0].id, refused[2].id}
+
+        visit.open("/dead-letters?queue=group")
+        page.locator("a.error-title").click()
+        visit.click("Purge …", inside=".page-head")
+        visit.click("Delete 2 for good", inside="main", says="2")
         assert app.dead_letters.count(queue="group") == 0

@@ -70,7 +70,7 @@ def test_the_keys_search_move_open_and_explain_themselves(browser: Browser, site
         visit.open("/workers")
         page.keyboard.press("g")
         page.keyboard.press("j")
-        expect(page.locator("h1")).to_have_text("Jobs")
+        visit.expect_page("h1", "Jobs")
         page.keyboard.press("/")
         expect(page.locator("[data-search]")).to_be_focused()
         page.keyboard.type("jk?gq")  # typed, and no commands
@@ -83,7 +83,7 @@ def test_the_keys_search_move_open_and_explain_themselves(browser: Browser, site
         expect(page.locator("[data-row]").nth(1)).to_have_attribute("data-current", "")
         opened = page.locator("[data-row]").nth(1).get_attribute("data-key")
         page.keyboard.press("Enter")
-        expect(page.locator(".job-head")).to_contain_text(opened or "?")
+        visit.expect_page(".job-head", opened or "?")
         page.keyboard.press("?")
         expect(page.locator("dialog#help")).to_be_visible()
         expect(page.locator("dialog#help")).to_contain_text("Dead letters")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from axe_playwright_python.base import AXE_SCRIPT
@@ -28,9 +30,13 @@ GRAVE = ("serious", "critical")
 expect.set_options(timeout=MILLISECONDS)
 
 
-def launch(playwright: Playwright) -> Browser:
-    """Start the browser of this machine, or the one that `make chromium` has brought."""
-    return playwright.chromium.launch(executable_path=str(ensure()), args=FLAGS)
+def launch(playwright: Playwright, fonts: Path | None = None) -> Browser:
+    """Start the browser of this machine, or the one that `make chromium` has brought.
+
+    - `fonts`: a configuration of fonts; None for that of the machine
+    """
+    env = None if fonts is None else {**os.environ, "FONTCONFIG_FILE": str(fonts)}
+    return playwright.chromium.launch(executable_path=str(ensure()), args=FLAGS, env=env)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -74,6 +80,11 @@ class Visit:
         ).first.click()
         if says is not None:
             self.expect_note(says)
+
+    def expect_page(self, selector: str, text: str) -> None:
+        """Wait for another page that a key has opened, and for its script, which listens to keys."""
+        expect(self.page.locator(selector)).to_contain_text(text)
+        expect(self.page.locator("html.has-script")).to_be_attached()
 
     def expect_note(self, text: str) -> None:
         """Wait for a message, on the page or in its corner."""

@@ -44,6 +44,7 @@ def test_a_job_is_shown_with_its_attempts_and_errors(shop: ShopProgram) -> None:
     for part in ("shop.cancel_order", "FAILED", '{"order_id":1}', "attempt 1, failure", "order 1 is gone"):
         assert part in shown.output
     fields = shop.run_on_store("jobs", "show", "dead", "--json").json
+    assert fields["history"][0]["worker"] in shown.output
     assert (fields["id"], fields["status"], fields["priority"]) == ("dead", "FAILED", "USER_VISIBLE")
     assert fields["arguments"] == {"order_id": 1}
     assert fields["history"][0]["cause"] == "failure"

@@ -32,6 +32,7 @@ from mainspring.jobs.recurrence.schedule_records import (
     ScheduleRecord,
 )
 from mainspring.jobs.status import FINAL, JobStatus
+from mainspring.testing.conformance.bench import NAME
 
 Job: TypeAlias = dict[str, Any]
 
@@ -506,7 +507,7 @@ class EngineModel:
         cause = Cause.DEPLOY if outcome.kind is OutcomeKind.INTERRUPTED else outcome.cause
         if cause is not None:
             error = outcome.error or "interrupted by a shutdown"
-            job["history"] += (Attempt(job["starts"], job["started"], now, cause, error),)
+            job["history"] += (Attempt(job["starts"], job["started"], now, cause, error, NAME),)
         if outcome.cause is not None:
             job[COUNTERS[outcome.cause]] += 1
         job["interruptions"] += outcome.kind is OutcomeKind.INTERRUPTED
@@ -531,7 +532,8 @@ class EngineModel:
             self.tell_start(job["id"])
             job["crashes"] += 1
             when = died[job["id"]]
-            job["history"] += (Attempt(job["starts"], job["started"], when, "crash", f"its worker {worker} died"),)
+            error = f"its worker {worker} died"
+            job["history"] += (Attempt(job["starts"], job["started"], when, "crash", error, NAME),)
             if job["stop_requested"]:
                 self._end(job, JobStatus.CANCELED, when)
                 self.tell(EventKind.CANCELED, job["id"])

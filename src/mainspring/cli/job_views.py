@@ -128,6 +128,8 @@ def job_detail(job: JobInfo, now: int) -> RenderableType:
     parts: list[RenderableType] = [grid]
     for attempt in job.history:
         title = f"attempt {attempt.number}, {attempt.cause}, ended {_format_instant(attempt.ended, now)}"
+        if attempt.worker is not None:
+            title += f", worker {escape_control(attempt.worker)}"
         parts += [Text(f"\n{title}", style="bold"), _trace(attempt.error)]
     if job.error is not None and not any(attempt.error == job.error for attempt in job.history):
         parts += [Text("\nerror", style="bold"), _trace(job.error)]

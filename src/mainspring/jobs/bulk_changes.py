@@ -9,6 +9,7 @@ Invariants
 - The cursor moves on, so no call sees a job again that has the same status. A RUNNING job may be asked to stop
   twice.
 - A job that has started or ended since it was read is left as it is, and counted as such.
+- A selection may name jobs by their ids, at most `STEP`. Other filters apply to these jobs as well.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 from mainspring.jobs.audit import AuditNote, clip_names
 from mainspring.jobs.commands import Changed, Reopen, Reschedule
+from mainspring.jobs.ids import require_id
 from mainspring.jobs.info import JobInfo, JobPage
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.records import Query, invalid_cursor
@@ -71,6 +73,8 @@ class JobSelection:
     """Only jobs of these types: those that the caller may change; None for all."""
     queues: frozenset[str] | None = None
     """Only jobs of these queues: those that the caller may change; None for all."""
+    ids: tuple[str, ...] | None = None
+    """Only jobs with these ids, at most `STEP`; None for all. Not together with arguments or text."""
 
     @property
     def is_search(self) -> bool:
@@ -87,7 +91,10 @@ class JobSelection:
         is_replayed: bool | None = None,
         newest_first: bool = False,
     ) -> JobPage:
-        """Return a page of the jobs with this status."""
+        """Return a page of the jobs with this status. A selection by ids has one page."""
+        if self.ids is not None:
+            query = self.query(manager, status, is_replayed=is_replayed)
+            return JobPage(manager.infos(manager.engine.find(query).records), None)
         return manager.list(
             status=status,
             queue=self.queue,
@@ -112,6 +119,7 @@ class JobSelection:
             type=None if self.type is None else manager.registry.full_name(self.type),
             created_since=None if self.since is None else to_instant(self.since, "since"),
             created_until=None if self.until is None else to_instant(self.until, "until"),
+            ids=self.ids,
             is_replayed=is_replayed,
             types=None if self.types is None else tuple(sorted(self.types)),
             queues=None if self.queues is None else tuple(sorted(self.queues)),
@@ -130,6 +138,7 @@ class JobSelection:
             "text": True if self.text else None,
             "since": None if self.since is None else self.since.isoformat(),
             "until": None if self.until is None else self.until.isoformat(),
+            "selected": None if self.ids is None else len(self.ids),
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -174,6 +183,8 @@ def _count(
         page = selection.page(manager, status, limit=MAX_COUNTED, is_replayed=is_replayed)
         return JobCount(number=len(page), is_exact=page.next is None, scanned=page.scanned)
     query = selection.query(manager, status, is_replayed=is_replayed)
+    if selection.ids is not None:
+        return JobCount(number=len(manager.engine.find(query).records))
     number = manager.engine.count_up_to(query, MAX_COUNTED + 1)
     return JobCount(number=min(number, MAX_COUNTED), is_exact=number <= MAX_COUNTED)
 
@@ -235,7 +246,9 @@ def change_jobs(
         page = selection.page(
             manager, status, limit=min(CHUNK, limit - seen), after=position, is_replayed=_is_replayed(action)
         )
-        answers = change(page)
+        answers = [
+            answer for start in range(0, len(page), CHUNK) for answer in change(page[start : start + CHUNK])
+        ]
         seen += len(page)
         scanned += page.scanned
         changed += sum(answer.is_done for answer in answers)
@@ -249,10 +262,23 @@ def check_filters(
     manager: JobManager, selection: JobSelection, action: BulkAction, after: str | None = None
 ) -> None:
     """Raise `ValueError` if the filters cannot be used, or if `after` is no cursor of `change_jobs` for them."""
+    check_ids(selection)
     statuses = _chosen(selection, action)
     if statuses:
         status, position = (statuses[0], None) if after is None else _parse(after, statuses)
         selection.page(manager, status, limit=1, after=position)
+
+
+def check_ids(selection: JobSelection) -> None:
+    """Raise `ValueError` if the ids of a selection cannot be used."""
+    if selection.ids is None:
+        return
+    if selection.is_search:
+        raise ValueError("ids cannot be combined with a search by arguments or text; give either")
+    if len(selection.ids) > STEP:
+        raise ValueError(f"{len(selection.ids):,} ids are given, the limit is {STEP:,}; send them in parts")
+    for job_id in selection.ids:
+        require_id(job_id)
 
 
 def _change_for(

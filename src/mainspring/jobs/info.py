@@ -28,6 +28,8 @@ class AttemptInfo:
     Only failures and timeouts use up attempts.
     """
     error: str
+    worker: str | None = None
+    """The name of the worker; its number, if its name was not known any more; None in older records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +163,7 @@ def _attempt(attempt: Attempt) -> AttemptInfo:
         ended=to_datetime(attempt.ended),
         cause=attempt.cause,
         error=attempt.error,
+        worker=attempt.worker,
     )
 
 

@@ -171,6 +171,8 @@ class Attempt(Struct, frozen=True, gc=False):
     ended: int
     cause: str
     error: str
+    worker: str | None = None
+    """The name of the worker; its number, if the store no longer had its name. Older records do not have it."""
 
 
 class Progress(Struct, frozen=True, gc=False):

@@ -6,7 +6,7 @@ with transitions in another language (SQL) behave the same.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -107,8 +107,11 @@ def can_settle(job: JobRecord, outcome: Outcome, worker: int) -> bool:
     return is_leased(job, outcome.lease, worker, JobStatus.PENDING if is_held else JobStatus.RUNNING)
 
 
-def settled(job: R, outcome: Outcome, now: int) -> R:
-    """Return the job after an outcome: its attempt has ended, or it was handed back."""
+def settled(job: R, outcome: Outcome, now: int, *, worker_name: Callable[[int], str] = str) -> R:
+    """Return the job after an outcome: its attempt has ended, or it was handed back.
+
+    - `worker_name`: returns the name of a worker by its number; it is called for attempts with a history entry
+    """
     is_taken_back = outcome.kind is OutcomeKind.HANDED_BACK and outcome.lease.is_started
     status = STATUS_AFTER[outcome.kind]
     if status is JobStatus.PENDING and job.stop_requested:
@@ -131,7 +134,7 @@ def settled(job: R, outcome: Outcome, now: int) -> R:
         crashes=job.crashes + (outcome.cause is Cause.CRASH),
         interruptions=job.interruptions + is_interruption(outcome),
         starts=job.starts - is_taken_back,
-        history=job.history + _attempts_of(job, outcome, now),
+        history=job.history + _attempts_of(job, outcome, now, worker_name),
         headers=job.headers if outcome.headers is None else outcome.headers,
     )
 
@@ -144,25 +147,36 @@ def is_interruption(outcome: Outcome) -> bool:
     return outcome.kind is OutcomeKind.INTERRUPTED or outcome.cause is Cause.DEPLOY
 
 
-def _attempts_of(job: JobRecord, outcome: Outcome, now: int) -> tuple[Attempt, ...]:
+def _attempts_of(
+    job: JobRecord, outcome: Outcome, now: int, worker_name: Callable[[int], str]
+) -> tuple[Attempt, ...]:
     cause = Cause.DEPLOY if outcome.kind is OutcomeKind.INTERRUPTED else outcome.cause
     if cause is None:
         return ()  # an outcome without a cause is no failure
     error = outcome.error or "interrupted by a shutdown"
-    return (Attempt(job.starts, outcome.began or job.started, now, cause.value, error),)
+    worker = None if job.owner is None else worker_name(job.owner)
+    return (Attempt(job.starts, outcome.began or job.started, now, cause.value, error, worker),)
 
 
-def rescued(job: R, now: int, max_crashes: int = MAX_CRASHES, *, at_most_once: bool = False) -> R:
+def rescued(
+    job: R,
+    now: int,
+    max_crashes: int = MAX_CRASHES,
+    *,
+    at_most_once: bool = False,
+    worker_name: Callable[[int], str] = str,
+) -> R:
     """Return the job after the death of its worker.
 
     A held job can be claimed again. A running job is charged with a crash and runs again, unless a stop was
     requested, which cancels it. It becomes a dead letter if this crash is the last one allowed, or if it must not
-    start again (`at_most_once`).
+    start again (`at_most_once`). `worker_name` returns the name of a worker by its number, for the history.
     """
     if job.status is JobStatus.PENDING:
         return replace(job, owner=None)
     crashes = job.crashes + 1
-    attempt = Attempt(job.starts, job.started, now, Cause.CRASH, f"its worker {job.owner} died")
+    worker = None if job.owner is None else worker_name(job.owner)
+    attempt = Attempt(job.starts, job.started, now, Cause.CRASH, f"its worker {job.owner} died", worker)
     charged = replace(job, crashes=crashes, owner=None, stop_requested=False, history=(*job.history, attempt))
     if job.stop_requested:
         return _move(charged, JobStatus.CANCELED, finished=now)

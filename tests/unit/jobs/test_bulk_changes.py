@@ -12,6 +12,7 @@ from mainspring.jobs.bulk_changes import (
     BulkStep,
     JobSelection,
     change_jobs,
+    check_ids,
     count_jobs,
     preview_jobs,
 )
@@ -47,6 +48,31 @@ def run_all(manager: JobManager, selection: JobSelection, action: BulkAction, li
         after = steps[-1].after
         if after is None:
             return steps
+
+
+def test_jobs_are_chosen_by_their_ids_within_the_rights_of_a_caller(manager: JobManager) -> None:
+    ids = ("ship-3", "ship-5", "mail-1", "missing")
+    chosen = JobSelection(ids=ids, types=frozenset({"shop.ship"}))
+    assert count_jobs(manager, chosen, BulkAction.CANCEL).number == 2
+    assert [job.id for job in preview_jobs(manager, chosen, BulkAction.CANCEL, 10)] == ["ship-3", "ship-5"]
+    (step,) = run_all(manager, chosen, BulkAction.CANCEL)
+    assert (step.changed, step.left) == (2, 0)
+    canceled = manager.list(status=JobStatus.CANCELED)
+    assert [job.id for job in canceled] == ["ship-3", "ship-5"]
+    assert chosen.audit_details() == {"selected": 4}
+
+
+@pytest.mark.parametrize(
+    ("selection", "problem"),
+    [
+        (JobSelection(ids=("a",), text="x"), "cannot be combined"),
+        (JobSelection(ids=tuple(map(str, range(501)))), "the limit is 500"),
+        (JobSelection(ids=("",)), "id"),
+    ],
+)
+def test_ids_that_cannot_be_used_are_refused(selection: JobSelection, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        check_ids(selection)
 
 
 def statuses(app: Mainspring) -> dict[str, int]:

@@ -272,20 +272,35 @@ def test_an_attempt_is_charged_to_its_cause_and_remembered(kind: OutcomeKind, ca
     after = end(RUNNING, kind, cause=cause, error="no", began=NOW - 5)
     counters = {name: getattr(after, name) for name in ("failures", "timeouts", "crashes", "interruptions")}
     assert counters == {**dict.fromkeys(counters, 0), counter: 1}
-    assert after.history == (Attempt(1, NOW - 5, NOW + 1, cause.value, "no"),)
+    assert after.history == (Attempt(1, NOW - 5, NOW + 1, cause.value, "no", "7"),)
     assert (after.error, after.started) == ("no", NOW - 5)
 
 
 def test_attempts_are_remembered_in_their_order() -> None:
     again = replace(RUNNING, history=(ATTEMPT,), starts=2)
     after = end(again, OutcomeKind.RETRY, cause=Cause.TIMEOUT, error="slow")
-    assert after.history == (ATTEMPT, Attempt(2, NOW, NOW + 1, "timeout", "slow"))
+    assert after.history == (ATTEMPT, Attempt(2, NOW, NOW + 1, "timeout", "slow", "7"))
 
 
 def test_an_interrupted_attempt_is_remembered_and_costs_nothing() -> None:
     after = end(RUNNING, OutcomeKind.INTERRUPTED)
     assert (after.interruptions, after.failures, after.starts, after.due) == (1, 0, 1, DUE)
-    assert after.history == (Attempt(1, NOW, NOW + 1, "deploy", "interrupted by a shutdown"),)
+    assert after.history == (Attempt(1, NOW, NOW + 1, "deploy", "interrupted by a shutdown", "7"),)
+
+
+def test_the_worker_of_an_attempt_has_its_name_and_one_that_is_not_remembered_is_not_looked_up() -> None:
+    asked = []
+
+    def name(worker: int) -> str:
+        asked.append(worker)
+        return f"host:{worker}"
+
+    done = settled(RUNNING, outcome_of(RUNNING, OutcomeKind.COMPLETED), NOW, worker_name=name)
+    assert (done.history, asked) == ((), [])
+    failed = settled(RUNNING, outcome_of(RUNNING, OutcomeKind.FAILED, cause=Cause.FAILURE), NOW, worker_name=name)
+    assert [attempt.worker for attempt in failed.history] == ["host:7"]
+    assert [attempt.worker for attempt in rescued(RUNNING, NOW, worker_name=name).history] == ["host:7"]
+    assert asked == [WORKER, WORKER]
 
 
 @pytest.mark.parametrize("kind", [OutcomeKind.RETRY, OutcomeKind.SNOOZED])
@@ -322,7 +337,7 @@ def test_a_running_job_of_a_dead_worker_is_charged_with_a_crash_and_runs_again()
     after = rescued(RUNNING, NOW + 1)
     assert differences(RUNNING, after).keys() == {"status", "owner", "crashes", "history"}
     assert (after.status, after.owner, after.crashes) == (JobStatus.PENDING, None, 1)
-    assert after.history == (Attempt(1, NOW, NOW + 1, "crash", "its worker 7 died"),)
+    assert after.history == (Attempt(1, NOW, NOW + 1, "crash", "its worker 7 died", "7"),)
 
 
 def test_the_last_crash_makes_a_dead_letter() -> None:

@@ -73,6 +73,7 @@ class NatsComponents:
         self.settler = NatsJobSettler(
             transactions,
             leases,
+            workers,
             submitter=submitter,
             job_queue=job_queue,
             admission=admission,

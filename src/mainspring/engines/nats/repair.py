@@ -114,7 +114,13 @@ class NatsJobRescuer:
         If the job has crashed too often, must not start a second time, or was asked to stop, the job ends instead.
         """
         was_running = job.status is JobStatus.RUNNING
-        after = transitions.rescued(job, transaction.now, self._max_crashes, at_most_once=job.at_most_once)
+        after = transitions.rescued(
+            job,
+            transaction.now,
+            self._max_crashes,
+            at_most_once=job.at_most_once,
+            worker_name=self._workers.name_of,
+        )
         if job.needs_admission and was_running:
             after = self._admission.release(transaction, after, keeps_sequence=after.status is JobStatus.PENDING)
         if after.status is JobStatus.PENDING:

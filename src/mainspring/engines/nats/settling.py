@@ -17,6 +17,7 @@ from mainspring.engines.nats.limiters import limiters_of
 from mainspring.engines.nats.queueing import JobQueue
 from mainspring.engines.nats.submitting import JobSubmitter
 from mainspring.engines.nats.transaction import BatchTooLarge, Transaction, TransactionManager
+from mainspring.engines.nats.workers import WorkerRegistry
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
 from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
@@ -39,6 +40,7 @@ class NatsJobSettler:
         self,
         transactions: TransactionManager,
         leases: ActiveLeases,
+        workers: WorkerRegistry,
         *,
         submitter: JobSubmitter,
         job_queue: JobQueue,
@@ -48,6 +50,7 @@ class NatsJobSettler:
     ) -> None:
         self._transactions = transactions
         self._leases = leases
+        self._workers = workers
         self._dead_letters = dead_letters
         self._letter_handlers: tuple[DeadLetterHandler, ...] = ()  # for the outcomes that are being stored
         self._submitter = submitter
@@ -203,7 +206,9 @@ class NatsJobSettler:
         if outcome.kind is not OutcomeKind.HANDED_BACK:
             self._event_log.write_started(transaction, job, outcome.began)
         after = change(
-            transitions.settled(job, outcome, transaction.now), settled_by=nonce, is_start_unreported=False
+            transitions.settled(job, outcome, transaction.now, worker_name=self._workers.name_of),
+            settled_by=nonce,
+            is_start_unreported=False,
         )
         steps_aside = job.steps_aside and outcome.kind in RUNS_LATER
         if steps_aside:

@@ -36,6 +36,7 @@ CONFIRMED_SECONDS = 1.0
 This time is shorter than `presence.ABSENCE_SECONDS`, so that there is a margin.
 """
 WORKERS_PAGE = 1_000  # how many records of workers one request reads
+MAX_KNOWN_NAMES = 1_000  # of workers of other processes
 MAX_CONFIRMATIONS = 3  # how many heartbeats to try in a row, if an overloaded machine gets the replies too late
 
 logger = logging.getLogger("mainspring.nats")
@@ -176,6 +177,7 @@ class WorkerRegistry:
         self._ttl = {"Nats-TTL": f"{ceil(settings.lease)}s"}
         self._changing = Lock()  # guards `_ours` against a removal during a heartbeat; held briefly
         self._ours: dict[int, tuple[WorkerInfo, int]] = {}  # by number, with the revision of the last heartbeat
+        self._names_of_others: dict[int, str] = {}  # names of workers of other processes, and of remote workers
         self._sent: dict[int, tuple[int, int]] = {}  # local monotonic and wall-clock time of the last heartbeat
 
     @property
@@ -186,6 +188,20 @@ class WorkerRegistry:
     def is_enrolled(self, worker: int) -> bool:
         """Return whether a worker belongs to this process and was not declared dead."""
         return worker in self._ours
+
+    def name_of(self, worker: int) -> str:
+        """Return the name of a worker; its number, if the server has no heartbeat of it any more."""
+        ours = self._ours.get(worker)
+        if ours is not None:
+            return ours[0].name
+        known = self._names_of_others.get(worker)
+        if known is None:
+            data = self._jetstream.read_one(self._names.worker(worker)).data
+            known = decode(data, HeartbeatRecord).name if data else str(worker)
+            if len(self._names_of_others) >= MAX_KNOWN_NAMES:
+                self._names_of_others.clear()
+            self._names_of_others[worker] = known
+        return known
 
     def enroll(self, info: WorkerInfo) -> int:
         """Register a worker, and return its number."""

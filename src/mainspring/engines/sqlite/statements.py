@@ -270,7 +270,8 @@ UPDATE jobs NOT INDEXED SET
     interruptions = interruptions + (v.value ->> 7),
     starts = starts - (v.value ->> 8),
     history = iif(v.value ->> 10 IS NULL, history, json_insert(coalesce(history, '[]'), '$[#]',
-        json_set(v.value -> 10, '$.number', starts, '$.started', coalesce(v.value ->> 11, started))))
+        json_set(v.value -> 10, '$.number', starts, '$.started', coalesce(v.value ->> 11, started),
+            '$.worker', coalesce((SELECT name FROM workers WHERE id = ?2), CAST(?2 AS TEXT)))))
 FROM json_each(?1) AS v
 WHERE seq = v.value ->> 0 AND token = v.value ->> 1 AND +owner = ?2 AND +status = v.value ->> 9
 """
@@ -374,7 +375,8 @@ UPDATE jobs SET
     owner = NULL,
     stop = NULL,
     history = json_insert(coalesce(history, '[]'), '$[#]', json_object('number', starts, 'started', started,
-        'ended', ?3, 'cause', 'crash', 'error', 'its worker ' || owner || ' died'))
+        'ended', ?3, 'cause', 'crash', 'error', 'its worker ' || owner || ' died',
+        'worker', coalesce((SELECT name FROM workers WHERE id = owner), CAST(owner AS TEXT))))
 WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 1
 """
 RELEASE_HELD_OF_DEAD = (

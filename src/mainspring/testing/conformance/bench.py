@@ -34,6 +34,7 @@ With `Capability.SHARED`, all engines that one test creates use the same store.
 """
 
 TYPE = "ping"
+NAME = "tester"  # of the workers of the bench
 LEAD_SECONDS = 1.0
 SOON_SECONDS = 0.9 * LEAD_SECONDS
 """A time within the lead, but near its end, so that a slow machine has time to claim a job before it is due."""
@@ -109,7 +110,11 @@ class Bench(EngineTime):
         self, *types: str, queues: tuple[str, ...] | None = None, timeouts: dict[str, int] | None = None
     ) -> int:
         """Register a new worker and return its number."""
-        return self.engine.enroll(WorkerInfo("tester", 1, types or (TYPE,), queues, timeouts or {}))
+        return self.engine.enroll(WorkerInfo(NAME, 1, types or (TYPE,), queues, timeouts or {}))
+
+    def names_of(self, worker: int) -> tuple[str, str]:
+        """Return how the history of a job may name a worker: its name, or its number if the name is not known."""
+        return NAME, str(worker)
 
     def look(
         self,

@@ -82,7 +82,9 @@ class FollowUpTests(EngineSuite):
         record = bench.record()
         assert (record.crashes, record.failures, record.timeouts) == (1, 0, 0)
         (attempt,) = record.history
-        assert attempt == Attempt(1, record.started, attempt.ended, Cause.CRASH, "killed by signal 9")
+        assert attempt == Attempt(
+            1, record.started, attempt.ended, Cause.CRASH, "killed by signal 9", attempt.worker
+        )
         assert bench.is_since(before, attempt.ended)
 
     def test_a_job_whose_children_die_becomes_a_suspect(self, bench: Bench) -> None:

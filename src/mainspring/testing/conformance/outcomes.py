@@ -70,7 +70,9 @@ class OutcomeTests(EngineSuite):
         assert record.finished is not None
         assert bench.is_since(before, record.finished)
         assert (record.failures, record.timeouts) == (int(cause is Cause.FAILURE), int(cause is Cause.TIMEOUT))
-        assert record.history == (Attempt(1, record.started, record.finished, cause, "no such order"),)
+        (attempt,) = record.history
+        assert attempt == Attempt(1, record.started, record.finished, cause, "no such order", attempt.worker)
+        assert attempt.worker in bench.names_of(worker)
 
     def test_a_job_that_was_stopped_is_canceled(self, bench: Bench) -> None:
         worker, lease = bench.begin()
@@ -94,7 +96,8 @@ class OutcomeTests(EngineSuite):
         assert (record.error, record.finished) == ("busy", None)
         assert (record.failures, record.timeouts) == (int(cause is Cause.FAILURE), int(cause is Cause.TIMEOUT))
         (attempt,) = record.history
-        assert attempt == Attempt(1, record.started, attempt.ended, cause, "busy")
+        assert attempt == Attempt(1, record.started, attempt.ended, cause, "busy", attempt.worker)
+        assert attempt.worker in bench.names_of(worker)
         assert bench.is_since(before, attempt.ended)
         (again,) = bench.take_not_before(due - seconds(START_LEAD_SECONDS), worker, ahead=0)
         assert (again.due, again.failures, again.timeouts) == (due, record.failures, record.timeouts)

@@ -81,6 +81,7 @@ class RescueTests(EngineSuite):
         assert (attempt.number, attempt.started) == (1, started)
         assert stale.due < attempt.ended <= bench.now
         assert (attempt.cause, bool(attempt.error)) == (Cause.CRASH, True)
+        assert attempt.worker in bench.names_of(worker)
         _, lease = bench.take_by_new_worker()
         assert (lease.crashes, lease.token > stale.token) == (1, True)
 

@@ -26,6 +26,7 @@ from mainspring.jobs.bulk_changes import (
     JobSelection,
     change_jobs,
     check_filters,
+    check_ids,
     count_jobs,
 )
 from mainspring.jobs.handle import open_manager
@@ -37,6 +38,7 @@ from mainspring.jobs.timestamps import to_datetime, to_past
 from mainspring.security.permissions import Identity, Scope
 from mainspring.web.api.decoding import checked_values, invalid_value
 from mainspring.web.api.endpoint import OK, AnswerType, ApiAnswer, ApiCall, Endpoint, Instant, NoQuery
+from mainspring.web.api.job_views import EXAMPLE_ID
 from mainspring.web.api.jobs import meanings_of, parse_past
 
 if TYPE_CHECKING:
@@ -63,6 +65,11 @@ class JobFilterFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         str | None, Meta(description="Only jobs with this text in the id, the type, the arguments or the error.")
     ] = None
 
+    @property
+    def chosen(self) -> list[str] | None:
+        """The ids of the jobs; None if filters choose them."""
+        return None
+
     def selection(self, identity: Identity, now: int) -> JobSelection:
         """Return the jobs that the filters choose among those that the caller may see or change."""
         if (self.argument or self.text) and not identity.permissions.has(Scope.READ):
@@ -77,6 +84,7 @@ class JobFilterFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             text=self.text,
             types=identity.permissions.types,
             queues=identity.permissions.queues,
+            ids=None if self.chosen is None else tuple(dict.fromkeys(self.chosen)),
         )
 
 
@@ -107,6 +115,10 @@ class JobChangeBody(JobFilterFields, frozen=True, kw_only=True, forbid_unknown_f
 
     action: Annotated[ActionName, Meta(description="What is done with each job.")]
     all: Annotated[bool, Meta(description="All that the token may change, without a filter.")] = False
+    ids: Annotated[
+        Annotated[list[str], Meta(max_length=STEP)] | None,
+        Meta(description="Only jobs with these ids. Not together with `argument` or `text`."),
+    ] = None
     delay: Annotated[
         Annotated[float, Meta(ge=0)] | None,
         Meta(description="For `reschedule`: how many seconds from now they are due."),
@@ -114,6 +126,11 @@ class JobChangeBody(JobFilterFields, frozen=True, kw_only=True, forbid_unknown_f
     at: Annotated[Instant | None, Meta(description="For `reschedule`: when they are due.")] = None
     after: Annotated[str | None, Meta(description="`next.after` of the answer before.")] = None
     dry_run: Annotated[bool, Meta(description="Count the jobs, and change nothing.")] = False
+
+    @property
+    def chosen(self) -> list[str] | None:
+        """The ids of the jobs; None if filters choose them."""
+        return self.ids
 
 
 class NextChangeView(Struct, frozen=True, kw_only=True):
@@ -159,8 +176,8 @@ class BulkEndpoints:
         manager = await open_manager(call.app)
         body, now = call.body, manager.engine.now()
         filters = (body.status, body.queue, body.type, body.argument, body.since, body.until, body.text)
-        if not body.all and not any(filters):
-            raise invalid_value('which jobs? give a filter, such as queue or type, or "all": true')
+        if not body.all and not any(filters) and body.ids is None:
+            raise invalid_value('which jobs? give a filter, such as queue or type, or ids, or "all": true')
         selection = body.selection(call.identity, now)
         action = BulkAction(body.action)
         if body.status is not None and body.status not in action.statuses:
@@ -169,6 +186,8 @@ class BulkEndpoints:
                 f"{body.status}; leave status out, or give one of these"
             )
         due = _due(body, action, now)
+        with checked_values():
+            check_ids(selection)
         if body.dry_run:
             found = await call.app.off_loop.read(_count, manager, selection, action)
             content = JobChangeView(is_dry_run=True, total=found.number, is_exact=found.is_exact)
@@ -248,11 +267,12 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
             method="POST",
             path="/jobs/change",
             subject="jobs",
-            summary="Cancel, retry or reschedule all jobs that match filters.",
+            summary="Cancel, retry or reschedule all jobs that match filters, or named jobs.",
             description=(
-                "Give filters, or `all`. With `dry_run`, the answer has their number. One request changes at most "
-                f"{STEP}: if `next` of the answer is not null, send the same body with its fields instead of "
-                "`until`, `after`, `delay` and `at`. Filters by arguments or text need the scope `read`, too."
+                "Give filters, `ids`, or `all`. With `dry_run`, the answer has their number. One request "
+                f"changes at most {STEP}: if `next` of the answer is not null, send the same body with its fields "
+                "instead of `until`, `after`, `delay` and `at`. Filters by arguments or text need the scope "
+                "`read`, too."
             ),
             scopes=(Scope.OPERATE,),
             serve=bulk.change,
@@ -261,6 +281,7 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                 "cancel a type": {"action": "cancel", "type": "shop.cancel_order", "since": "2h"},
                 "how many": {"action": "retry", "queue": "orders", "dry_run": True},
                 "later": {"action": "reschedule", "queue": "orders", "delay": 3600},
+                "these": {"action": "retry", "ids": [EXAMPLE_ID]},
             },
             answers={
                 OK: AnswerType(

@@ -40,6 +40,9 @@ class AttemptView(Struct, frozen=True, kw_only=True):
     ended: Instant
     cause: Annotated[str, Meta(description="failure, timeout, crash or deploy.", examples=["failure"])]
     error: str
+    worker: Annotated[
+        str | None, Meta(description="The name of the worker. Null for attempts of earlier versions.")
+    ]
 
 
 class ProgressView(Struct, frozen=True, kw_only=True):
@@ -143,6 +146,7 @@ def _attempt(attempt: AttemptInfo) -> AttemptView:
         ended=attempt.ended,
         cause=attempt.cause,
         error=attempt.error,
+        worker=attempt.worker,
     )
 
 

@@ -75,6 +75,8 @@ def _link(kind: str, entry: AuditEntryView) -> tuple[str, str] | None:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return line(", ".join(value), 200).text
     text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=repr).decode()
     return line(text, 200).text
 

@@ -110,7 +110,8 @@ def columns(
                 f"{unit(value)} {name}" for value, name in zip(column.values, names, strict=False) if value
             )
             parts.append(f"<g>{''.join(bars)}<title>{escape(column.label)}: {escape(said)}</title></g>")
-    return _chart("".join(parts), title, [(0.0, 0.0), (0.5, most / 2), (1.0, most)], ticks, unit)
+    middle = [(0.5, most / 2)] if most % 2 == 0 or most >= 10 else []  # a count of 2.5 would be odd
+    return _chart("".join(parts), title, [(0.0, 0.0), *middle, (1.0, most)], ticks, unit)
 
 
 def lines(

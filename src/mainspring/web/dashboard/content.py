@@ -24,6 +24,7 @@ _INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
     "\ufff0-\ufffb\U000e0000-\U000e0fff\ud800-\udfff]"
 )
+_STRING_OR_MARK = re.compile(r'("(?:[^"\\]|\\.)*(?:"|$))|([,:])')  # of JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +71,14 @@ def block(text: str | None, limit: int = BLOCK) -> Shown:
 
 
 def json_line(raw: Any, limit: int = LINE) -> Shown:
-    """Return a JSON value for one line; an object without its braces: `"order_id":42,"reason":"unpaid"`."""
+    """Return a JSON value for one line; an object without its braces: `"order_id": 42, "reason": "unpaid"`."""
     text = _raw_text(raw)
     size = len(text)
     is_object = text.startswith("{") and text.endswith("}")
     inner = text[1 : min(size - 1, limit + 1)] if is_object else text[:limit]
-    return Shown(visible(inner, keeps_lines=False), size, size > limit + 2)
+    spaced = _STRING_OR_MARK.sub(lambda found: found[1] or f"{found[2]} ", inner)
+    is_cut = size > limit + 2 or len(spaced) > limit
+    return Shown(visible(spaced[:limit], keeps_lines=False), size, is_cut)
 
 
 def json_block(raw: Any, limit: int = BLOCK) -> Shown:

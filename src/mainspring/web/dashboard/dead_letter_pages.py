@@ -5,6 +5,7 @@ Invariants
 - An action concerns the dead letters that the user has seen: those of the group that had failed when the page was
   made. It finds them again, so that an outdated page does not replay what is replayed already.
 - Replay and purge are the operations of the API. They check the rights for each dead letter and write the audit.
+- If the user has selected dead letters, their ids are fields of the forms, and only these are changed.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ SHARED_SECONDS = 5.0
 GROUPS = 100
 """How many groups the list shows."""
 FILTERS = ("queue", "type")
+CHOOSE = "choose"
+"""The field `do` of a form that only chooses dead letters, and shows the page that changes them."""
+SELECTED = "selected"
+"""The field `of` of a form that concerns selected dead letters."""
 FIELDS = ("rate", "changes", "without", "limit")
 """The fields of the form of a replay."""
 
@@ -114,6 +119,7 @@ async def _group(call: PageCall) -> Mapping[str, Any]:
         **_shown(group, found),
         "filters": filters,
         "until": found.now,
+        "ids": [],
         "can_replay": _may_change(call, group),
         "chart": _chart(group, found),
     }
@@ -177,6 +183,9 @@ async def _find_letters(call: ActionCall) -> tuple[LetterGroup, LetterGroups]:
         until = int(call.value("until"))
     except ValueError:
         raise FormError("the form has no time; load the page again") from None
+    selected = frozenset(call.form.get("id", ())) if _is_selection(call) else None
+    if selected is not None and not selected:
+        raise FormError("no dead letter was selected; check the boxes of some first")
     manager = await open_manager(call.app)
     found = await call.app.off_loop.read(
         scan_letters,
@@ -185,12 +194,28 @@ async def _find_letters(call: ActionCall) -> tuple[LetterGroup, LetterGroups]:
         queue=call.value("queue") or None,
         type=call.value("type") or None,
         until=until,
+        ids=selected,
         show=call.path["group"],
     )
     group = found.get(call.path["group"])
     if group is None:
         raise FormError("no dead letter with this error is left; others may have replayed or purged them")
     return group, found
+
+
+def _is_selection(call: ActionCall) -> bool:
+    """Return whether a form concerns the dead letters that the user has selected, and not the whole group."""
+    return call.value("of") == SELECTED
+
+
+def _chosen(call: ActionCall, group: LetterGroup, found: LetterGroups) -> dict[str, Any]:
+    """Return the dead letters that a form concerns, for templates."""
+    return {
+        **_shown(group, found),
+        "filters": {name: call.value(name) for name in FILTERS},
+        "until": call.value("until"),
+        "ids": group.ids if _is_selection(call) else [],
+    }
 
 
 async def _replay(call: ActionCall) -> Done | Again:
@@ -206,17 +231,11 @@ async def _replay(call: ActionCall) -> Done | Again:
         ids = group.ids[::-1] if limit is None else group.ids[::-1][: int(limit)]
         if call.value("do") == "replay":
             return await _replay_all(call, ids, body)
-        plan = await _dry_run(call, ids, body)
+        if call.value("do") != CHOOSE:
+            plan = await _dry_run(call, ids, body)
     except (FormError, Refused, MainspringError) as error:
         problem = sentence_of(error)
-    context = {
-        **_shown(group, found),
-        "filters": {name: call.value(name) for name in FILTERS},
-        "until": call.value("until"),
-        "form": values,
-        "problem": problem,
-        "plan": plan,
-    }
+    context = {**_chosen(call, group, found), "form": values, "problem": problem, "plan": plan}
     return Again(page="dead-letter-replay", context=context, status=200 if problem is None else 422)
 
 
@@ -268,11 +287,13 @@ async def _replay_all(call: ActionCall, ids: list[str], body: Mapping[str, Any])
     return Done(message=f"{words}{rest}.", location=call.url("dead-letters"), kind="warning" if left_out else "ok")
 
 
-async def _purge(call: ActionCall) -> Done:
+async def _purge(call: ActionCall) -> Done | Again:
     try:
-        group, _ = await _find_letters(call)
+        group, found = await _find_letters(call)
     except FormError as error:
         return Done(message=sentence_of(error), location=call.url("dead-letters"), kind="error")
+    if call.value("do") == CHOOSE:
+        return Again(page="dead-letter-purge", context=_chosen(call, group, found), status=200)
     done = 0
     for place in range(0, group.count, MAX_REPLAYED):
         part = group.ids[place : place + MAX_REPLAYED]

@@ -85,6 +85,23 @@ def absolute(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S} {zone}"
 
 
+def short(at: datetime, now: datetime) -> str:
+    """Return a time without the parts that it shares with today: `19:26:40 UTC`, `11-16 19:26 UTC`."""
+    zone = at.tzname() or "UTC"
+    if at.date() == now.astimezone(at.tzinfo).date():
+        return f"{at:%H:%M:%S} {zone}"
+    return f"{at:%m-%d %H:%M} {zone}" if at.year == now.year else f"{at:%Y-%m-%d %H:%M} {zone}"
+
+
+def axis_duration(seconds: float) -> str:
+    """Return a duration of at most seven characters, for an axis: `100 ms`, `1,000 s`, `2.8 h`, `12 d`."""
+    if seconds < 1:
+        return duration(seconds)
+    if seconds < 10_000:
+        return f"{seconds:,.3g} s" if seconds < 1_000 else f"{seconds:,.0f} s"
+    return f"{seconds / 3_600:.2g} h" if seconds < 200_000 else f"{seconds / 86_400:,.0f} d"
+
+
 def when(at: datetime | None, now: datetime) -> Markup:
     """Return a `time` element with a relative time, and the absolute one as its title; a dash for None."""
     if at is None:
@@ -102,6 +119,7 @@ FILTERS: dict[str, Any] = {
     "duration": duration,
     "relative": relative,
     "absolute": absolute,
+    "short": short,
     "when": when,
 }
 """The filters of templates, by name."""

@@ -68,6 +68,7 @@ async def load_job(call: PageCall) -> Mapping[str, Any]:
         "blocked_by": explanation.blocked_by,
         "timeline": timeline_of(job, call.now, worker),
         "worker": worker,
+        "lateness": _lateness(job),
         "arguments": json_block(job.arguments),
         "has_arguments": not is_empty(job.arguments),
         "result": json_block(job.result),
@@ -87,6 +88,13 @@ def _sentence(job: JobView, text: str) -> str:
     words = f"This job {text.removeprefix(start)}" if text.startswith(start) else text
     shown = block(words, MAX_EXPLANATION)
     return f"{shown.text} …" if shown.is_cut else shown.text
+
+
+def _lateness(job: JobView) -> float | None:
+    """Return the seconds from the due time to the start of the last attempt; None if it has not started since."""
+    if job.started is None or job.started < job.due:
+        return None
+    return (job.started - job.due).total_seconds()
 
 
 def _state(job: JobView, explanation: ExplanationView) -> str:

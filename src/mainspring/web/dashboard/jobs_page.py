@@ -6,6 +6,7 @@ Invariants
   the page says so.
 - A change of many jobs begins with a page that counts them and changes nothing. A form that is sent then changes
   jobs for about a second. The form of the next step is part of its answer, never of a page that a link could open.
+- A change of selected rows takes the same way. Their ids are fields of the forms, not parts of the address.
 """
 
 from __future__ import annotations
@@ -14,23 +15,25 @@ import asyncio
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 from msgspec import Struct
 from starlette.responses import RedirectResponse, Response
 
+from mainspring.errors import JobNotFound, NotAllowed
 from mainspring.jobs.bulk_changes import BulkAction
 from mainspring.jobs.status import JobStatus
 from mainspring.security.permissions import Scope
 from mainspring.web.api.bulk_jobs import JobChangeView, JobCountView, NextChangeView
 from mainspring.web.api.decoding import invalid_value
-from mainspring.web.api.job_views import ProgressView
+from mainspring.web.api.job_views import JobView, ProgressView
 from mainspring.web.api.jobs import parse_past
 from mainspring.web.api.store_state import statistics_view
 from mainspring.web.dashboard.content import Shown, json_line, line
 from mainspring.web.dashboard.form_times import TIME_HINT, parse_due, to_past
 from mainspring.web.dashboard.overview import STATISTICS
-from mainspring.web.dashboard.page import Action, ActionCall, Again, Page, PageCall
+from mainspring.web.dashboard.page import MAX_FIELDS, Action, ActionCall, Again, Done, Page, PageCall
 from mainspring.web.dashboard.snapshots import Source
 from mainspring.web.problems import Refused
 
@@ -56,6 +59,9 @@ STATUS_LABELS = {
     JobStatus.CANCELED: "Canceled",
 }
 SEE_OTHER = 303
+SELECTED = "selected"
+"""The field `of` of forms that concern selected jobs: such a form without ids must not change other jobs."""
+MAX_BACK = 4_000  # characters of the address of a list
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -203,6 +209,8 @@ async def load_jobs(call: PageCall) -> Mapping[str, Any] | Response:
         "limit": int(options.get("limit", LIMIT)),
         "error": error,
         "bulk_urls": _bulk_urls(call, filters),
+        "selected_actions": _selected_actions(call, filters),
+        "here_query": urlencode(canonical),
         "paused": statistics.paused_queues,
         "has_handlers": bool(call.app.registry.all()),
     }
@@ -298,6 +306,18 @@ def _bulk_urls(call: PageCall, filters: Mapping[str, str]) -> list[tuple[str, st
     ]
 
 
+def _selected_actions(call: PageCall, filters: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the actions for selected rows that are possible with the status of the filters, and their labels."""
+    if not call.has("operate"):
+        return []
+    status = filters.get("status")
+    return [
+        (str(action), label)
+        for action, (label, _, _) in ACTIONS.items()
+        if status is None or status in action.statuses
+    ]
+
+
 def _action_of(name: str) -> BulkAction:
     try:
         return BulkAction(name)
@@ -340,19 +360,67 @@ def _instants(call: PageCall, filters: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-async def change(call: ActionCall) -> Again | Response:
-    """Change the next jobs, and show how far it is."""
-    sent = {name: values[-1] for name, values in call.form.items()}
+async def _check_selected(call: ActionCall, action: BulkAction, ids: tuple[str, ...]) -> Again:
+    """Show how many of the selected jobs an action would change, and the first of them."""
+    answer: JobChangeView = await call.api(
+        "change_jobs", body={"action": str(action), "ids": ids, "dry_run": True, **_some_due(action)}
+    )
+    jobs: list[ListedJob] = []
+    for job_id in ids if call.has("read") else ():
+        job = await _find(call, job_id)
+        if job is not None and job.status in action.statuses:
+            jobs.append(job)
+        if len(jobs) == PREVIEW:
+            break
+    context = _describe(call, action, {}, ids) | {
+        "hidden": {"action": str(action), "back": call.value("back")},
+        "count": JobCountView(number=answer.total or 0, is_exact=answer.is_exact, scanned=0),
+        "jobs": jobs,
+    }
+    return Again(page="bulk", context=context, status=200)
+
+
+def _some_due(action: BulkAction) -> dict[str, Any]:
+    """Return a due time for the dry run of a reschedule, whose form asks for the true one."""
+    return {"delay": 0} if action is BulkAction.RESCHEDULE else {}
+
+
+async def _find(call: ActionCall, job_id: str) -> ListedJob | None:
+    """Return a job; None if there is none, or the caller may not read it."""
+    try:
+        view: JobView = await call.api("get_job", path={"id": job_id})
+    except (JobNotFound, NotAllowed):
+        return None
+    return _decode_job(msgspec.json.encode(view))
+
+
+def _selected_ids(call: ActionCall) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each for each in call.form.get("id", ()) if each))
+
+
+async def change(call: ActionCall) -> Again | Done | Response:
+    """Change the next jobs, and show how far it is; or show which of the selected jobs would change."""
+    sent = {name: values[-1] for name, values in call.form.items() if name != "id"}
     action = _action_of(sent.get("action", ""))
+    ids = _selected_ids(call)
+    if sent.get("do") == "check":
+        if not ids:
+            message = "No job was selected. Check the boxes of some jobs first."
+            return Done(message=message, location=_list_url(call, {}), kind="warning")
+        return await _check_selected(call, action, ids)
+    if sent.get("of") == SELECTED and not ids:
+        raise invalid_value("the form has no ids of jobs; select the jobs again")
     filters = filters_of(sent)
     arguments = {
         name.removeprefix(ARGUMENT): value for name, value in filters.items() if name.startswith(ARGUMENT)
     }
     body: dict[str, Any] = {name: value for name, value in filters.items() if not name.startswith(ARGUMENT)}
     body |= {"action": str(action), "argument": arguments, "after": sent.get("after") or None}
-    shown = {name: value for name, value in filters.items() if name != "until"}
-    context = _describe(call, action, shown) | {
-        "hidden": {**filters, "action": str(action)},
+    body |= {"ids": ids} if ids else {}
+    shown = {name: value for name, value in filters.items() if name != "until" or ids}
+    back = {"back": sent["back"]} if ids and "back" in sent else {}
+    context = _describe(call, action, {} if ids else shown, ids) | {
+        "hidden": {**filters, **back, "action": str(action)},
         "when": sent.get("when", ""),
     }
     try:
@@ -370,7 +438,8 @@ async def change(call: ActionCall) -> Again | Response:
             context["count"] = JobCountView(number=_number(sent["total"]), is_exact=is_exact, scanned=0)
         return Again(page="bulk", context=context, status=refused.problem.status)
     if following is not None:
-        hidden = {**filters, "action": str(action), "after": following.after, "until": following.until.isoformat()}
+        hidden = {**filters, **back, "action": str(action), "after": following.after}
+        hidden["until"] = following.until.isoformat()
         if following.at is not None:
             hidden["when"] = following.at.isoformat()
         context["hidden"] = hidden | {f"done_{name}": str(number) for name, number in progress.items()}
@@ -403,8 +472,22 @@ async def _change_for_a_while(
             body = {name: value for name, value in body.items() if name != "delay"} | {"at": following.at}
 
 
-def _describe(call: PageCall, action: BulkAction, filters: Mapping[str, str]) -> dict[str, Any]:
-    """Return what every page of a bulk change shows."""
+def _list_url(call: PageCall, filters: Mapping[str, str]) -> str:
+    """Return the list that the user came from: that of the filters, or the one in which jobs were selected."""
+    if not isinstance(call, ActionCall) or not call.value("back"):
+        return call.url("jobs", **filters)
+    given = dict(parse_qsl(call.value("back")[:MAX_BACK], max_num_fields=MAX_FIELDS))
+    after = {"after": given["after"]} if "after" in given else {}
+    return call.url("jobs", **filters_of(given), **_options_of(given), **after)
+
+
+def _describe(
+    call: PageCall, action: BulkAction, filters: Mapping[str, str], ids: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Return what every page of a bulk change shows.
+
+    - `ids`: the jobs that the user has selected; empty if filters choose the jobs
+    """
     label, done, meaning = ACTIONS[action]
     return {
         "title": f"{label} jobs",
@@ -417,7 +500,8 @@ def _describe(call: PageCall, action: BulkAction, filters: Mapping[str, str]) ->
         "when": "",
         "count": None,
         "jobs": [],
-        "list_url": call.url("jobs", **filters),
+        "ids": ids,
+        "list_url": _list_url(call, filters),
         "time_hint": TIME_HINT,
         "error": None,
         "progress": None,

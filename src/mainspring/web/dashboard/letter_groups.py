@@ -84,6 +84,7 @@ def scan_letters(
     queue: str | None = None,
     type: str | None = None,
     until: int | None = None,
+    ids: Collection[str] | None = None,
     show: str | None = None,
     limit: int = SCANNED_LETTERS,
 ) -> LetterGroups:
@@ -91,6 +92,7 @@ def scan_letters(
 
     - `queue`, `type`: only those of this queue and job type
     - `until`: only those that failed at this instant or before
+    - `ids`: only these
     - `show`: the key of a group whose first dead letters are wanted with their arguments
     """
     query = Query(
@@ -112,7 +114,7 @@ def scan_letters(
     for record in records:
         failed = record.finished or record.created
         reached = failed
-        if until is not None and failed > until:
+        if (until is not None and failed > until) or (ids is not None and record.id not in ids):
             continue
         text = mask(record)
         fingerprint = known.get(text)

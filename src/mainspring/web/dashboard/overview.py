@@ -10,7 +10,7 @@ from mainspring.jobs.statistics import Statistics
 from mainspring.security.permissions import Scope
 from mainspring.web.api.store_state import StatisticsView, statistics_view
 from mainspring.web.dashboard import charts, problem_cards, wheel_clock
-from mainspring.web.dashboard.formats import compact, duration
+from mainspring.web.dashboard.formats import axis_duration, compact, duration
 from mainspring.web.dashboard.history import RANGES, RECENT, History, Period, history_source, range_of
 from mainspring.web.dashboard.page import Page, PageCall
 from mainspring.web.dashboard.snapshots import Source
@@ -84,7 +84,7 @@ def _is_new(statistics: StatisticsView, total: Period) -> bool:
 def _busiest(statistics: StatisticsView) -> list[Any]:
     """Return the queues and job types with the most jobs that need attention."""
     return sorted(
-        statistics.groups,
+        (group for group in statistics.groups if group.due + group.running + group.blocked + group.scheduled),
         key=lambda group: (
             -(group.due + group.running + group.blocked),
             -group.scheduled,
@@ -135,7 +135,7 @@ def _lateness_chart(history: History) -> Any:
         ],
         title=f"Lateness: p50 {duration(total.lateness_at(0.5))}, p99 {duration(total.lateness_at(0.99))}",
         ticks=charts.time_ticks(history.since, history.until),
-        unit=duration,
+        unit=axis_duration,
         is_logarithmic=True,
     )
 

@@ -1,7 +1,7 @@
 """The timeline of a job, from what the store keeps of it: submit, attempts with their causes, and the end.
 
 The store keeps the attempts that failed, timed out, crashed or were interrupted, with their errors. It keeps the
-start of the last attempt and the end of the job. It does not keep which worker ran an earlier attempt.
+start of the last attempt and the end of the job. The worker of an attempt that completed the job is not kept.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ def _attempt(attempt: AttemptView) -> TimelineEntry:
         at=attempt.started or attempt.ended,
         ended=attempt.ended if attempt.started is not None else None,
         error=split_error(attempt.error),
+        worker=attempt.worker,
     )
 
 

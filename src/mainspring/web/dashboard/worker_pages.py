@@ -40,12 +40,12 @@ async def _list(call: PageCall) -> Mapping[str, Any]:
 
 
 def _slots(workers: list[WorkerView]) -> str:
-    """Return the slots of all living workers in words: `8 threads, 100 coroutines`."""
+    """Return how many handlers all living workers can run at once: `of 108 slots`; empty if none tells."""
     slots: Counter[str] = Counter()
     for worker in workers:
         if worker.state is Liveness.ALIVE:
             slots.update(worker.slots)
-    return ", ".join(f"{number:,} {kind}" for kind, number in slots.items() if number)
+    return f"of {slots.total():,} slots" if slots else ""
 
 
 def _row(worker: WorkerView, jobs: list[RunningJob]) -> dict[str, Any]:

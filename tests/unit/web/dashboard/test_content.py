@@ -44,13 +44,14 @@ def test_a_block_is_cut() -> None:
 def test_json_is_formatted_unless_it_is_huge() -> None:
     raw = msgspec.Raw(b'{"order_id":42,"note":"<script>\\u202e"}')
     assert json_block(raw).text == '{\n  "order_id": 42,\n  "note": "<script>\\u202e"\n}'
-    assert json_line(raw).text == '"order_id":42,"note":"<script>\\u202e"'
+    assert json_line(raw).text == '"order_id": 42, "note": "<script>\\u202e"'
+    assert json_line({"a:b,c": 'x:"y,z', "d": [1, 2]}).text == '"a:b,c": "x:\\"y,z", "d": [1, 2]'
     huge = msgspec.Raw(msgspec.json.encode({"text": "x" * 1_000_000}))
     assert json_block(huge).is_cut
     assert len(json_block(huge).text) == 20_000
     assert len(json_line(huge).text) <= 160
     assert json_block(msgspec.Raw(b"{broken")).text == "{broken"
-    assert json_line([1, "a"]).text == '[1,"a"]'
+    assert json_line([1, "a"]).text == '[1, "a"]'
     assert is_empty(msgspec.Raw(b"{}"))
     assert is_empty(None)
     assert not is_empty(msgspec.Raw(b"0"))

@@ -12,7 +12,7 @@ from mainspring import InvalidTransition, JobFunction, Mainspring, Retry
 from mainspring.jobs.dead_letters import plan_replay
 from mainspring.web.api import dead_letters
 from mainspring.web.dashboard import dead_letter_pages, letter_groups
-from tests.dashboard_client import DashboardBrowser
+from tests.dashboard_client import DashboardBrowser, visible_text
 from tests.support import PATIENCE
 
 ONCE = Retry(max_attempts=1)
@@ -100,7 +100,7 @@ def test_a_dry_run_changes_nothing_and_a_replay_does_what_it_said(app: Mainsprin
     assert page.status == 200
     body = page.body.decode()
     assert "2 new jobs would be submitted, spread over 1 s" in " ".join(re.sub(r"<[^>]+>", " ", body).split())
-    assert "&#34;reason&#34;:&#34;late&#34;" in body
+    assert "&#34;reason&#34;: &#34;late&#34;" in body
     assert 'value="2"' in body  # what was typed stays
     assert app.dead_letters.count() == 4
     assert not app.audit()
@@ -168,6 +168,46 @@ def test_letters_that_fail_after_the_page_was_made_are_not_purged(app: Mainsprin
     assert [entry.action for entry in app.audit()] == ["dead_letter.purge"]
     assert browser.note(browser.post(path, {"until": until})).startswith("No dead letter with this error is left")
     assert browser.note(browser.post(path, {"until": "x"})).startswith("The form has no time")
+
+
+def ids_of(browser: DashboardBrowser, key: str) -> list[str]:
+    page = browser.get(f"/dead-letters/{key}").body.decode()
+    return re.findall(r'<input type="checkbox" name="id" value="([^"]*)" form="selected"', page)
+
+
+def test_selected_letters_are_replayed_after_a_dry_run(app: Mainspring) -> None:
+    browser = DashboardBrowser(app)
+    key = key_of(browser)
+    chosen = ids_of(browser, key)[1:]  # all but the latest
+    assert len(chosen) == 2
+    until = until_of(browser, f"/dead-letters/{key}")
+    form = {"until": until, "of": "selected", "id": chosen}
+    page = browser.post(f"/dead-letters/{key}/replay", {**form, "do": "choose"})
+    assert "Replay 2 selected dead letters" in visible_text(page)
+    assert re.findall(r'type="hidden" name="id" value="([^"]*)"', page.body.decode()) == chosen
+    page = browser.post(f"/dead-letters/{key}/replay", {**form, "do": "check"})
+    assert "2 new jobs would be submitted" in visible_text(page)
+    assert app.dead_letters.count() == 4
+    note = browser.note(browser.post(f"/dead-letters/{key}/replay", {**form, "do": "replay"}))
+    assert note == "Replayed 2 dead letters."
+    assert {job.id for job in app.dead_letters.list(replayed=True) if job.replayed_as is not None} == set(chosen)
+
+
+def test_selected_letters_are_purged_after_a_question(app: Mainspring) -> None:
+    browser = DashboardBrowser(app)
+    key = key_of(browser)
+    chosen, *kept = ids_of(browser, key)
+    path = f"/dead-letters/{key}/purge"
+    form = {"until": until_of(browser, path), "of": "selected"}
+    page = browser.post(path, {**form, "do": "choose", "id": [chosen]})
+    assert "Delete 1 selected dead letter?" in visible_text(page)
+    assert app.dead_letters.count() == 4
+    assert browser.note(browser.post(path, {**form, "id": [chosen]})) == "Deleted 1 dead letter."
+    assert {job.id for job in app.dead_letters.list(type="shop.charge")} == set(kept)
+    assert browser.note(browser.post(path, form)) == (
+        "No dead letter was selected; check the boxes of some first."
+    )
+    assert app.dead_letters.count() == 3
 
 
 def test_rights_are_checked_where_the_action_is_done(app: Mainspring) -> None:

@@ -87,13 +87,13 @@ def test_jobs_are_listed_newest_first_with_bounded_counts(shop: Shop, monkeypatc
     shop.app.cancel("order-1")
     browser = DashboardBrowser(shop.app)
     text = browser.text("/jobs")
-    assert text.index('"order_id":2') < text.index('"order_id":0')
+    assert text.index('"order_id": 2') < text.index('"order_id": 0')
     assert "All 3 Pending 2 Running 0 Completed 0 Failed 0 Canceled 1" in text
     monkeypatch.setattr(bulk_changes, "MAX_COUNTED", 2)
     assert "All ≥ 2 Pending 2" in browser.text("/jobs")
     assert "order_id" not in browser.text("/jobs?status=COMPLETED")
     oldest = browser.text("/jobs?order=oldest")
-    assert oldest.index('"order_id":0') < oldest.index('"order_id":2')
+    assert oldest.index('"order_id": 0') < oldest.index('"order_id": 2')
 
 
 def test_pages_follow_each_other_by_position(shop: Shop) -> None:
@@ -101,11 +101,11 @@ def test_pages_follow_each_other_by_position(shop: Shop) -> None:
     browser = DashboardBrowser(shop.app)
     first = browser.get("/jobs?limit=25")
     shop.ship.options(delay=HOUR).submit(99)
-    seen = re.findall(r'"order_id":(\d+)', visible_text(first))
+    seen = re.findall(r'"order_id": (\d+)', visible_text(first))
     page = first
     while (following := [link for link in links_of(page) if "after=" in link]) != []:
         page = browser.get(following[0])
-        seen += re.findall(r'"order_id":(\d+)', visible_text(page))
+        seen += re.findall(r'"order_id": (\d+)', visible_text(page))
     assert seen == [str(number) for number in reversed(range(60))]
     assert "First page" in visible_text(page)
 
@@ -124,9 +124,9 @@ def test_filters_are_in_the_address_and_empty_ones_are_not(shop: Shop) -> None:
         "argument.order_id": ["2"],
     }
     found = browser.get(answer.headers["location"])
-    assert re.findall(r'"order_id":(\d+)', visible_text(found)) == ["2"]
+    assert re.findall(r'"order_id": (\d+)', visible_text(found)) == ["2"]
     assert "/jobs?type=shop.ship&since=1h" in links_of(found)  # removes the filter
-    assert re.findall(r'"order_id":(\d+)', browser.text("/jobs?text=FRAGILE")) == ["1"]
+    assert re.findall(r'"order_id": (\d+)', browser.text("/jobs?text=FRAGILE")) == ["1"]
     assert "Read 4 jobs" in browser.text("/jobs?text=fragile")
     assert "a@example.org" in browser.text("/jobs?queue=mail")
     assert "No job matches" in browser.text("/jobs?argument.order_id=9")
@@ -151,7 +151,7 @@ def test_a_search_says_how_far_it_has_looked(shop: Shop, monkeypatch: pytest.Mon
     assert "Nothing found so far The search has read 5 jobs." in visible_text(page)
     (further,) = [link for link in links_of(page) if "after=" in link]
     (further,) = [link for link in links_of(browser.get(further)) if "after=" in link]
-    assert '"note":"needle"' in browser.text(further)
+    assert '"note": "needle"' in browser.text(further)
 
 
 @pytest.mark.parametrize("query", ["since=yesterday", "after=nonsense", "status=NONE", "text=%00"])
@@ -376,6 +376,72 @@ def test_a_bulk_change_keeps_to_rights_and_unknown_actions_are_refused(shop: Sho
     assert shop.app.counts()["CANCELED"] == 1
     assert browser.get("/bulk?action=explode").status == 422
     assert "No job would be retried" in browser.text("/bulk?action=retry&queue=mail")
+
+
+def test_selected_jobs_are_counted_first_and_then_changed(shop: Shop) -> None:
+    ids = shop.ship.options(delay=HOUR).submit_many([{"order_id": number} for number in range(5)])
+    done = shop.ship.options(delay=HOUR).submit(9).id
+    shop.app.cancel(done)
+    browser = DashboardBrowser(shop.app, "read", "operate")
+    page = browser.get("/jobs?type=shop.ship&order=oldest")
+    boxes = re.findall(r'<input type="checkbox" name="id" value="([^"]*)" form="selected"', page.body.decode())
+    assert boxes == [*ids, done]
+    fields = hidden_of(page, "/bulk")
+    assert fields.pop("do") == "check"
+    chosen = [ids[0], ids[3], done, "no-such-job"]
+    page = browser.send("/bulk", {**fields, "do": "check", "action": "cancel", "id": chosen})
+    text = visible_text(page)
+    assert "Cancel 4 selected jobs" in text
+    assert "2 jobs would be canceled" in text
+    assert "The other 2 of the selected jobs" in text
+    assert shop.app.counts()["CANCELED"] == 1
+    assert not [entry for entry in shop.app.audit() if entry.actor == browser.name]
+    form = hidden_of(page, "/bulk")
+    assert form["of"] == "selected"
+    page = browser.send("/bulk", {**form, "id": chosen})
+    assert "2 jobs were canceled" in visible_text(page)
+    assert "/jobs?type=shop.ship&order=oldest" in links_of(page)  # the way back
+    canceled = [job.id for job in shop.app.jobs(status="CANCELED")]
+    assert set(canceled) == {ids[0], ids[3], done}
+    (entry,) = [entry for entry in shop.app.audit() if entry.actor == browser.name]
+    assert (entry.action, entry.count, entry.details["selected"]) == ("job.cancel", 2, 4)
+
+
+def test_selected_jobs_are_rescheduled_with_a_time(shop: Shop) -> None:
+    ids = shop.ship.options(delay=HOUR).submit_many([{"order_id": number} for number in range(3)])
+    browser = DashboardBrowser(shop.app)
+    page = browser.post("/bulk", {"do": "check", "action": "reschedule", "id": ids[:2]})
+    fields = {**hidden_of(page, "/bulk"), "id": ids[:2]}
+    answer = browser.send("/bulk", {**fields, "when": "soon"})
+    assert (answer.status, hidden_of(answer, "/bulk")["of"]) == (422, "selected")
+    assert "2 jobs were rescheduled" in visible_text(
+        browser.send("/bulk", {**fields, "when": "2031-01-02T03:04Z"})
+    )
+    assert [shop.app.get(each).due.year == 2031 for each in ids] == [True, True, False]
+
+
+def test_a_selection_without_jobs_changes_nothing(shop: Shop) -> None:
+    shop.ship.options(delay=HOUR).submit(1)
+    browser = DashboardBrowser(shop.app)
+    note = browser.note(browser.post("/bulk", {"do": "check", "action": "cancel", "back": "queue=orders&x=1"}))
+    assert note == "No job was selected. Check the boxes of some jobs first."
+    answer = browser.post("/bulk", {"of": "selected", "action": "cancel", "until": "2100-01-01T00:00Z"})
+    assert "select the jobs again" in browser.note(answer)
+    assert shop.app.counts()["CANCELED"] == 0
+
+
+def test_a_selection_keeps_to_the_rights_of_its_token(shop: Shop) -> None:
+    ship = shop.ship.options(delay=HOUR).submit(1).id
+    mail = shop.send.options(delay=HOUR).submit("a@example.org").id
+    browser = DashboardBrowser(shop.app, "read", "operate", queues=["mail"])
+    page = browser.post("/bulk", {"do": "check", "action": "cancel", "id": [ship, mail]})
+    assert "1 job would be canceled" in visible_text(page)
+    assert "shop.ship" not in visible_text(page)
+    browser.post("/bulk", {"of": "selected", "action": "cancel", "id": [ship, mail]})
+    assert [shop.app.get(each).status for each in (ship, mail)] == [JobStatus.PENDING, JobStatus.CANCELED]
+    reader = DashboardBrowser(shop.app, "read")
+    assert 'type="checkbox"' not in reader.get("/jobs").body.decode()
+    assert reader.post("/bulk", {"do": "check", "action": "cancel", "id": [ship]}).status == 403
 
 
 # -- edit and replay

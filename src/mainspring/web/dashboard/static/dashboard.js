@@ -206,19 +206,33 @@
   document.addEventListener("change", (event) => {
     const element = event.target;
     if ("autosubmit" in element.dataset) element.form.requestSubmit();
-    if ("selectAll" in element.dataset) {
-      for (const box of document.querySelectorAll(`input[name="${element.dataset.selectAll}"]`)) box.checked = element.checked;
-    }
-    if (element.type === "checkbox") showSelection();
+    if ("selectAll" in element.dataset) selectAll(element.dataset.selectAll, element.checked);
+    else if (element.type === "checkbox") showSelection();
   });
+
+  // Selected rows: the bar with their actions is hidden until a row is selected.
+  function boxesOf(name) {
+    return [...document.querySelectorAll(`[data-rows] input[type=checkbox][name="${name}"]`)];
+  }
 
   function showSelection() {
     for (const place of document.querySelectorAll("[data-selected-of]")) {
-      const boxes = document.querySelectorAll(`input[name="${place.dataset.selectedOf}"]:checked`);
-      place.hidden = !boxes.length;
-      const number = place.querySelector("[data-selected-count]");
-      if (number) number.textContent = String(boxes.length);
+      const number = boxesOf(place.dataset.selectedOf).filter((box) => box.checked).length;
+      place.hidden = !number;
+      const shown = place.querySelector("[data-selected-count]");
+      if (shown) shown.textContent = String(number);
     }
+    for (const all of document.querySelectorAll("[data-select-all]")) {
+      const boxes = boxesOf(all.dataset.selectAll);
+      const number = boxes.filter((box) => box.checked).length;
+      all.checked = number > 0 && number === boxes.length;
+      all.indeterminate = number > 0 && number < boxes.length;
+    }
+  }
+
+  function selectAll(name, isSelected) {
+    for (const box of boxesOf(name)) box.checked = isSelected;
+    showSelection();
   }
   document.addEventListener("swapped", showSelection);
   showSelection();
@@ -233,6 +247,10 @@
         toast("The browser does not allow copying here.", "error");
       }
     }
+    const none = event.target.closest("[data-select-none]");
+    if (none) selectAll(none.dataset.selectNone, false);
+    const cell = event.target.closest("td.select");
+    if (cell && event.target === cell) cell.querySelector("input")?.click(); // the box is small, its cell is not
     const opener = event.target.closest("[data-dialog]");
     if (opener) document.getElementById(opener.dataset.dialog)?.showModal();
     if (event.target.closest("[data-close]")) event.target.closest("dialog")?.close();
@@ -281,7 +299,7 @@
       case "j": moveTo(1); break;
       case "k": moveTo(-1); break;
       case "x": {
-        const box = current?.querySelector("input[type=checkbox]");
+        const box = current?.querySelector("td.select input");
         if (box) box.click();
         break;
       }
