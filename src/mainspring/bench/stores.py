@@ -151,7 +151,7 @@ class NatsStores:
                 engine.components.streams.remove()
 
     def _require_no_role(self) -> None:
-        """Raise `EngineUnavailable` if the URL has a role: its permissions cover only streams of its own prefix."""
+        """Raise `EngineUnavailable` if the URL has a role: it may only use the streams of its own prefix."""
         servers, settings = parse_url(self._like.url, self._like.nats or NatsSettings())
         if settings.role is not None:
             raise EngineUnavailable(
