@@ -25,7 +25,9 @@ def other_store(shop: ShopProgram, job_id: str) -> str:
 def test_a_command_without_a_store_prints_all_ways_to_name_one(shop: ShopProgram) -> None:
     done = shop.run("jobs", "list")
     assert done.code == USAGE
-    assert done.error_line.startswith("mainspring jobs list: which application? give --app module:app or --url ")
+    assert done.error_line.startswith(
+        "mainspring jobs list: no application or store is named; give --app module:app or --url "
+    )
     for way in ("MAINSPRING_APP", "MAINSPRING_URL", "[tool.mainspring]", "mainspring jobs list --help"):
         assert way in done.error_line
 

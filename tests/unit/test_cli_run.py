@@ -172,7 +172,7 @@ def test_two_different_applications_are_one_too_many(shop: str) -> None:
 
 
 def test_no_application_at_all_is_answered_with_the_ways_to_name_one(folder: Path) -> None:
-    assert "which application? give --app module:app" in message_of(run("run"))
+    assert "no application or store is named; give --app module:app" in message_of(run("run"))
 
 
 def test_a_store_alone_has_no_handlers_to_run(folder: Path) -> None:

@@ -123,7 +123,7 @@ class AuditEndpoints:
     """The endpoint that lists the audit trail."""
 
     async def list(self, call: ApiCall[None, AuditListQuery]) -> ApiAnswer:
-        """Answer a page of the audit trail, the latest entry first; 422 if the action is unknown."""
+        """Answer a page of the audit trail, the latest entry first; raise `Refused` for an unknown action."""
         _check_action(call.query.action)
         manager = await open_manager(call.app)
         return ApiAnswer(

@@ -35,10 +35,10 @@ Blocks = Mapping[str, str]
 
 
 class LiveStreams:
-    """All streams of one server. It is used on the server's event loop, except for `close`.
+    """The live streams of all open pages of one server. Only its event loop may use this, except for `close`.
 
-    - `max_streams`: how many there may be at once
-    - `interval`: the seconds between two updates
+    - `max_streams`: the largest number of streams at once
+    - `interval`: the seconds between two updates of a page
     """
 
     def __init__(self, *, max_streams: int, interval: float = INTERVAL_SECONDS) -> None:
@@ -52,15 +52,18 @@ class LiveStreams:
         return len(self._ends)
 
     def enter(self) -> asyncio.Event:
-        """Count a new stream, and return the event that ends it; raise `Refused` if there are too many."""
+        """Count a new stream, and return the event that ends it.
+
+        Raises `Refused` if there are too many streams, or if the server stops.
+        """
         if self._is_closed:
             raise refuse(503, "stopping", "the server stops; connect again in a moment", retry_after="1")
         if len(self._ends) >= self._max_streams:
             raise refuse(
                 503,
                 "too-many-event-readers",
-                f"{self._max_streams:,} pages are open, which is the limit of this server; raise event_readers of "
-                "HttpLimits",
+                f"{self._max_streams:,} pages are open, which is the limit of this server; close some, or raise "
+                "event_readers of HttpLimits",
                 retry_after="10",
             )
         end = asyncio.Event()
@@ -68,13 +71,13 @@ class LiveStreams:
         return end
 
     def leave(self, end: asyncio.Event) -> None:
-        """Do not count a stream any more."""
+        """Stop counting a stream, which `enter` has returned the event of."""
         self._ends.pop(end, None)
         if not self._ends:
             self._shared.clear()
 
     async def blocks(self, key: Hashable, render: Callable[[], Awaitable[Blocks]]) -> Blocks:
-        """Return rendered blocks; those that another stream with the same key got just now, if there are any."""
+        """Return the blocks that `render` makes, or those that another stream with the same key made just now."""
         loop = asyncio.get_running_loop()
         found = self._shared.get(key)
         if found is not None and found[1].get_loop() is loop:
@@ -93,7 +96,7 @@ class LiveStreams:
         self._is_closed = False
 
     def close(self) -> None:
-        """End all streams, and refuse others. Any thread may call it."""
+        """End all streams, and refuse new ones until `open`. Any thread may call this."""
         self._is_closed = True
         for end, loop in list(self._ends.items()):
             if not loop.is_closed():
@@ -101,9 +104,9 @@ class LiveStreams:
 
 
 class LiveResponse(Response):
-    """The stream of one page in one browser.
+    """The live stream of one open page in one browser, as server-sent events.
 
-    - `streams`: counts it, and shares its rendering
+    - `streams`: counts the stream, and shares rendered blocks with other streams
     - `visitor`: the browser
     - `check`: returns the browser again, with its present rights; raises `Refused` if it is not logged in
     - `render`: returns the live blocks as this visitor may see them
@@ -125,7 +128,7 @@ class LiveResponse(Response):
         self._render = render
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Send updates until the stream ends."""
+        """Send changed blocks until the browser is gone, its session has ended, or the server stops."""
         end = self._streams.enter()
         loop = asyncio.get_running_loop()
         try:
@@ -184,6 +187,6 @@ class LiveResponse(Response):
 
 
 async def _gone(receive: Receive) -> None:
-    """Wait until the client is gone."""
+    """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
