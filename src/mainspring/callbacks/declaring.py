@@ -98,6 +98,16 @@ class DeclaredDelivery:
         self._target = target
         self._place = place
 
+    @property
+    def url(self) -> str:
+        """The declared URL, with its query."""
+        return self._target.url.text
+
+    @property
+    def method(self) -> str:
+        """The declared HTTP method, in upper case."""
+        return self._target.method
+
     async def __call__(self, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
         """Send the request of the running job to the declared URL, and return the answer as the job's result."""
         require_job(self.name)

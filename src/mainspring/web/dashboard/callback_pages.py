@@ -98,12 +98,14 @@ def _row(app: Mainspring, job: JobInfo) -> dict[str, Any]:
     result = job.result if isinstance(job.result, Mapping) else {}
     url = arguments.get("url")
     handler = app.registry.get(job.type) if job.type in app.registry else None
-    target = url if isinstance(url, str) else getattr(getattr(handler, "function", None), "url", None)
+    function = getattr(handler, "function", None)  # has the URL and the method if `app.http_job` declares them
+    target = url if isinstance(url, str) else getattr(function, "url", None)
+    method = arguments.get("method") or getattr(function, "method", "")
     answer = result.get("status")
     return {
         "job": job,
         "url": line(_without_query(str(target)), MAX_URL).text if target else None,
-        "method": line(str(arguments.get("method", "")), 10).text,
+        "method": line(str(method), 10).text,
         "answer": answer if isinstance(answer, int) else None,
         "error": line(job.error) if job.error and job.status is not JobStatus.COMPLETED else None,
         "latency": _latency(job),
