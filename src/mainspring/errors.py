@@ -215,8 +215,8 @@ class WorkerNotFound(MainspringError):
     def __init__(self, *, number: int | str) -> None:
         self.number = number
         super().__init__(
-            f"you have no remote worker {number}: it was enrolled with another token, has left, or sent no "
-            "heartbeat within its lease; enroll again, and drop the results of its jobs"
+            f"this caller has no remote worker {number}: another token has enrolled it, it has left, or it sent "
+            "no heartbeat within its lease; enroll again, and drop the results of its jobs"
         )
 
 

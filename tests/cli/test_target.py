@@ -118,7 +118,9 @@ def test_code_that_cannot_be_imported_is_one_line_below_its_own_traceback(shop: 
     assert first == "Traceback (most recent call last):"
     assert "importlib" not in done.errors
     assert (
-        last == "mainspring: 'broken:app' cannot be imported: OSError: no configuration; fix that, and try again"
+        last
+        == "mainspring: 'broken:app' cannot be imported: OSError: no configuration; correct the code, and try "
+        "again"
     )
 
 

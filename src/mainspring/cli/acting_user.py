@@ -14,10 +14,7 @@ from mainspring.jobs.audit import acting_as
 
 
 def acting_user() -> AbstractContextManager[None]:
-    """Return a context manager: the audit trail records changes in its `with` block as those of this process's
-    user.
-
-    """
+    """Return a context manager: the audit trail records changes in its block as those of this process's user."""
     sudo_user = os.environ.get("SUDO_USER") or None
     if sudo_user is not None and not sudo_user.isprintable():
         sudo_user = None

@@ -38,7 +38,7 @@ class AppSelection:
 
     app: str | None
     url: str | None
-    """The URL of the store: of `--url`, or of another place if there is no application; None for the application's."""
+    """The URL of the store: of `--url`, or of another place if there is no application; None for that of `app`."""
     folder: Path | None = None
     """The folder of the configuration file, if that file names the application; else None."""
 

@@ -68,7 +68,7 @@ def decode_json(text: str | bytes, where: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"{where} is not JSON: {error}") from error
+        raise click.BadParameter(f"{where}: this is not JSON: {error}") from error
 
 
 def parse_value(text: str) -> Any:

@@ -166,7 +166,7 @@ def _at_line(problem: Problem, number: int) -> Problem:
 
 
 def _failure(result: MixedSubmit, hidden: Iterable[int], numbers: Sequence[int]) -> Problem:
-    """Return the problem that answers a batch of which some jobs, or all, were not stored.
+    """Return the problem that answers a batch if some of its jobs, or all, were not stored.
 
     `hidden` are the places of jobs whose unique key belongs to a job that the caller may not see. `numbers` are
     the line numbers of all jobs.
