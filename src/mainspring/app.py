@@ -653,7 +653,11 @@ class Mainspring(Decorators, HttpJobs):
         conflict = self.store_choice.conflict
         if conflict is not None and not self._has_warned:
             self._has_warned = True
-            logger.warning("%s; the store in the code is used; to end this warning, %s", conflict, CONFLICT_REMEDY)
+            logger.warning(
+                "the store in the code is used, not that of MAINSPRING_URL: %s; to end this warning, %s",
+                conflict,
+                CONFLICT_REMEDY,
+            )
 
     def make_engine(self, clock: Clock, *, read_only: bool = False) -> Engine:
         """Create the engine for the URL of the store. With `read_only`, a NATS engine creates no streams."""

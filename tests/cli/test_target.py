@@ -74,7 +74,8 @@ def test_every_command_uses_the_store_in_the_code_and_a_worker_says_that_the_env
         "submit", "cancel_order", "order_id=1", "--id", "order-1", "--app", "shop:app", MAINSPRING_URL=url
     )
     assert done.output == "order-1\n"
-    assert f"MAINSPRING_URL names {url}; the store in the code is used" in done.errors
+    assert "the store in the code is used, not that of MAINSPRING_URL: " in done.errors
+    assert f"MAINSPRING_URL names {url}; to end this warning, " in done.errors
     listed = shop.run("jobs", "list", "--json", MAINSPRING_APP="shop:app", MAINSPRING_URL=url)
     assert [job["id"] for job in json.loads(listed.output)["jobs"]] == ["order-1"]
     found = shop.run("doctor", "--json", MAINSPRING_APP="shop:app", MAINSPRING_URL=url)

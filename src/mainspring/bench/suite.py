@@ -1,4 +1,4 @@
-"""The list of all measurements, in the order of the table. Each runs on its own empty store."""
+"""The list of all measurements, in the order of the table. Each that needs a store gets its own empty one."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _object_to_6(address: IPv6Address, *, allow_private: bool) -> str | None:
 
 
 def _embedded(address: IPv6Address) -> IPv4Address | None:
-    """Return the IPv4 address that packets to an IPv6 address reach; None if there is none."""
+    """Return the IPv4 address inside of a mapped, NAT64 or 6to4 IPv6 address; None for other addresses."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address in _NAT64:

@@ -152,7 +152,7 @@ class HttpJobs(ABC):
 
     @abstractmethod
     def _handler_added(self) -> None:
-        """Announce a newly registered handler to the workers, if this process has the store open."""
+        """Let a worker that runs in this process serve a newly registered handler; do nothing without a worker."""
 
     @abstractmethod
     def _source(self) -> ManagerProvider:

@@ -71,7 +71,7 @@ def create_key(*, name: str | None, algorithm: Algorithm, sign: bool, path: Path
         return
     print_line(chosen)
     if public is not None:
-        print_message(f"for programs that only verify: KeyRing({{{chosen!r}: {public!r}}})")
+        print_message(f"programs that only verify need only the public key: KeyRing({{{chosen!r}: {public!r}}})")
     if signs:
         print_message(f"{path} signs with {chosen!r}: Mainspring(..., signing=KeyRing.from_file({str(path)!r}))")
     else:

@@ -230,7 +230,7 @@ def _show_deviations(
         len(deviations), "job, schedule, limit or queue differs", "jobs, schedules, limits or queues differ"
     )
     print_message(
-        f"mainspring: {differ} at {target} from the file, all others are there; workers cannot start there yet: "
+        f"mainspring: {differ} at {target} from the file, all others are equal; workers cannot start there yet: "
         "correct the differences and run the same command, or accept them with --force, or undo the move with "
         "--undo"
     )

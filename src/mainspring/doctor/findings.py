@@ -114,22 +114,22 @@ class Report:
 
 
 def ok(what: str) -> Finding:
-    """Return a finding for something that is in order."""
+    """Return a finding of severity OK, about something that is in order."""
     return Finding(severity=Severity.OK, what=what)
 
 
 def info(what: str, reason: str = "", remedy: str = "", *commands: tuple[str, ...]) -> Finding:
-    """Return a finding that the user may want to know, but that needs no action."""
+    """Return a finding of severity INFO: the user may want to know it, but nothing is wrong."""
     return Finding(severity=Severity.INFO, what=what, reason=reason, remedy=remedy, commands=commands)
 
 
 def warning(what: str, reason: str, remedy: str, *commands: tuple[str, ...]) -> Finding:
-    """Return a finding for something that may fail later or is slow."""
+    """Return a finding of severity WARNING, about something that may fail later or is slow."""
     return Finding(severity=Severity.WARNING, what=what, reason=reason, remedy=remedy, commands=commands)
 
 
 def error(what: str, reason: str, remedy: str, *commands: tuple[str, ...]) -> Finding:
-    """Return a finding for something that is broken."""
+    """Return a finding of severity ERROR: jobs do not run, or may be lost."""
     return Finding(severity=Severity.ERROR, what=what, reason=reason, remedy=remedy, commands=commands)
 
 

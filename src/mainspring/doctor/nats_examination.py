@@ -28,7 +28,10 @@ TIMEOUT_SECONDS = 2.0
 
 
 def read_monitor(url: str) -> dict[str, Any]:
-    """Return the reply of `/varz` at a NATS server's monitoring address; raise `ConnectionError` without one."""
+    """Return the reply of `/varz` at a NATS server's monitoring address.
+
+    Raises `ConnectionError` if the address is wrong, or does not answer with a JSON object.
+    """
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if not parts.hostname or parts.scheme not in ("http", "https"):
         raise ConnectionError("it is not an http or https address such as http://127.0.0.1:8222")

@@ -35,7 +35,7 @@ def check_server(facts: NatsFacts) -> Finding:
             "Start nats-server with -js, or enable jetstream in the account.",
         )
     where = f"in cluster {facts.server['cluster']}" if facts.server.get("cluster") else "alone"
-    return ok(f"server {facts.server.get('server_name', '')} {version}, {where}")
+    return ok(f"NATS server {facts.server.get('server_name', '')} {version}, {where}")
 
 
 def check_storage(facts: NatsFacts) -> Iterator[Finding]:

@@ -78,7 +78,7 @@ def find_problem(
 
 
 def passed_checks(health: WorkerHealth, *, now: int, allowed: int = DEFAULT_ALLOWED_NS) -> dict[str, bool]:
-    """Return for each part of the rule whether the worker passes it. Metrics show the parts separately.
+    """Return for each part of the rule whether a worker passes it. A stopping worker has only `responsive`.
 
     - `responsive`: the worker has reported its health in time
     - `store`: the store has answered in time, and the worker can use it

@@ -58,9 +58,9 @@ class HttpLimits:
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise ValueError(f"{each.name} must be a positive number, got {value!r}")
+                raise ValueError(f"the HTTP limit {each.name} must be a positive number, got {value!r}")
             if each.type == "int" and not isinstance(value, int):
-                raise ValueError(f"{each.name} must be a whole number, got {value!r}")
+                raise ValueError(f"the HTTP limit {each.name} must be a whole number, got {value!r}")
         if self.submit_burst < self.max_batch:
             raise ValueError(
                 f"submit_burst={self.submit_burst} is less than max_batch={self.max_batch}, so that a full batch "

@@ -145,7 +145,7 @@ class WriteAnswer:
 
 
 class IdempotentWrites:
-    """Carries out requests with an idempotency key, each at most once for its key.
+    """Carries out requests with an idempotency key; a repetition with the same key gets the stored answer.
 
     - `source`: the application, whose store keeps the keys
     - `limits`: how long and how many keys are kept

@@ -162,7 +162,8 @@ class BulkEndpoints:
     async def change(self, call: ApiCall[JobChangeBody, NoQuery]) -> ApiAnswer:
         """Cancel, retry, run now or reschedule jobs that match filters, at most 500 in one request.
 
-        With `dry_run`, only count these jobs. Raises `Refused` without a filter and `all`, or for a wrong one.
+        With `dry_run`, only count these jobs. Raises `Refused` if there is neither a filter nor `all`, or a value
+        is wrong.
         """
         manager = await open_manager(call.app)
         body, now = call.body, manager.engine.now()

@@ -221,7 +221,7 @@ class EventStreamResponse(Response):
                     body = b": keep-alive\nid: %b\n\n" % reader.position.encode()
 
     async def _check(self, scope: AsgiScope) -> Permissions | None:
-        """Return the current rights of the caller; None if its token is not valid any more, or cannot read."""
+        """Return the current rights of the caller; None if its token is invalid by now, or may not read."""
         try:
             identity = await self._authenticator.identify(scope)
         except (Refused, MainspringError):

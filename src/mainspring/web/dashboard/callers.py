@@ -102,7 +102,7 @@ class Callers:
         token = token.strip()
         try:
             if not token or len(token) > MAX_LENGTH:
-                raise refuse(401, "token-missing", "this is no token; a token looks like msp_..._...")
+                raise refuse(401, "token-missing", "the text is no token; a token looks like msp_..._...")
             identity = await self._tokens.identify_token(token)
         except (Refused, TokenInvalid):
             self._throttle.failed(address)
