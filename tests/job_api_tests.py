@@ -550,7 +550,7 @@ class JobApiTests:
     @pytest.mark.parametrize(
         ("body", "words"),
         [
-            ({"action": "cancel"}, "which jobs?"),
+            ({"action": "cancel"}, "the request chooses no jobs"),
             ({"action": "cancel", "status": "FAILED"}, "PENDING or RUNNING"),
             ({"action": "cancel", "all": True, "delay": 1}, "takes no delay"),
             ({"action": "reschedule", "all": True}, "delay or at"),

@@ -114,7 +114,7 @@ class Runtime:
         )
 
     def close(self, grace: Duration) -> None:
-        """Stop the worker, if there is one, shut down the pools and close the engine."""
+        """Stop the worker, if it runs, after at most `grace`; then shut down the pools and close the engine."""
         try:
             self.manager.shutdown(grace)
         finally:
@@ -225,7 +225,7 @@ class Mainspring(Decorators, HttpJobs):
         self._abandoned: list[Runtime | OffLoop] = []
         _forget_after_fork(self)
 
-    _has_warned = False  # about a store that the environment names
+    _has_warned = False  # whether a warning said that the code and the environment name different stores
 
     @cached_property
     def schedules(self) -> Schedules:
@@ -266,7 +266,7 @@ class Mainspring(Decorators, HttpJobs):
         self.dead_letter_handlers.store(manager)
 
     def middleware(self, middleware: MiddlewareT) -> MiddlewareT:
-        """Add a middleware. It runs inside of those that were added before: `app.middleware(Tracing())`."""
+        """Add a middleware and return it. It runs inside of those added before: `app.middleware(Tracing())`."""
         self.middlewares.add(middleware)
         return middleware
 
@@ -279,7 +279,7 @@ class Mainspring(Decorators, HttpJobs):
         max_depth: int | UnsetType | None = UNSET,
         submit_rate: Rate | UnsetType | None = UNSET,
     ) -> Queue:
-        """Return a queue, to pause, drain or count it.
+        """Return a queue, to pause, drain or count it, and declare the limits and quotas that are given.
 
         Limits are declared for all workers. A worker stores them when it starts. Quotas are declared for all
         processes: a submit beyond one raises `LimitExceeded`. A quota stays in the store until it is declared as
@@ -315,7 +315,9 @@ class Mainspring(Decorators, HttpJobs):
     get_async = async_twin(get)
 
     def handle(self, job_id: str) -> JobHandle[Any]:
-        """Return the handle of a job by its id: to wait for the job, to read its result, to cancel it."""
+        """Return the handle of a job, to wait for it, read its result or cancel it; raise `JobNotFound` if there
+        is no job with this id.
+        """
         record = self.manager().record(job_id)
         handler = self.registry.get(record.type) if record.type in self.registry else None
         return JobHandle(record.id, handler, self)
@@ -360,7 +362,10 @@ class Mainspring(Decorators, HttpJobs):
     jobs_async = async_twin(jobs)
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
-        """Count jobs by status. FAILED counts the dead letters: jobs that failed and were not replayed."""
+        """Count all jobs of the store by status, or only those of a queue or a type.
+
+        FAILED counts the dead letters: jobs that failed and were not replayed.
+        """
         return self.manager().counts(queue=queue, type=type)
 
     counts_async = async_twin(counts)
@@ -379,7 +384,7 @@ class Mainspring(Decorators, HttpJobs):
         return await (await open_manager(self)).cancel_async(job_id, timeout=timeout)
 
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
-        """Change the due time of a job that is PENDING; return False if it is RUNNING or has ended."""
+        """Make a PENDING job due after `delay`, or at `at`; return False if it is RUNNING or has ended."""
         return self.manager().reschedule(job_id, delay=delay, at=at)
 
     async def reschedule_async(
@@ -399,7 +404,10 @@ class Mainspring(Decorators, HttpJobs):
     run_now_async = async_twin(run_now, writes=True)
 
     def explain(self, job_id: str) -> Explanation:
-        """Explain in plain words why a job has its status, and what would change it."""
+        """Explain in plain words why a job has its status, and what would change it.
+
+        Raises `JobNotFound` if there is no job with this id.
+        """
         return self.manager().explain(job_id)
 
     explain_async = async_twin(explain)
@@ -435,7 +443,10 @@ class Mainspring(Decorators, HttpJobs):
     statistics_async = async_twin(statistics)
 
     def events(self, *, timeout: Duration | None = None) -> EventStream:
-        """Return a stream of job events of all processes, from now on: iterate with `for` or `async for`."""
+        """Return a stream of job events of all processes, from now on: iterate with `for` or `async for`.
+
+        The iteration ends `timeout` after this call; without one, it ends only when the stream is stopped.
+        """
         return self.manager().events(timeout)
 
     events_async = async_twin(events, writes=True)
@@ -519,7 +530,10 @@ class Mainspring(Decorators, HttpJobs):
 
     @contextmanager
     def running(self) -> Iterator[Mainspring]:
-        """Run jobs in this process until the end of the `with` block. Several processes may do this at once."""
+        """Run a worker in this process until the end of the `with` block.
+
+        Several processes may do this at once.
+        """
         self.load_handlers()
         manager = self.manager()
         manager.start()
@@ -532,7 +546,7 @@ class Mainspring(Decorators, HttpJobs):
 
     @asynccontextmanager
     async def running_async(self) -> AsyncIterator[Mainspring]:
-        """Run jobs in this process until the end of the `async with` block, without blocking the event loop."""
+        """Run a worker in this process until the end of the `async with` block; do not block the event loop."""
         worker = self.running()
         start = self._off_loop.submit(worker.__enter__, writes=True)
         try:
@@ -546,20 +560,20 @@ class Mainspring(Decorators, HttpJobs):
             await self._off_loop.write(worker.__exit__, None, None, None)
 
     def _stop_unwanted(self, worker: AbstractContextManager[Mainspring], start: Future[Mainspring]) -> None:
-        """Stop a worker whose start was canceled too late to prevent it."""
+        """Stop the worker of `running_async` if it has started although the caller canceled the start."""
         if not start.cancelled() and start.exception() is None:
             self._off_loop.submit(partial(worker.__exit__, None, None, None), writes=True)
 
     def find_missing_file(self) -> Path | None:
-        """Return the path of the store's file if the path is relative and there is no such file yet; else None.
+        """Return the path of the store's file if it is relative and the first use of the store would create it.
 
-        The first use of the store would create the file.
+        Return None if the file exists, the path is absolute, the store is open or the store is not a file.
         """
         path = None if self.is_open else provider_for(self.url).missing_file(self.url)
         return None if path is None or path.is_absolute() else path
 
     def run(self) -> None:
-        """Run jobs in the foreground until SIGTERM or SIGINT; after a second signal, do not wait for handlers."""
+        """Run a worker in the foreground until SIGTERM or SIGINT; a second signal ends the wait for handlers."""
         from mainspring.foreground.foreground import Foreground  # noqa: PLC0415 - most processes never call this
 
         Foreground(self, environment=os.environ).run()
@@ -610,7 +624,7 @@ class Mainspring(Decorators, HttpJobs):
 
     @property
     def store_choice(self) -> StoreChoice:
-        """The URL of the store and the place that named it."""
+        """The URL of the store and the place that names it, such as the code or the option `--url`."""
         return self._choice if self.url == self._choice.url else StoreChoice(self.url, UrlSource.OPTION)
 
     def use_store(self, url: str) -> None:
@@ -625,7 +639,7 @@ class Mainspring(Decorators, HttpJobs):
         return ChildSetup(module=self.module, application=self._id, url=url)
 
     def manager(self) -> JobManager:
-        """Return the job manager of this process; the first call opens it."""
+        """Return the job manager of this process; the first call opens the store and creates the manager."""
         runtime = self._runtime
         if runtime is None or runtime.process != os.getpid():
             with self._lock:
@@ -651,10 +665,14 @@ class Mainspring(Decorators, HttpJobs):
         conflict = self.store_choice.conflict
         if conflict is not None and not self._has_warned:
             self._has_warned = True
-            logger.warning("%s; the one in the code is used; to end this warning, %s", conflict, CONFLICT_REMEDY)
+            logger.warning(
+                "the store in the code is used, not that of MAINSPRING_URL: %s; to end this warning, %s",
+                conflict,
+                CONFLICT_REMEDY,
+            )
 
     def make_engine(self, clock: Clock, *, read_only: bool = False) -> Engine:
-        """Create the engine for the URL. With `read_only` it creates no streams on a server."""
+        """Create the engine for the URL of the store. With `read_only`, a NATS engine creates no streams."""
         config = EngineConfig(
             url=self.url,
             clock=clock,
@@ -673,9 +691,9 @@ class Mainspring(Decorators, HttpJobs):
             import_module("mainspring.engines.sqlite.projection")
 
     def close(self) -> None:
-        """Stop the worker and close the store. The next use opens it again.
+        """Stop the worker, if it runs, and close the store. The next use opens the store again.
 
-        No job is lost without this call.
+        No job is lost if a process ends without this call.
         """
         with self._lock:
             runtime, self._runtime = self._runtime, None

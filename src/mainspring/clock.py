@@ -30,13 +30,16 @@ class ClockMember(Protocol):
     """
 
     def next_due(self) -> int | None:
-        """Return the next monotonic instant at which this member has work to do; None if there is none."""
+        """Return the next monotonic time, in nanoseconds, at which this member has work to do; None for never."""
 
     def activity(self) -> object:
         """Return a value that changes whenever this member has done work. The clock compares it."""
 
     def settle(self, real_seconds: float) -> str | None:
-        """Wait until all started work has ended or waits; return the name of a part that stays busy, or None."""
+        """Wait until all started work of this member has ended or waits for the clock, and return None.
+
+        After `real_seconds`, return the name of a part that is still busy instead.
+        """
 
 
 class Clock(Protocol):
@@ -49,7 +52,10 @@ class Clock(Protocol):
         """Return the wall-clock time as an aware UTC `datetime`."""
 
     def wait(self, condition: Condition, deadline_ns: int | None) -> bool:
-        """Wait on the held `condition` until notified (True) or until `deadline_ns` has passed (False)."""
+        """Wait on the held `condition`; return True if it was notified, False if `deadline_ns` has passed.
+
+        Without a deadline, wait until it is notified.
+        """
 
     def attach(self, member: ClockMember) -> None:
         """Register a component whose progress depends on this clock."""
@@ -88,7 +94,10 @@ class SystemClock:
 
 
 def to_nanoseconds(value: Duration, name: str) -> int:
-    """Convert a `timedelta` or a number of seconds; `name` is the name of the argument, for errors."""
+    """Convert a `timedelta` or a number of seconds to nanoseconds; `name` is the argument's name, for errors.
+
+    Raises `TypeError` for other types, and `ValueError` for a negative or infinite value.
+    """
     if type(value) is float and 0 <= value < NANOSECONDS:  # a short cut for the usual values
         return round(value * NANOSECONDS)
     if isinstance(value, timedelta):
@@ -105,7 +114,7 @@ def to_nanoseconds(value: Duration, name: str) -> int:
 
 
 def deadline_after(clock: Clock, timeout: Duration | None, name: str = "timeout") -> int | None:
-    """Return the monotonic instant that is `timeout` from now; None without a timeout."""
+    """Return the monotonic time `timeout` from now, in nanoseconds; None if `timeout` is None."""
     if timeout is None:
         return None
     return clock.monotonic_ns() + to_nanoseconds(timeout, name)

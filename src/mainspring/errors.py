@@ -210,13 +210,13 @@ class JobNotFound(MainspringError):
 
 
 class WorkerNotFound(MainspringError):
-    """The caller has no remote worker with this number: it has left, or its lease has ended."""
+    """The caller has no remote worker with this number: another token enrolled it, it left, or its lease ended."""
 
     def __init__(self, *, number: int | str) -> None:
         self.number = number
         super().__init__(
-            f"you have no remote worker {number}: it was enrolled with another token, has left, or sent no "
-            "heartbeat within its lease; enroll again, and drop the results of its jobs"
+            f"this caller has no remote worker {number}: another token has enrolled it, it has left, or it sent "
+            "no heartbeat within its lease; enroll again, and drop the results of its jobs"
         )
 
 
@@ -232,7 +232,7 @@ class InvalidTransition(MainspringError):
 
 
 class JobFailed(MainspringError):
-    """A caller asked for the result of a job that failed or was canceled."""
+    """A caller asked for the result of a job that has none, because the job failed or was canceled."""
 
     def __init__(self, *, job_id: str, status: str, reason: str) -> None:
         self.job_id = job_id
@@ -335,7 +335,7 @@ class NoSigningKey(MainspringError):
 
 
 class TokenInvalid(MainspringError):
-    """A request has no token that can be used. The message never contains the token."""
+    """The token of a request is malformed, unknown, expired or revoked. The message never contains the token."""
 
     def __init__(self, *, problem: str, remedy: str) -> None:
         self.problem = problem
@@ -344,7 +344,7 @@ class TokenInvalid(MainspringError):
 
 
 class TokenNotFound(MainspringError):
-    """No token has this name or id, or several have this name."""
+    """No active token has this name or id, or several tokens have this name."""
 
     def __init__(self, *, name: str, known: tuple[str, ...] = (), ids: tuple[str, ...] = ()) -> None:
         self.name = name
@@ -360,7 +360,7 @@ class TokenNotFound(MainspringError):
 
 
 class NotAllowed(MainspringError):
-    """A caller is known, and its token does not allow the action."""
+    """A caller of the HTTP server is identified, but lacks the scope for the action, its job type or its queue."""
 
     def __init__(self, *, name: str, scope: str, type: str | None = None, queue: str | None = None) -> None:
         self.name = name
@@ -391,7 +391,7 @@ class CallbackRefused(MainspringError):
 
 
 class CannotListen(MainspringError):
-    """The HTTP server cannot listen at its address, or must not."""
+    """The HTTP server cannot listen at its address, or must not, because requests there would be unprotected."""
 
     def __init__(self, *, address: str, reason: str, remedy: str) -> None:
         self.address = address
@@ -401,7 +401,7 @@ class CannotListen(MainspringError):
 
 
 class MissingExtra(MainspringError, ImportError):
-    """A feature needs packages that are not installed: an extra of Mainspring."""
+    """A feature needs packages that are not installed. An extra of Mainspring, such as `web`, installs them."""
 
     def __init__(self, *, feature: str, extra: str) -> None:
         self.feature = feature

@@ -11,9 +11,9 @@ CUTOFF = 0.7
 def find_similar(name: str, known: Iterable[str], *, separator: str = ".") -> list[str]:
     """Return known names that are spelt like `name`, the most similar first, at most three.
 
-    Upper and lower case, spaces and hyphens do not matter. The last part of a known name counts, too, so
-    `cancel_ordr` is similar to `shop.cancel_order`. If several names have the same last part, it stands for the
-    first of them.
+    Upper and lower case, spaces and hyphens do not matter. The part of a known name after its last `separator` is
+    compared, too, so `cancel_ordr` is similar to `shop.cancel_order`. If several names have the same last part, it
+    stands for the first of them. `name` itself is never returned.
     """
     from difflib import get_close_matches  # noqa: PLC0415 - needed only to explain an error
 
@@ -26,7 +26,7 @@ def find_similar(name: str, known: Iterable[str], *, separator: str = ".") -> li
 
 
 def did_you_mean(name: str, known: Iterable[str], *, separator: str = ".") -> str | None:
-    """Return the question `did you mean 'orders'?`; None if no known name is similar."""
+    """Return the question `did you mean 'orders'?` with known names similar to `name`; None if there are none."""
     found = find_similar(name, known, separator=separator)
     quoted = (repr(str(each)) for each in found)  # a member of an enumeration has another representation
     return f"did you mean {', '.join(quoted)}?" if found else None

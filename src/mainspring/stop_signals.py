@@ -49,7 +49,7 @@ class StopSignals:
         self._writer.close()
 
     def wait(self) -> bool:
-        """Wait for a signal and return True; return False after `interrupt` and after the `with` block."""
+        """Wait for SIGTERM or SIGINT and return True; return False at `interrupt` or the end of the block."""
         while True:
             byte = self._reader.recv(1)
             if byte in (END, b""):
@@ -59,12 +59,12 @@ class StopSignals:
                 return True
 
     def interrupt(self) -> None:
-        """Make `wait` return False, unless a signal has come already. Any thread may call it, once."""
+        """Make `wait` return False, or do nothing if it has received a signal. Any thread may call this, once."""
         if not self.is_received:
             self._writer.send(END)
 
     def call_on_next(self, act: Callable[[], None]) -> None:
-        """Call `act` on a new thread when the next signal arrives."""
+        """Call `act` on a new thread when the next SIGTERM or SIGINT arrives; never, if the block ends before."""
 
         def follow() -> None:
             if self.wait():
@@ -75,4 +75,6 @@ class StopSignals:
 
 
 def _ignore_signal(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing: the interpreter has already written the byte, and the interrupted code may hold any lock."""
+    """Do nothing at a signal: the interpreter writes the byte that `wait` reads, and the signal handler itself may
+    interrupt code that holds any lock.
+    """

@@ -42,7 +42,7 @@ class UrlSource(StrEnum):
 
 
 class StoreChoice(Struct, frozen=True):
-    """The URL of the store, the place that names it, and a URL in the environment that is not used."""
+    """The URL of the store, the place that names it, and a URL in the environment that the code overrides."""
 
     url: str
     source: UrlSource
@@ -69,9 +69,10 @@ class Configuration(Struct, frozen=True):
 
 
 def choose_store(in_code: str | None, environment: Mapping[str, str], folder: Path) -> StoreChoice:
-    """Choose the store of an application. `in_code` is the URL that its code names, or None.
+    """Choose the store of an application: from its code, the environment, `pyproject.toml`, or the default.
 
-    `folder` is the working directory.
+    `in_code` is the URL that its code names, or None; `folder` is the working directory. Raises
+    `EngineUnavailable` for a URL that no engine supports.
     """
     in_environment = environment.get(VARIABLE) or None
     if in_code is not None:
@@ -95,9 +96,10 @@ def is_same_store(url: str, other: str) -> bool:
 
 
 def read_configuration(folder: Path) -> Configuration:
-    """Read `[tool.mainspring]` of the nearest `pyproject.toml`, in a folder or above it.
+    """Read `[tool.mainspring]` of the nearest `pyproject.toml`, in a folder or above it; without one, return an
+    empty configuration.
 
-    Raises `EngineUnavailable` if the file cannot be read.
+    Raises `EngineUnavailable` if the file cannot be read, or if a value is not a text.
     """
     for each in (folder, *folder.parents):
         file = each / "pyproject.toml"
@@ -120,7 +122,7 @@ def _read(file: Path) -> Configuration:
 
 
 def _resolve(url: str, folder: Path) -> str:
-    """Return the URL with a relative path resolved against the folder of the configuration file."""
+    """Return the URL with a relative path resolved against the folder; return an invalid URL unchanged."""
     try:
         return provider_for(check_url(url)).resolve(url, folder)
     except EngineUnavailable:
@@ -143,7 +145,7 @@ def _unreadable(file: Path, reason: str) -> EngineUnavailable:
 
 
 def _public(url: str) -> str:
-    """Return a URL for messages: without credentials, and with the absolute path of a file."""
+    """Return a store's URL for messages: without credentials, and with the absolute path of a file."""
     try:
         return provider_for(url).store_name(url)
     except EngineUnavailable:

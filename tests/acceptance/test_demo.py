@@ -159,7 +159,7 @@ def test_it_ends_when_its_output_is_not_read(tmp_path: Path) -> None:
         ("1 placed", ["lost orders: 1"]),
         (
             "1 placed paid started cancelled",
-            ["orders canceled although their time-out had been called off: 1"],
+            ["orders canceled although they were paid in time: 1"],
         ),
         ("20 placed paid parcel charged packed mailed reported night", []),
         (

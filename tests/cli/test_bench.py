@@ -93,7 +93,10 @@ def wait_for_stores(shop: ShopProgram, count: int) -> None:
 def test_a_place_that_makes_no_sense_is_refused(shop: ShopProgram) -> None:
     missing = shop.run("bench", "--in", "missing")
     assert missing.code == ExitCode.UNAVAILABLE
-    assert "missing: no store can be made in it (No such file or directory); choose a folder" in missing.error_line
+    assert (
+        "missing: no temporary store can be made in this folder (No such file or directory); choose a folder"
+        in missing.error_line
+    )
     assert missing.error_line.endswith("--in FOLDER, without --app and --url")
     both = shop.run_on_store("bench", "--in", ".")
     assert both.code == USAGE

@@ -107,7 +107,7 @@ def test_running_jobs_are_asked_to_stop_and_the_code_tells_it(shop: ShopProgram)
 def test_ids_or_filters_have_to_be_given_and_statuses_that_can_be_canceled(orders: ShopProgram) -> None:
     done = orders.run_on_store("jobs", "cancel")
     assert done.code == USAGE
-    assert "which jobs? give ids, or filters such as --queue, --type and --argument" in done.error_line
+    assert "no jobs are chosen; give ids, or filters such as --queue, --type and --argument" in done.error_line
     assert orders.run_on_store("jobs", "cancel", "job-1", "--queue", "orders").code == USAGE
     done = orders.run_on_store("jobs", "cancel", "--status", "failed")
     assert done.code == USAGE
@@ -123,7 +123,9 @@ def test_a_pending_job_is_made_due_now(orders: ShopProgram) -> None:
     orders.make_dead_letters("dead")
     done = orders.run_on_store("jobs", "run-now", "job-1", "dead")
     assert (done.code, done.output) == (FAILURE, "job-1 due now\n")
-    assert done.errors == "mainspring: dead: too late: FAILED; mainspring explain dead says more\n"
+    assert (
+        done.errors == "mainspring: dead: too late, because the job is FAILED; mainspring explain dead says more\n"
+    )
     with orders.open() as app:
         job, other = app.get("job-1"), app.get("job-2")
     assert job.due < other.due - timedelta(minutes=30)  # it was due within an hour, like the other one

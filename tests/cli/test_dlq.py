@@ -74,7 +74,10 @@ def test_changes_that_do_not_fit_keep_all_letters_from_being_replayed(shop: Shop
     assert "parameter 'order_id': Expected `int`, got `str` ('x')" in done.error_line
     done = shop.run_on_store("dlq", "replay", "--all", "--set", "order_id=4")
     assert done.code == USAGE
-    assert "no handler is known, and 'shop.cancel_order' is needed; give --app module:app" in done.error_line
+    assert (
+        "the command needs the handler 'shop.cancel_order', and knows no handlers; give --app module:app"
+        in done.error_line
+    )
     assert left(shop) == ["one", "two"]
 
 
@@ -91,7 +94,7 @@ def test_all_has_to_be_said_and_nothing_found_is_exit_code_one(shop: ShopProgram
     shop.make_dead_letters("one")
     done = shop.run_on_store("dlq", "purge", "--yes")
     assert done.code == USAGE
-    assert "which dead letters? give ids, --type, --queue, or --all" in done.error_line
+    assert "no dead letters are chosen; give ids, --type, --queue, or --all" in done.error_line
     assert shop.run_on_store("dlq", "replay", "one", "--all").code == USAGE
     done = shop.run_on_store("dlq", "replay", "--queue", "empty")
     assert done.code == FAILURE
@@ -118,7 +121,7 @@ def test_a_dry_run_of_a_purge_lists_the_letters_and_deletes_none(shop: ShopProgr
     done = shop.run_on_store("dlq", "purge", "--all", "--dry-run")
     assert done.code == 0
     assert [line.split()[0] for line in done.output.splitlines()] == ["ID", "one", "two"]
-    assert done.errors == "2 would be purged\n"
+    assert done.errors == "2 dead letters would be purged\n"
     assert shop.run_on_store("dlq", "purge", "one", "--dry-run", "--json").json == {
         "dry_run": True,
         "count": 1,

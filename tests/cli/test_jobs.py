@@ -23,7 +23,7 @@ def test_a_list_is_filtered_and_goes_on_where_it_ended(shop: ShopProgram) -> Non
     ]
     done = shop.run_with_app("jobs", "list", "--type", "cancel_order", "--limit", "2")
     assert [line.split()[:2] for line in done.output.splitlines()[1:]] == [["two", "PENDING"], ["one", "PENDING"]]
-    assert "there are more: --after " in done.errors
+    assert "there are more jobs; for the next page, add --after " in done.errors
 
 
 def test_an_empty_list_is_an_answer_and_no_failure(shop: ShopProgram) -> None:
@@ -69,7 +69,7 @@ def test_cancelling_says_of_each_job_what_became_of_it(shop: ShopProgram) -> Non
     assert done.code == FAILURE
     outcomes = {said["id"]: (said["done"], said["outcome"]) for said in done.json}
     assert outcomes["one"] == outcomes["two"] == (True, "canceled")
-    assert outcomes["dead"] == (False, "too late: FAILED; mainspring explain dead says more")
+    assert outcomes["dead"] == (False, "too late, because the job is FAILED; mainspring explain dead says more")
     assert outcomes["gone"][0] is False
     shop.submit({"order_id": 3}, id="three")
     done = shop.run_on_store("jobs", "cancel", "three")
@@ -90,10 +90,12 @@ def test_a_job_that_has_not_started_gets_another_due_time(shop: ShopProgram) -> 
     shop.submit({"order_id": 1}, id="one")
     done = shop.run_on_store("jobs", "reschedule", "one", "dead", "--at", "2037-01-01T00:00Z")
     assert (done.code, done.output) == (FAILURE, "one rescheduled\n")
-    assert done.errors == "mainspring: dead: too late: FAILED; mainspring explain dead says more\n"
+    assert (
+        done.errors == "mainspring: dead: too late, because the job is FAILED; mainspring explain dead says more\n"
+    )
     assert shop.run_on_store("jobs", "show", "one", "--json").json["due"] == "2037-01-01T00:00:00Z"
     assert (
-        "give the new due time with --delay 30m (0 is now) or --at"
+        "give the new due time, either with --delay 30m (0 is now) or with --at"
         in shop.run_on_store("jobs", "reschedule", "one").error_line
     )
 

@@ -103,7 +103,7 @@ def test_what_cannot_be_moved_is_refused_in_one_line(shop: ShopProgram, goal: st
         refused = shop.run("migrate", *arguments)
         assert refused.code == USAGE
         assert "jobs move " in refused.errors
-    assert migrate(shop, goal, "--undo").error_line.endswith("nothing to take back; use it as it is")
+    assert migrate(shop, goal, "--undo").error_line.endswith("nothing to undo; use the file as it is")
     with shop.open() as app, app.running():
         busy = migrate(shop, goal)
     assert busy.code == UNAVAILABLE

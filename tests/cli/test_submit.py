@@ -62,7 +62,10 @@ def test_an_id_is_taken_once_and_a_unique_key_returns_who_has_it(shop: ShopProgr
     [
         (["order_id=x"], "parameter 'order_id': Expected `int`, got `str` ('x')"),
         (["42"], "'42' is not of the form name=value, as in order_id=42"),
-        (["order_id=1", "--delay", "1", "--at", "2037-01-01T00:00Z"], "give --delay or --at, not both"),
+        (
+            ["order_id=1", "--delay", "1", "--at", "2037-01-01T00:00Z"],
+            "--delay and --at both set the due time; give one of them",
+        ),
     ],
     ids=["argument", "pair", "options"],
 )

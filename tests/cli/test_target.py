@@ -25,7 +25,9 @@ def other_store(shop: ShopProgram, job_id: str) -> str:
 def test_a_command_without_a_store_prints_all_ways_to_name_one(shop: ShopProgram) -> None:
     done = shop.run("jobs", "list")
     assert done.code == USAGE
-    assert done.error_line.startswith("mainspring jobs list: which application? give --app module:app or --url ")
+    assert done.error_line.startswith(
+        "mainspring jobs list: no application or store is named; give --app module:app or --url "
+    )
     for way in ("MAINSPRING_APP", "MAINSPRING_URL", "[tool.mainspring]", "mainspring jobs list --help"):
         assert way in done.error_line
 
@@ -72,7 +74,8 @@ def test_every_command_uses_the_store_in_the_code_and_a_worker_says_that_the_env
         "submit", "cancel_order", "order_id=1", "--id", "order-1", "--app", "shop:app", MAINSPRING_URL=url
     )
     assert done.output == "order-1\n"
-    assert f"MAINSPRING_URL names {url}; the one in the code is used" in done.errors
+    assert "the store in the code is used, not that of MAINSPRING_URL: " in done.errors
+    assert f"MAINSPRING_URL names {url}; to end this warning, " in done.errors
     listed = shop.run("jobs", "list", "--json", MAINSPRING_APP="shop:app", MAINSPRING_URL=url)
     assert [job["id"] for job in json.loads(listed.output)["jobs"]] == ["order-1"]
     found = shop.run("doctor", "--json", MAINSPRING_APP="shop:app", MAINSPRING_URL=url)
@@ -128,7 +131,9 @@ def test_code_that_cannot_be_imported_is_one_line_below_its_own_traceback(shop: 
     assert first == "Traceback (most recent call last):"
     assert "importlib" not in done.errors
     assert (
-        last == "mainspring: 'broken:app' cannot be imported: OSError: no configuration; fix that, and try again"
+        last
+        == "mainspring: 'broken:app' cannot be imported: OSError: no configuration; correct the code, and try "
+        "again"
     )
 
 

@@ -53,5 +53,6 @@ def test_a_remote_worker_is_directed(shop: ShopProgram) -> None:
         assert (worker["is_remote"], worker["direction"]) == (True, "quiet")
         refused = shop.run_on_store("workers", "direct", str(number + 1), "terminate")
         assert refused.code == 1
-        assert f"no remote worker {number + 1}" in refused.errors
+        assert f"there is no remote worker {number + 1}: it never enrolled" in refused.errors
+        assert "mainspring workers list shows all workers" in refused.errors
         assert [entry.action for entry in app.audit()] == ["worker.quiet"]

@@ -130,7 +130,9 @@ def test_a_live_worker_on_the_target_is_in_the_way(path: Path, target: Target) -
     submit(path, "job")
     with target.bench() as bench:
         worker = bench.enroll()
-        with pytest.raises(EngineUnavailable, match=r"it has live workers \(tester\), which .*; stop them"):
+        with pytest.raises(
+            EngineUnavailable, match=r"the target has live workers \(tester\), which .*; stop them"
+        ):
             move(path, target)
         submit(path, "the source is as it was")
         bench.engine.leave(worker)

@@ -172,13 +172,13 @@ def test_two_different_applications_are_one_too_many(shop: str) -> None:
 
 
 def test_no_application_at_all_is_answered_with_the_ways_to_name_one(folder: Path) -> None:
-    assert "which application? give --app module:app" in message_of(run("run"))
+    assert "no application or store is named; give --app module:app" in message_of(run("run"))
 
 
 def test_a_store_alone_has_no_handlers_to_run(folder: Path) -> None:
     result = run("run", "--url", "sqlite:///shop.db")
     assert result.exit_code == USAGE
-    assert "a worker needs handlers: name the application, too, with --app module:app" in message_of(result)
+    assert "a worker needs handlers, and only a store is named; add --app module:app" in message_of(result)
 
 
 @pytest.mark.parametrize(

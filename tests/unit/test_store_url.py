@@ -80,9 +80,9 @@ def test_the_first_use_warns_once_that_the_environment_names_another_store(
         job.submit()
     (record,) = caplog.records
     assert record.getMessage() == (
-        f"the code names the store sqlite:///{tmp_path}/shop.db, and MAINSPRING_URL names "
-        f"sqlite:///{tmp_path}/other.db; the one in the code is used; to end this warning, remove the URL from "
-        "the code, or unset MAINSPRING_URL"
+        "the store in the code is used, not that of MAINSPRING_URL: the code names the store "
+        f"sqlite:///{tmp_path}/shop.db, and MAINSPRING_URL names sqlite:///{tmp_path}/other.db; to end this "
+        "warning, remove the URL from the code, or unset MAINSPRING_URL"
     )
 
 

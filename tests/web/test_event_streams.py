@@ -139,7 +139,7 @@ def test_a_client_chooses_events(shop: Shop, query: str, expected: list[tuple[st
     [
         ("?kind=fialed", "invalid-value", "'fialed' is no kind of event; did you mean 'failed'?"),
         ("?kind=", "invalid-value", "'' is no kind of event; the kinds are submitted, started"),
-        ("?queues=mails", "invalid-query", "there is no parameter 'queues' here; did you mean 'queue'?"),
+        ("?queues=mails", "invalid-query", "this endpoint has no parameter 'queues'; did you mean 'queue'?"),
     ],
 )
 def test_a_wrong_filter_is_refused(shop: Shop, query: str, problem: str, words: str) -> None:

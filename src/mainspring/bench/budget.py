@@ -18,11 +18,17 @@ GROWTH = 4
 
 
 class BenchStopped(Exception):
-    """Raised if the user has asked to stop the measurements."""
+    """`MeasurementBudget.report` raises this if the user has asked to stop the measurements."""
 
 
 class MeasurementBudget:
-    """The time for each measurement, and how many jobs it may submit at once."""
+    """The time for each measurement, and the largest number of jobs in one round of it.
+
+    - `seconds`: the time for each measurement
+    - `jobs`: the largest number of jobs in one round
+    - `on_progress`: gets the seconds spent and the rate so far, None if there is no rate yet
+    - `is_stopped`: returns whether the user has asked to stop
+    """
 
     def __init__(
         self,
@@ -56,7 +62,7 @@ class MeasurementBudget:
         return self.spent >= self.seconds
 
     def since(self, began_ns: int) -> float:
-        """Return the seconds since a reading of the clock."""
+        """Return the seconds since `began_ns`, an earlier reading of the monotonic clock."""
         return (self.clock.monotonic_ns() - began_ns) / NANOSECONDS
 
     def report(self, per_second: float | None = None) -> None:
@@ -67,7 +73,7 @@ class MeasurementBudget:
             self._on_progress(min(self.spent, self.seconds), per_second)
 
     def timed(self, work: Callable[[int], object]) -> Callable[[int], float]:
-        """Wrap `work` in a function that returns how many seconds it took."""
+        """Return a function that calls `work` with its argument and returns how many seconds the call took."""
 
         def measured(count: int) -> float:
             began = self.clock.monotonic_ns()
@@ -77,9 +83,10 @@ class MeasurementBudget:
         return measured
 
     def best_rate(self, work: Callable[[int], float], *, first: int = 1, most: int | None = None) -> RateFigure:
-        """Call `work` with growing counts, then repeatedly with the last one; return the best rate.
+        """Call `work` with growing counts until a call takes long enough, then repeat it; return the best rate.
 
-        `work` returns the seconds that it took.
+        `work` gets a count and returns the seconds that it took. The first count is `first`, the largest `most`,
+        or `jobs` of the budget.
         """
         limit = self.jobs if most is None else most
         long_enough = min(self.seconds * ROUND_SHARE, ROUND_SECONDS)

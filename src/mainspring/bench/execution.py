@@ -48,7 +48,7 @@ SLACK_SECONDS = 0.2
 
 
 def drain(store: BenchStore, budget: MeasurementBudget) -> RateFigure:
-    """Measure how fast a worker completes jobs that do nothing, from its start to its stop."""
+    """Measure how many jobs per second that do nothing a worker completes, from its start to its stop."""
     runs: list[None] = []
     all_ran = Event()
     expected = 0
@@ -74,7 +74,7 @@ def drain(store: BenchStore, budget: MeasurementBudget) -> RateFigure:
 
 
 def submit_to_start(store: BenchStore, budget: MeasurementBudget) -> Percentiles:
-    """Measure the time from submit to start, one job after the other, with an idle worker."""
+    """Measure the time from a submit to the start of its job, one job after the other, with an idle worker."""
     starts: SimpleQueue[int] = SimpleQueue()
 
     @store.app.job(name="bench.start")

@@ -17,7 +17,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 def machine() -> dict[str, Any]:
-    """Return facts about this machine: processors, system and versions."""
+    """Return facts about this machine: processors, load, system, architecture and versions."""
     return {
         "cpus": cpus(),
         "load": load(),
@@ -54,7 +54,7 @@ def file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RateFigure:
-    """A rate: the number per second in the best of some rounds."""
+    """A rate: how many items per second were done in the best of some rounds."""
 
     per_second: float
     rounds: int
@@ -84,7 +84,7 @@ class Percentiles:
 
     @classmethod
     def of(cls, milliseconds: Sequence[float]) -> Percentiles:
-        """Compute the percentiles of these durations."""
+        """Compute the percentiles of durations in milliseconds; there must be at least one."""
         ordered = sorted(milliseconds)
         last = len(ordered) - 1
         middle, late = (ordered[min(last, int(share * len(ordered)))] for share in (0.5, 0.99))

@@ -48,16 +48,16 @@ class StoreFactory(Protocol):
         """The folder in which the stores are created; None if they are not in files of this machine."""
 
     def describe(self, app: Mainspring) -> dict[str, str]:
-        """Return the engine, its version and its settings."""
+        """Return the engine of an application's store, its version and its settings, as texts by name."""
 
     def store(self) -> AbstractContextManager[BenchStore]:
         """Create an empty store for the duration of the `with` block."""
 
 
 def stores_of(app: Mainspring) -> StoreFactory:
-    """Return a factory for stores beside the store of an application.
+    """Return a factory for temporary stores on the same disk or server as the store of an application.
 
-    It reads only the settings of the application.
+    It reads only the settings of the application. Raises `EngineUnavailable` if the engine has no such factory.
     """
     provider = provider_for(app.url)
     if provider.bench is None:
@@ -96,7 +96,7 @@ class SqliteStores:
         except OSError as error:
             raise EngineUnavailable(
                 engine=f"folder {self.folder}",
-                reason=f"no store can be made in it ({error.strerror})",
+                reason=f"no temporary store can be made in this folder ({error.strerror})",
                 remedy="choose a folder that exists and is writable: --in FOLDER, without --app and --url",
             ) from error
         with below as name:
@@ -151,7 +151,7 @@ class NatsStores:
                 engine.components.streams.remove()
 
     def _require_no_role(self) -> None:
-        """Raise an error if the user has a role: its permissions cover only the streams of its own prefix."""
+        """Raise `EngineUnavailable` if the URL has a role: it may only use the streams of its own prefix."""
         servers, settings = parse_url(self._like.url, self._like.nats or NatsSettings())
         if settings.role is not None:
             raise EngineUnavailable(
@@ -168,7 +168,7 @@ def _application(like: Mainspring, url: str, nats: NatsSettings | None = None) -
 
 
 def _with_own_prefix(url: str) -> str:
-    """Return a URL of the same servers and settings with a new prefix, so that it reaches no data of the user."""
+    """Return a NATS URL with the same servers and settings and a new prefix, so that it reaches no user's data."""
     address, _, query = url.partition("?")
     kept = [(name, value) for name, value in parse_qsl(query) if name not in ("prefix", "projection")]
     return f"{address}?{urlencode([*kept, ('prefix', f'{PREFIX}{token_hex(6)}')])}"

@@ -50,7 +50,7 @@ def one_by_one(store: BenchStore, budget: MeasurementBudget) -> RateFigure:
 
 
 def from_threads(store: BenchStore, budget: MeasurementBudget) -> RateFigure:
-    """Measure submits from several threads, whose commits are shared."""
+    """Measure submits from eight threads at once, which share commits."""
     job = _job(store)
     _submit(job, 1)
     with ThreadPool(THREADS, name="bench-submitters") as pool:

@@ -1,4 +1,4 @@
-"""The list of all measurements, in the order of the table. Each runs on its own empty store."""
+"""The list of all measurements, in the order of the table. Each that needs a store gets its own empty one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mainspring.bench.figures import Result, file_system
 from mainspring.bench.stores import BenchStore, StoreFactory
 
 Measure: TypeAlias = Callable[[StoreFactory, MeasurementBudget], Result | None]
-"""A function that measures something on stores of a factory; it returns None if they have no such figure."""
+"""A function that measures on stores of a factory; it returns None if these stores have no such figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,10 @@ class Measurement:
 
 
 def with_store(measure: Callable[[BenchStore, MeasurementBudget], Result | None]) -> Measure:
-    """Wrap a measurement so that it gets an empty store, which is removed afterwards."""
+    """Turn a function that measures on one store into one that creates an empty store of a factory for it.
+
+    The store is removed afterwards.
+    """
 
     def measure_on_store(stores: StoreFactory, budget: MeasurementBudget) -> Result | None:
         with stores.store() as store:
@@ -88,9 +91,9 @@ MEASUREMENTS = (
 def run_measurements(
     stores: StoreFactory, budget: MeasurementBudget, begin: Callable[[str], None]
 ) -> Iterator[tuple[Measurement, Result]]:
-    """Run the measurements one after the other. `begin` is called with the title of each before it starts.
+    """Run the measurements one after the other, and yield each with its result, if it has one.
 
-    Raise `BenchStopped` if the user asks to stop.
+    `begin` is called with the title of each before it starts. Raises `BenchStopped` if the user asks to stop.
     """
     for measurement in MEASUREMENTS:
         begin(measurement.title)
@@ -101,7 +104,7 @@ def run_measurements(
 
 
 def describe(stores: StoreFactory) -> dict[str, Any]:
-    """Return facts about the engine, and about the file system if the stores are in a folder."""
+    """Return facts about the engine of the stores, and the file system if the stores are in a folder."""
     with stores.store() as store:
         described: dict[str, Any] = dict(stores.describe(store.app))
     if stores.folder is not None:

@@ -78,7 +78,10 @@ _ISATAP = 0x5EFE
 
 @lru_cache(maxsize=4_096)
 def find_objection(text: str, *, allow_private: bool = False) -> str | None:
-    """Return why a callback must not connect to an address, such as `private`; None if it may."""
+    """Return why a callback must not connect to an IP address, such as `private`; None if it may.
+
+    With `allow_private`, it may connect to private, shared and loopback addresses.
+    """
     try:
         address = ip_address(text)
     except ValueError:
@@ -90,7 +93,7 @@ def find_objection(text: str, *, allow_private: bool = False) -> str | None:
     embedded = _embedded(address)
     if embedded is not None:
         objection = _object_to_4(embedded, allow_private=allow_private)
-        return None if objection is None else f"{objection}, as {embedded} inside of it"
+        return None if objection is None else f"{objection}, because it contains the address {embedded}"
     return _object_to_6(address, allow_private=allow_private)
 
 
@@ -121,7 +124,7 @@ def _object_to_6(address: IPv6Address, *, allow_private: bool) -> str | None:
 
 
 def _embedded(address: IPv6Address) -> IPv4Address | None:
-    """Return the IPv4 address that packets to an IPv6 address reach; None if there is none."""
+    """Return the IPv4 address inside of a mapped, NAT64 or 6to4 IPv6 address; None for other addresses."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address in _NAT64:

@@ -31,7 +31,7 @@ _ENCODED_TRAP = re.compile(r"%(2[fF]|5[cC]|[01][0-9A-Fa-f]|7[fF])")
 
 @dataclass(frozen=True, slots=True)
 class CallbackUrl:
-    """A URL in its parts. Scheme and host are in lower case, and the port is always there."""
+    """The URL of a callback in its parts. Scheme and host are in lower case; without a port, it is 443 or 80."""
 
     text: str
     scheme: str
@@ -46,12 +46,12 @@ class CallbackUrl:
 
     @property
     def origin(self) -> str:
-        """The host, with the port if it is not the usual one of the scheme: limits and pauses count by it."""
+        """The host, with the port if it is not the default of the scheme. Limits and pauses are kept by origin."""
         return self.host if self.port == PORTS[self.scheme] else f"{self.host}:{self.port}"
 
 
 def show_url(text: object) -> str:
-    """Return a URL for messages: without its query, without credentials, and cut."""
+    """Return a URL for messages: without query, fragment and credentials, and at most 200 characters long."""
     shown = re.split(r"[?#]", str(text), maxsplit=1)[0]
     shown = re.sub(r"//[^/]*@", "//…@", shown)
     return shown if len(shown) <= 200 else shown[:199] + "…"
@@ -92,7 +92,7 @@ def _split_authority(text: str, authority: str, scheme: str) -> tuple[str, int]:
         return host, PORTS[scheme]
     is_port = digits.isdecimal() and not digits.startswith("0") and len(digits) <= 5 and int(digits) <= 65_535
     if not is_port:
-        raise _refused(text, f"its port is {digits!r}", "use a number from 1 to 65535, or none")
+        raise _refused(text, f"its port {digits!r} is not valid", "use a number from 1 to 65535, or none")
     return host, int(digits)
 
 
@@ -118,7 +118,10 @@ def _check_path(text: str, path: str) -> None:
 
 
 def _decode(path: str) -> str:
-    """Decode percent-encoding once. Bytes beyond ASCII become placeholders: no check looks for them."""
+    """Decode percent-encoding once.
+
+    Each byte becomes one character, also in UTF-8 sequences, which need no check.
+    """
     return _DECODED.sub(lambda found: chr(int(found[1], 16)), path)
 
 
@@ -139,14 +142,17 @@ class UrlPattern:
     is_prefix: bool
 
     def matches(self, url: CallbackUrl) -> bool:
-        """Return whether a URL fits this entry. A query does not matter."""
+        """Return whether the scheme, host, port and path of a URL match this entry. Its query is not compared."""
         is_host = url.host.endswith(f".{self.host}") if self.is_suffix else url.host == self.host
         is_path = url.path.startswith(self.path) if self.is_prefix else url.path == self.path
         return is_host and is_path and (url.scheme, url.port) == (self.scheme, self.port)
 
 
 def parse_pattern(text: object) -> UrlPattern:
-    """Return an entry of an allow-list. Raises `ValueError` that says what is wrong with it."""
+    """Parse an entry of an allow-list.
+
+    Raises `ValueError` if it is invalid, and `TypeError` if it is no string.
+    """
     if not isinstance(text, str):
         raise TypeError(f"an entry of an allow-list is a text such as 'https://example.com/hooks/*', got {text!r}")
     example = "write https://hooks.example.com/orders/*, or https://*.example.com/* for all hosts below a name"
@@ -173,7 +179,10 @@ def parse_pattern(text: object) -> UrlPattern:
 
 
 def parse_patterns(texts: Iterable[object], what: str) -> tuple[UrlPattern, ...]:
-    """Return the entries of an allow-list."""
+    """Parse the entries of an allow-list; `what` is the name of the option, for errors.
+
+    Raises `ValueError` for an invalid entry, and `TypeError` for a single string instead of a list.
+    """
     if isinstance(texts, str):
         raise TypeError(f"{what} must be a list of URLs, got {texts!r}; write [{texts!r}]")
     return tuple(map(parse_pattern, texts))

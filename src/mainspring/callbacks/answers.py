@@ -35,7 +35,7 @@ class ReceiverAnswer(NamedTuple):
 
 
 class ReceiverError(Exception):
-    """The base class of failures of a receiver. They have no traceback: our code has not failed."""
+    """The base class of failures of a receiver. The stored error has no traceback: no code of ours has failed."""
 
     shows_traceback = False
 
@@ -45,15 +45,21 @@ class NoAnswer(ReceiverError):
 
 
 class ReceiverFailed(ReceiverError):
-    """The receiver answered with a code that is no success. The attempt has failed."""
+    """The receiver answered with a code that is no success.
+
+    The attempt fails, and is retried by the retry policy.
+    """
 
 
 class ReceiverGone(ReceiverError):
-    """The receiver answered 410, or a code of `stop`: it wants no further attempts."""
+    """The receiver answered 410, or a code of `stop`: the job becomes a dead letter without further attempts."""
 
 
 class ReceiverBusy(RetryLater):
-    """The receiver failed, and said when to try again, or it is paused. The attempt has failed."""
+    """The receiver answered 429 or 503, or another failure with `Retry-After`.
+
+    The attempt fails, and the next one waits `delay` seconds.
+    """
 
     def __init__(self, delay: float, text: str) -> None:
         super().__init__(delay)
@@ -70,10 +76,10 @@ def judge(
     success: Collection[int] | None = None,
     stop: Collection[int] = (),
 ) -> None:
-    """Raise the exception for the outcome of the job if the answer is no success.
+    """Return if the answer is a success; else raise `ReceiverGone`, `ReceiverBusy` or `ReceiverFailed`.
 
     - `what`: the request, for the text of the error: `POST https://hooks.example.com/orders`
-    - `host`: the host, which `gate` pauses if it asks for that
+    - `host`: the host that answered; `gate` pauses it after 429 and 503
     - `success`: the codes of a success; None for 200 to 299
     - `stop`: codes that end the job, beside 410
     """
@@ -95,7 +101,7 @@ def judge(
 
 
 def to_result(answer: ReceiverAnswer) -> dict[str, Any]:
-    """Return what is kept of an answer: the status, some headers, and the start of the body as text."""
+    """Return the job's result: the status of the answer, some headers, and the start of the body as text."""
     kept = {name: answer.headers[name][:MAX_KEPT_HEADER] for name in KEPT_HEADERS if name in answer.headers}
     return {
         "status": answer.status,
@@ -106,7 +112,10 @@ def to_result(answer: ReceiverAnswer) -> dict[str, Any]:
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:
-    """Return the seconds that a `Retry-After` asks for, a number or a date; None if it cannot be read."""
+    """Return the seconds that a `Retry-After` header asks for, by a number or a date, from 0 to one day.
+
+    Return None if the header is missing or cannot be read.
+    """
     if value is None:
         return None
     text = value.strip()

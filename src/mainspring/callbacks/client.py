@@ -36,14 +36,14 @@ IDLE_SECONDS = 30  # how long an unused connection is kept
 RAW_DEFLATE = -zlib.MAX_WBITS
 
 Lookup = Callable[[str, int], Awaitable[list[str]]]
-"""Returns the addresses of a host name and a port."""
+"""A coroutine function that gets a host name and a port, and returns the host's IP addresses."""
 
 
 class CallbackClient:
     """Sends requests on one event loop. The connections are closed when the loop shuts down its generators.
 
-    - `policy`: the settings
-    - `lookup`: finds the addresses of a host; None asks the operating system
+    - `policy`: the settings of callbacks
+    - `lookup`: finds the IP addresses of a host; None asks the operating system
     """
 
     def __init__(self, policy: CallbackPolicy, lookup: Lookup | None = None) -> None:
@@ -52,9 +52,9 @@ class CallbackClient:
         self._sessions: AsyncGenerator[aiohttp.ClientSession, None] = self._open()
 
     async def _open(self) -> AsyncGenerator[aiohttp.ClientSession, None]:
-        """Yield the same session for ever, and close it at the end.
+        """Yield one session of aiohttp again and again, and close it when the event loop ends.
 
-        An event loop closes generators that were started on it before it is closed itself.
+        An event loop closes the generators that were started on it before it is closed itself.
         """
         resolver = CheckedResolver(self._policy, self._lookup)
         connector = aiohttp.TCPConnector(
@@ -83,7 +83,11 @@ class CallbackClient:
             await resolver.close()
 
     async def send(self, request: CallbackRequest) -> ReceiverAnswer:
-        """Send a request and read the answer. Raises `NoAnswer`, or `CallbackRefused` for a forbidden address."""
+        """Send a request once, and return the receiver's answer, also one with an error code.
+
+        Raises `NoAnswer` if the receiver cannot be reached or does not answer with HTTP, and `CallbackRefused` if
+        its host has a forbidden address.
+        """
         session = await anext(self._sessions)
         try:
             async with session.request(
@@ -104,19 +108,19 @@ class CallbackClient:
 
 
 def _to_text(value: str) -> str:
-    """Return a header without the placeholders of aiohttp for bytes that are no UTF-8, which cannot be stored."""
+    """Return a header with U+FFFD for bytes that are not UTF-8; aiohttp's surrogates could not be stored."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _describe(error: Exception) -> str:
-    # the text of this error has the whole URL
+    # the whole text of a ClientResponseError has the URL with its query
     text = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
     text = text.replace("\n", " ")
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 
 def _find_refusal(error: BaseException | None) -> CallbackRefused | None:
-    """Return the refusal of the resolver, which aiohttp wraps."""
+    """Return the `CallbackRefused` of the resolver, which aiohttp wraps in its errors; None if there is none."""
     for _ in range(10):
         if error is None or isinstance(error, CallbackRefused):
             return error
@@ -127,9 +131,10 @@ def _find_refusal(error: BaseException | None) -> CallbackRefused | None:
 
 
 async def _read(answer: aiohttp.ClientResponse, most: int) -> tuple[bytes, bool]:
-    """Return the start of a body after decompression, and whether it was cut.
+    """Return at most `most` bytes of a body after decompression, and whether something is missing.
 
-    If the body ends within the limit, the connection can be used again.
+    A body with an unknown or wrong compression is returned as empty. If the body is longer than `most` bytes, its
+    connection is closed; else it can be used again.
     """
     chunks, size, is_cut = [], 0, False
     async for chunk in answer.content.iter_any():
@@ -160,7 +165,10 @@ def _decompress(raw: bytes, most: int, *, is_cut: bool) -> tuple[bytes, bool]:
 
 
 class ForbiddenAddress(OSError):
-    """Raised by the resolver for a host with a forbidden address. aiohttp expects an `OSError`."""
+    """The resolver raises this for a host with a forbidden address.
+
+    It is an `OSError` because aiohttp expects one.
+    """
 
     def __init__(self, refusal: CallbackRefused) -> None:
         self.refusal = refusal
@@ -168,7 +176,7 @@ class ForbiddenAddress(OSError):
 
 
 class CheckedResolver(AbstractResolver):
-    """Resolves host names, and returns only addresses that a callback may connect to."""
+    """Resolves host names for aiohttp. Refuses a host that has an address which callbacks must not connect to."""
 
     def __init__(self, policy: CallbackPolicy, lookup: Lookup | None = None) -> None:
         self._allow_private = policy.allow_private
@@ -178,7 +186,10 @@ class CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Return the addresses of a host. Raises `ForbiddenAddress` if one of them is forbidden."""
+        """Return the addresses of a host.
+
+        Raises `ForbiddenAddress` if one is forbidden, `OSError` if there is none.
+        """
         try:
             found = list(dict.fromkeys(await self._lookup(host, port)))
         except UnicodeError as error:
@@ -207,7 +218,7 @@ class CheckedResolver(AbstractResolver):
         return CallbackRefused(
             url=host,
             reason=f"{which}, {address}, is {objection}",
-            remedy="say CallbackPolicy(allow_private=True) if that is intended"
+            remedy="use CallbackPolicy(allow_private=True) if callbacks may call private addresses"
             if may_allow
             else "correct the DNS entry of the host",
         )
@@ -223,6 +234,6 @@ class CheckedResolver(AbstractResolver):
         return [str(address[0]) for *_, address in found]
 
     async def close(self) -> None:
-        """End the threads that are idle, without waiting for lookups."""
+        """End the threads for lookups: drop lookups that wait for a thread, and do not wait for running ones."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)

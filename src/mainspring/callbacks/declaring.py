@@ -31,13 +31,13 @@ from mainspring.runners.validation import require_instance
 HTTP_TYPE = "mainspring.http"
 """The type of jobs whose URL is an argument. HTTP clients submit them as `{"http": {...}}`."""
 CALLBACK_RETRY = Retry(max_attempts=10, base=5, factor=4, max_delay=timedelta(hours=6), jitter=0.2)
-"""The default of callbacks: ten attempts within about twenty hours, because a receiver may be down for long."""
+"""The default retry policy of callbacks: ten attempts within about twenty hours, for receivers that are down."""
 FINAL = (CallbackRefused, InvalidArguments, ReceiverGone)
-"""The exceptions after which a request is not repeated."""
+"""The exceptions after which a callback is not retried: its job becomes a dead letter."""
 
 
 class CallbackArguments(Arguments):
-    """The arguments of a callback. They are checked by the policy before they are encoded."""
+    """Encodes the arguments of a callback, and refuses those that make no request which the policy allows."""
 
     def __init__(self, delivery: DeclaredDelivery | FreeDelivery, serializer: Serializer, redacted: Any) -> None:
         super().__init__(delivery.name, delivery, serializer, redacted)
@@ -70,7 +70,7 @@ class CallbackArguments(Arguments):
 
 
 class CallbackHandler(Handler):
-    """A handler that sends a request. It has slots of its own: see `LeaseTable`."""
+    """The handler of a callback: it sends an HTTP request. Callbacks have slots of their own: see `LeaseTable`."""
 
     is_callback = True
 
@@ -88,7 +88,7 @@ class CallbackHandler(Handler):
 
 
 class DeclaredDelivery:
-    """The handler function of a callback with a declared URL."""
+    """The handler function of a callback whose URL `app.http_job` declares."""
 
     __slots__ = ("_place", "_target", "deliverer", "name")
 
@@ -98,8 +98,18 @@ class DeclaredDelivery:
         self._target = target
         self._place = place
 
+    @property
+    def url(self) -> str:
+        """The declared URL, with its query."""
+        return self._target.url.text
+
+    @property
+    def method(self) -> str:
+        """The declared HTTP method, in upper case."""
+        return self._target.method
+
     async def __call__(self, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
-        """Send the request of the running job."""
+        """Send the request of the running job to the declared URL, and return the answer as the job's result."""
         require_job(self.name)
         self.check({"body": body, "headers": headers})
         url = self.deliverer.policy.check(self._target.url.text)
@@ -107,7 +117,7 @@ class DeclaredDelivery:
         return await self.deliverer.deliver(replace(self._target, url=url, headers=own, body=body))
 
     def check(self, given: Mapping[str, Any]) -> None:
-        """Raise an error if these arguments make no request that may be sent."""
+        """Raise `CallbackRefused` if the declared URL is not allowed, `InvalidArguments` for wrong arguments."""
         self.deliverer.policy.check(self._target.url.text)
         check_headers(self.name, given.get("headers"))
         check_body(self.name, self._target.method, given.get("body"))
@@ -117,7 +127,7 @@ class DeclaredDelivery:
 
 
 class FreeDelivery:
-    """The handler function of callbacks whose URL is an argument."""
+    """The handler function of `HTTP_TYPE`: callbacks whose URL is an argument of the job."""
 
     __slots__ = ("deliverer", "name")
 
@@ -134,7 +144,7 @@ class FreeDelivery:
         secret: str | None = None,
         keep_result: bool = False,  # noqa: FBT001, FBT002 - an argument of a job
     ) -> dict[str, Any] | None:
-        """Send the request of the running job."""
+        """Send the request of the running job to `url`; return the answer if `keep_result` is set, else None."""
         require_job(self.name)
         self.check({"url": url, "method": method, "headers": headers, "body": body, "secret": secret})
         target = CallbackTarget(
@@ -148,8 +158,8 @@ class FreeDelivery:
         return answer if keep_result else None
 
     def check(self, given: Mapping[str, Any]) -> None:
-        """Raise an error if these arguments make no request that may be sent."""
-        if "url" not in given:  # some of the arguments, of a follow-up: the first argument is a result
+        """Raise `CallbackRefused` if the URL or the secret is not allowed, `InvalidArguments` for other faults."""
+        if "url" not in given:  # a follow-up without a bound URL: the result of the first job would be the URL
             raise CallbackRefused(
                 url="the result of another job",
                 reason="it is not known before the job runs",
@@ -218,7 +228,10 @@ def make_declared_handler(
     place: str,
     **options: Any,
 ) -> tuple[CallbackHandler, DeclaredDelivery]:
-    """Make the handler of a declared callback, and its function. `place` is the line of the declaration."""
+    """Make the handler of a declared callback, and its function; raise an error for a wrong URL or option.
+
+    `place` is the file and line of the declaration.
+    """
     policy = deliverer.policy
     target = CallbackTarget(
         url=policy.check(url),

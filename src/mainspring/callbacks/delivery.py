@@ -1,6 +1,6 @@
 """Makes one attempt of a callback: sends the request of the running job, and returns the answer.
 
-The outcomes are those of any handler, so limits, events, metrics and explanations are, too.
+An attempt has the outcomes of any handler, so limits, events, metrics and explanations apply to callbacks, too.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from mainspring.callbacks.client import CallbackClient
 
 OTHER_FILES = 256
-"""How many open files are left for the rest of the process."""
+"""How many of the files that a process may open are left for other uses than requests of callbacks."""
 
 logger = logging.getLogger("mainspring.worker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackTarget:
-    """A request, apart from its job."""
+    """The part of a request that its job type or its arguments set: everything but the data of the running job."""
 
     url: CallbackUrl
     method: str
@@ -49,13 +49,13 @@ class CallbackTarget:
     """Codes that make a dead letter without further attempts, beside 410."""
     at_most_once: bool = False
     at_once: int = 0
-    """The limit of the job type that was declared for it; 0 if it has that of the policy."""
+    """The declared `concurrency` of the job type, in requests; 0 if it has none, so that `per_host` applies."""
 
 
 class Deliverer:
     """Sends the callbacks of an application: it has a client for each event loop, and the pauses of hosts.
 
-    - `policy`: the settings
+    - `policy`: the settings of callbacks
     - `clock`: the time for signatures and pauses
     - `agent`: the value of the header `User-Agent`
     """
@@ -67,13 +67,16 @@ class Deliverer:
         self._clients: dict[asyncio.AbstractEventLoop, tuple[CallbackClient, HostGate]] = {}
 
     def load(self) -> None:
-        """Import the client, when a worker starts. Raises `MissingExtra` if its package is not installed."""
+        """Import the HTTP client, when a worker starts, and warn if too few files may be open for `in_flight`.
+
+        Raises `MissingExtra` if the package of the client is not installed.
+        """
         _import_client()
         most = self.most_requests()
         if most < self.policy.in_flight:
             logger.warning(
                 "this worker sends at most %d requests of callbacks at once instead of %d, because its process "
-                "may open %d files; raise the limit (ulimit -n, LimitNOFILE= of systemd), or say "
+                "may open %d files; raise the limit (ulimit -n, LimitNOFILE= of systemd), or set "
                 "CallbackPolicy(in_flight=%d)",
                 most,
                 self.policy.in_flight,
@@ -82,12 +85,19 @@ class Deliverer:
             )
 
     def most_requests(self) -> int:
-        """Return how many requests this process may have in flight: each one is an open file."""
+        """Return how many requests this process may have in flight: `in_flight`, or as many as it may open files.
+
+        `OTHER_FILES` of the files are left for other uses; at least one request is allowed.
+        """
         files = _most_files()
         return self.policy.in_flight if files is None else max(1, min(self.policy.in_flight, files - OTHER_FILES))
 
     async def deliver(self, target: CallbackTarget) -> dict[str, Any]:
-        """Send the request of the running job, and return the answer. Exceptions are the outcomes of failures."""
+        """Send the request of the running job, and return the answer if it is a success.
+
+        Raises `Snooze` if the host is paused or has enough requests in flight, and for a failure the exception
+        that decides the outcome: see `judge`.
+        """
         import asyncio  # noqa: PLC0415 - the event loop has imported it
 
         job = current_job()
@@ -98,7 +108,9 @@ class Deliverer:
             delay, gate = None, HostGate(None, self._clock.monotonic_ns)
             gate.enter(host)
         if delay is not None:
-            job.progress(0, note=f"{host} has asked for a pause, or has enough requests of this worker in flight")
+            job.progress(
+                0, note=f"{host} has asked for a pause, or this worker has enough requests to it in flight"
+            )
             raise Snooze(delay)
         try:
             answer = await client.send(self._request(target, job))
@@ -143,13 +155,13 @@ def _trace_of(job: JobContext, target: CallbackTarget) -> dict[str, str]:
 
 
 def require_job(name: str) -> None:
-    """Raise `RuntimeError` if a callback is called as a function, instead of being submitted."""
+    """Raise `RuntimeError` if no job runs here: the callback was called as a function instead of submitted."""
     if not runs_job():
         raise RuntimeError(f"{name} is a callback, which only a worker sends; use {name}.submit(body=...)")
 
 
 def _most_files() -> int | None:
-    """Return how many files this process may have open; None if there is no limit, or none is known."""
+    """Return how many files this process may have open; None if the system has no limit, or shows none."""
     try:
         import resource  # noqa: PLC0415 - not on every system
     except ModuleNotFoundError:

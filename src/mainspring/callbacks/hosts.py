@@ -1,9 +1,10 @@
 """Pauses requests to a host that asked for it, and limits the requests that one process has in flight to a host.
 
 A host that answers 429 or 503 gets no requests until its `Retry-After` has passed, or for a time that doubles with
-each such answer. Jobs that come up meanwhile are snoozed, and come back one after the other.
+each such answer. Jobs that become due meanwhile are snoozed, and return one after the other when the pause is
+over.
 
-Only the event loop of the client uses this module.
+A `HostGate` has no lock: only the event loop of its client may use it.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from mainspring.clock import NANOSECONDS
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 LONGEST_REQUESTED = 86_400.0
-"""A host cannot ask for a longer pause, in seconds."""
+"""The longest pause that a host can ask for by `Retry-After`, in seconds."""
 PACE = 0.05
-"""The time between two jobs that come back after a pause, in seconds."""
+"""The time between the returns of two jobs that were snoozed because of a pause, in seconds."""
 LONGEST_SPREAD = 60.0
 MOST_HOSTS = 10_000
-"""Above this number, hosts without requests and pauses are forgotten, with the number of their earlier pauses."""
+"""At this number of hosts, those without requests and pauses are forgotten, with the count of earlier pauses."""
 FULL_DELAY = 1.0
-"""How long a job is put off if this process has enough requests to its host in flight, in seconds."""
+"""How long a job is snoozed if this process has enough requests to its host in flight, in seconds."""
 
 
 class _Host:
@@ -36,9 +37,10 @@ class _Host:
 
 
 class HostGate:
-    """Decides when a request to a host may be sent.
+    """Decides whether a request to a host may be sent now or must wait: for a pause, or for other requests.
 
-    - `most`: how many requests to one host are in flight at once, unless a caller says more; None for no limit
+    - `most`: how many requests to one host may be in flight at once, unless the caller of `enter` allows more;
+      None for no limit
     - `now_ns`: the monotonic clock, in nanoseconds
     """
 
@@ -48,9 +50,9 @@ class HostGate:
         self._hosts: dict[str, _Host] = {}
 
     def enter(self, host: str, at_least: int = 0) -> float | None:
-        """Count a request and return None; or return after how many seconds to ask again.
+        """Count a request that may be sent now, and return None; else return after how many seconds to ask again.
 
-        `at_least` is how many requests at once the job type may have in any case.
+        `at_least` is a number of requests to the host that may always be in flight, whatever `most` is.
         """
         state = self._hosts.get(host)
         if state is None:
@@ -67,14 +69,18 @@ class HostGate:
         return None
 
     def leave(self, host: str) -> None:
-        """Count the end of a request."""
+        """Count the end of a request that `enter` has counted."""
         state = self._hosts[host]
         state.in_flight -= 1
         if not state.in_flight and not state.strikes and state.paused_until <= self._now_ns():
             del self._hosts[host]
 
     def slow_down(self, host: str, seconds: float | None) -> float:
-        """Pause a host that is counted, for the time that it asked for, or for one that doubles; return it."""
+        """Pause a host, and return the length of the pause in seconds: `seconds`, at most one day.
+
+        If `seconds` is None, the pause doubles with each pause in a row, from one second to a minute. A request to
+        the host must be in flight.
+        """
         state = self._hosts[host]
         now = self._now_ns()
         if state.paused_until <= now:  # answers to requests that were sent before the pause count once
@@ -86,7 +92,7 @@ class HostGate:
         return pause
 
     def recover(self, host: str) -> None:
-        """Forget earlier pauses of a host that is counted, because it answers again."""
+        """Forget how many pauses a host had in a row, because it has answered with success."""
         state = self._hosts[host]
         state.strikes = 0
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class HttpJobs(ABC):
-    """The base class of `Mainspring` that declares callbacks."""
+    """The base class of `Mainspring` with the calls that declare callbacks."""
 
     registry: HandlerRegistry
     serializer: Serializer
@@ -36,7 +36,7 @@ class HttpJobs(ABC):
     callbacks: CallbackPolicy | None
 
     def _use_callbacks(self, policy: CallbackPolicy | None, clock: Clock) -> None:
-        """Set the policy of callbacks. With one, the application accepts jobs of `HTTP_TYPE`."""
+        """Set the policy of callbacks, and register the handler of `HTTP_TYPE`; None allows no callbacks."""
         self.callbacks = policy
         self._deliverer: Deliverer | None = None
         if policy is None:
@@ -143,16 +143,16 @@ class HttpJobs(ABC):
         return HttpJobFunction(handler, delivery, self._source())
 
     def callback_types(self) -> tuple[str, ...]:
-        """Return the job types whose jobs are HTTP requests, by name."""
+        """Return the names of the job types whose jobs are HTTP requests."""
         return tuple(handler.name for handler in self.registry.all() if handler.is_callback)
 
     @abstractmethod
     def _require_possible(self, handler: Handler) -> None:
-        """Raise an error if the application cannot honour an option of a handler."""
+        """Raise `ValueError` if the application cannot keep what an option of a handler promises."""
 
     @abstractmethod
     def _handler_added(self) -> None:
-        """React to a newly registered handler."""
+        """Let a worker that runs in this process serve a newly registered handler; do nothing without a worker."""
 
     @abstractmethod
     def _source(self) -> ManagerProvider:

@@ -62,7 +62,7 @@ class CallbackPolicy:
         for pattern in self._patterns:
             if pattern.scheme == "http" and not self.allow_http:
                 raise ValueError(
-                    f"the allow-list entry {pattern.text!r} has no TLS; use https, or say allow_http=True"
+                    f"the allow-list entry {pattern.text!r} has no TLS; use https, or set allow_http=True"
                 )
         require_positive(self.max_bytes, "max_bytes", "bytes")
         require_positive(self.in_flight, "in_flight", "requests at once")
@@ -71,10 +71,10 @@ class CallbackPolicy:
             if self.per_host >= self.in_flight:
                 raise ValueError(
                     f"per_host must be less than in_flight, got {self.per_host:,} and {self.in_flight:,}: one "
-                    "slow host could occupy every request"
+                    "slow host could use up all requests; lower per_host, or raise in_flight"
                 )
         if to_nanoseconds(self.timeout, "timeout") == 0:
-            raise ValueError("timeout must be greater than zero, got 0")
+            raise ValueError("timeout must be greater than zero, got 0; pass seconds or a timedelta")
         if not isinstance(self.secrets, Mapping):
             raise TypeError("secrets must be a dict of names and keys, such as {'shop': 'whsec_…'}")
         named = {require_id(name, "secret"): to_secret(name, given) for name, given in self.secrets.items()}
@@ -82,7 +82,10 @@ class CallbackPolicy:
 
     @property
     def most_of_host(self) -> int | None:
-        """How many requests of one worker go to one host: `per_host` counts by type, and types add up."""
+        """How many requests one worker may have in flight to one host, over all job types; None for no limit.
+
+        `per_host` limits each job type only, so this is the larger one of `per_host` and half of `in_flight`.
+        """
         return None if self.per_host is None else max(self.per_host, self.in_flight // 2)
 
     def check(self, url: Any) -> CallbackUrl:
@@ -97,7 +100,7 @@ class CallbackPolicy:
         )
 
     def secret(self, name: str, url: CallbackUrl) -> CallbackSecret:
-        """Return a secret by its name. Raises `CallbackRefused` if there is none, or if it is for other URLs."""
+        """Return a secret by its name; raise `CallbackRefused` if there is none, or if it is not for `url`."""
         found = self._secrets.get(name)
         if found is None:
             raise CallbackRefused(
@@ -116,14 +119,17 @@ class CallbackPolicy:
 
 
 def remedy_for(url: CallbackUrl) -> str:
-    """Return the code that allows a URL."""
+    """Return Python code, for messages, that allows callbacks to a URL."""
     options = ", allow_http=True" if url.scheme == "http" else ""
     entry = url.text.partition("?")[0]
     return f"Mainspring(callbacks=CallbackPolicy(allow=[{entry!r}]{options}))"
 
 
 def refuse_without_policy(url: Any) -> CallbackRefused:
-    """Return the error for a callback of an application that has no policy."""
+    """Return the error for a callback to `url` in an application without `Mainspring(callbacks=...)`.
+
+    Raises `CallbackRefused` if the URL itself is invalid.
+    """
     parts = parse_url(url)
     return CallbackRefused(
         url=parts.shown,

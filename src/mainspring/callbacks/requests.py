@@ -65,7 +65,7 @@ class CallbackRequest(NamedTuple):
 
 
 def check_method(handler: str, method: object) -> str:
-    """Return a method in upper case; raise `InvalidArguments` if callbacks cannot use it."""
+    """Return an HTTP method in upper case; raise `InvalidArguments` if callbacks do not support it."""
     name = method.upper() if isinstance(method, str) else method
     if name not in METHODS:
         raise InvalidArguments(
@@ -75,7 +75,7 @@ def check_method(handler: str, method: object) -> str:
 
 
 def check_headers(handler: str, headers: Mapping[str, str] | None) -> None:
-    """Raise `InvalidArguments` for headers that cannot be sent. Values are not part of the error."""
+    """Raise `InvalidArguments` if headers cannot be sent. The error shows no values, which may be secret."""
     given = headers or {}
     problem = None
     if len(given) > MAX_HEADERS:
@@ -86,7 +86,10 @@ def check_headers(handler: str, headers: Mapping[str, str] | None) -> None:
         elif not _NAME.fullmatch(name):
             problem = f"{name[:100]!r} is not the name of a header"
         elif not _VALUE.fullmatch(value) or len(value) > MAX_HEADER_BYTES:
-            problem = f"the value of {name!r} has characters other than printable ASCII, or is too long"
+            problem = (
+                f"the value of {name!r} has characters other than printable ASCII, or more than "
+                f"{MAX_HEADER_BYTES:,} of them"
+            )
     if problem is not None:
         raise InvalidArguments(
             handler=handler,
@@ -97,7 +100,7 @@ def check_headers(handler: str, headers: Mapping[str, str] | None) -> None:
 
 
 def check_body(handler: str, method: str, body: Any) -> None:
-    """Raise `InvalidArguments` for a body that a request with this method does not have."""
+    """Raise `InvalidArguments` if there is a body, and the method is GET or HEAD, which have none."""
     if body is not None and method in BODILESS:
         raise InvalidArguments(
             handler=handler,
@@ -108,7 +111,10 @@ def check_body(handler: str, method: str, body: Any) -> None:
 
 
 def encode_body(body: Any) -> tuple[bytes, str | None]:
-    """Return the bytes of a body and its content type: texts and bytes as they are, everything else as JSON."""
+    """Return the bytes of a body and its content type: texts and bytes as they are, everything else as JSON.
+
+    For None, return no bytes and no content type.
+    """
     if body is None:
         return b"", None
     if isinstance(body, str):
@@ -129,7 +135,10 @@ def make_request(
     secret: CallbackSecret | None,
     timestamp: int,
 ) -> CallbackRequest:
-    """Make a request. Of several headers with the same name, those of the last mapping win."""
+    """Make the request of a callback, with the headers of Mainspring, and signed if there is a secret.
+
+    Of several headers with the same name, the one of the last mapping is sent. `timestamp` is the Unix time.
+    """
     content, kind = encode_body(body)
     chosen: dict[str, tuple[str, str]] = {"user-agent": ("User-Agent", agent), "accept": ("Accept", "*/*")}
     if kind is not None:
@@ -151,6 +160,8 @@ def make_request(
 
 
 def is_dropped(name: str) -> bool:
-    """Return whether a header of a job or a declaration is not sent."""
+    """Return whether a header that a job or a declaration sets is left out, because Mainspring sets it or HTTP
+    reserves it.
+    """
     lower = name.lower().replace("_", "-")  # for servers that follow CGI, both are the same
     return lower in _DROPPED or lower.startswith(_DROPPED_PREFIXES)

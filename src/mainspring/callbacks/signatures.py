@@ -57,7 +57,7 @@ class CallbackSecret:
         return not self._urls or any(pattern.matches(url) for pattern in self._urls)
 
     def headers(self, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-        """Return the headers that sign a request: `timestamp` is the Unix time in seconds."""
+        """Return the three `webhook-*` headers that sign a request. `timestamp` is the Unix time in seconds."""
         signed = b"%s.%d.%s" % (message_id.encode(), timestamp, body)
         return {
             "webhook-id": message_id,
@@ -66,14 +66,17 @@ class CallbackSecret:
         }
 
     def __repr__(self) -> str:
-        return f"<CallbackSecret with {len(self._signers)} of its keys hidden>"
+        return f"<CallbackSecret with {len(self._signers)} hidden keys>"
 
 
 FORM = f"a text {HMAC_PREFIX}… or {ED25519_PREFIX}…"
 
 
 def to_secret(name: str, given: Any) -> CallbackSecret:
-    """Return a secret of a policy: a key, a list of keys, or a `CallbackSecret`."""
+    """Make a `CallbackSecret` of an entry of `CallbackPolicy(secrets=...)`: a key, a list of keys, or one already.
+
+    Raises `TypeError` or `ValueError`, which names the secret and shows no key, for anything else.
+    """
     if isinstance(given, CallbackSecret):
         return given
     keys: Sequence[Any] = (given,) if isinstance(given, str | bytes) else given
@@ -88,7 +91,7 @@ def to_secret(name: str, given: Any) -> CallbackSecret:
 
 
 def to_message_id(job_id: str) -> str:
-    """Return the id of a message: the id of the job, with dots and special characters percent-encoded."""
+    """Return the `webhook-id` of a request: its job's id, with dots and special characters percent-encoded."""
     return quote(job_id, safe="").replace(".", "%2E")
 
 

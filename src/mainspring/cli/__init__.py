@@ -1,4 +1,4 @@
-"""The command line program `mainspring`."""
+"""The command line program `mainspring`, with one module for each command."""
 
 from mainspring.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Names the user of a command in the audit trail: `alice@web-1`, by the operating system.
+"""Records the user of a command in the audit trail as `alice@web-1`: the user and the host of the process.
 
 The name comes from the user id of the process, not from variables such as USER, which every user can set. After
 `sudo`, the entry also has the user who called it, as `sudo_user`. That name comes from the variable SUDO_USER.
@@ -14,7 +14,7 @@ from mainspring.jobs.audit import acting_as
 
 
 def acting_user() -> AbstractContextManager[None]:
-    """Return a context manager: changes inside of its `with` block are those of the user of this process."""
+    """Return a context manager: the audit trail records changes in its block as those of this process's user."""
     sudo_user = os.environ.get("SUDO_USER") or None
     if sudo_user is not None and not sudo_user.isprintable():
         sudo_user = None
@@ -22,7 +22,7 @@ def acting_user() -> AbstractContextManager[None]:
 
 
 def user_name() -> str:
-    """Return the name of the user of this process, or the number if it has no name."""
+    """Return the name of the user of this process; the user id as text if the user has no name."""
     try:
         import pwd  # noqa: PLC0415 - Windows has none
     except ImportError:

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 
 class AppSelection(Struct, frozen=True):
-    """The application and the store that were named outside of the code, and the folder of the application."""
+    """The application and the store that options, environment or configuration name for a command."""
 
     app: str | None
     url: str | None
-    """The URL for the application: that of `--url`. Without an application, that of the first place with a URL."""
+    """The URL of the store: of `--url`, or of another place if there is no application; None for that of `app`."""
     folder: Path | None = None
-    """The folder of the configuration file, if it names the application."""
+    """The folder of the configuration file, if that file names the application; else None."""
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -50,9 +50,10 @@ class AppSelection(Struct, frozen=True):
 
 
 def find_selection(app: str | None, url: str | None) -> AppSelection | None:
-    """Return the application and the store of a command with these options; None if neither is named anywhere.
+    """Return the application and the store for the options `--app` and `--url` of a command.
 
-    With `--url` alone, the command works on that store without an application.
+    Without options, the environment, the configuration or a `mainspring.db` in this folder names them; return None
+    if none of these does. With `--url` alone, the command works on that store without an application.
     """
     if app is not None or url is not None:
         return AppSelection(app, url)
@@ -67,14 +68,14 @@ def find_selection(app: str | None, url: str | None) -> AppSelection | None:
 
 
 def require_selection(app: str | None, url: str | None) -> AppSelection:
-    """Return the application and the store of a command; raise a usage error if neither is named anywhere."""
+    """Return the application and the store of a command; raise a usage error if no place names either of them."""
     selection = find_selection(app, url)
     if selection is not None:
         return selection
     raise click.BadParameter(
-        "which application? give --app module:app or --url sqlite:///orders.db, or set MAINSPRING_APP or "
-        "MAINSPRING_URL, or write app = 'module:app' into [tool.mainspring] of pyproject.toml; there is no "
-        "mainspring.db in this folder either"
+        "no application or store is named; give --app module:app or --url sqlite:///orders.db, or set "
+        "MAINSPRING_APP or MAINSPRING_URL, or write app = 'module:app' into [tool.mainspring] of pyproject.toml; "
+        "there is no mainspring.db in this folder either"
     )
 
 
@@ -86,9 +87,9 @@ def _read_configuration() -> Configuration:
 
 
 def load_application(app: str | None, url: str | None) -> Mainspring:
-    """Return the application that the command names, with its handlers loaded and the store not opened yet.
+    """Return the application of a command, with its handlers imported and its store not opened yet.
 
-    If the command names only a store, the application has no handlers.
+    `app` and `url` are the options of the command. If only a store is named, the application has no handlers.
     """
     selection = require_selection(app, url)
     if selection.app is None:
@@ -107,9 +108,10 @@ def load_application(app: str | None, url: str | None) -> Mainspring:
 
 @contextmanager
 def open_app(app: str | None, url: str | None, *, creates_store: bool = False) -> Iterator[Mainspring]:
-    """Open the application that the command names for the `with` block.
+    """Yield the application of a command, and close its store at the end of the `with` block.
 
-    A `ValueError` in it becomes a usage error. The audit trail names the user for changes in it.
+    A `ValueError` in the block becomes a usage error. The audit trail records changes in the block as those of the
+    user. Unless `creates_store`, raise `EngineUnavailable` if the SQLite file does not exist.
     """
     application = load_application(app, url)
     require_store(application, creates_store=creates_store)
@@ -135,7 +137,7 @@ def require_store(application: Mainspring, *, creates_store: bool = False) -> No
 
 
 def app_for_url(url: str | None) -> Mainspring:
-    """Return an application without handlers for the store at the URL of `--url`.
+    """Return an application without handlers for the store at the URL of `--url`; raise a usage error for a wrong URL.
 
     With None, the store is that of the environment, the configuration file or the default.
     """
@@ -151,7 +153,10 @@ def app_for_url(url: str | None) -> Mainspring:
 
 
 def import_app(reference: str, *, folder: Path | None = None) -> Mainspring:
-    """Import `module:name`. Like `python -m`, put `folder` or the working directory on `sys.path`."""
+    """Import the application `module:name`, after `folder`, or the working directory, was put on `sys.path`.
+
+    Raises a usage error if there is no such module or application, and `AppImportFailed` if the import raises.
+    """
     from mainspring.app import Mainspring  # noqa: PLC0415 - probes need the URL only
 
     module_name, colon, name = reference.partition(":")
@@ -187,7 +192,7 @@ def import_app(reference: str, *, folder: Path | None = None) -> Mainspring:
 
 
 def _describe_missing(module: ModuleType, module_name: str, name: str) -> str:
-    """Return the message for a name that is no application, with the applications that the module has."""
+    """Return the message for a name that is no application, with the names of applications in the module."""
     from mainspring.app import Mainspring  # noqa: PLC0415 - probes need the URL only
 
     found = [f"{module_name}:{key}" for key, value in vars(module).items() if isinstance(value, Mainspring)]

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def find_job_function(application: Mainspring, name: str, command: str) -> JobFunction[..., Any]:
-    """Return the job function with this job type, or with this short name of one. `command` is for the error."""
+    """Return the job function with this job type, or with its short name; raise `UnknownHandler` if there is none.
+
+    Raises a usage error if the application has no handlers; `command` is the command, for that error.
+    """
     registry = application.registry
     if not registry.all():
         raise click.BadParameter(
@@ -37,7 +40,10 @@ def find_job_function(application: Mainspring, name: str, command: str) -> JobFu
 def parse_arguments(
     handler: Handler, pairs: Sequence[str], text: str | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional and named arguments for a handler, from `name=value` pairs or the text of `--args`."""
+    """Return the positional and named arguments for a handler, from `name=value` pairs or the JSON of `--args`.
+
+    Raises a usage error if both are given.
+    """
     if text is None:
         return (), convert_values(split_pairs(pairs), lambda values: handler.arguments.encode((), values))
     if pairs:
@@ -58,7 +64,7 @@ def to_call(data: Any, where: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def decode_json(text: str | bytes, where: str) -> Any:
-    """Decode JSON; `where` names the source in the error message."""
+    """Decode JSON; raise a usage error for other text, in which `where` names the source."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -66,7 +72,7 @@ def decode_json(text: str | bytes, where: str) -> Any:
 
 
 def parse_value(text: str) -> Any:
-    """Decode JSON. Text that is not JSON is kept as a string, so that users need not quote strings twice."""
+    """Decode JSON; return text that is not JSON as it is, so that users need not quote strings twice."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -74,22 +80,23 @@ def parse_value(text: str) -> Any:
 
 
 def split_pairs(pairs: Sequence[str]) -> dict[str, str]:
-    """Split `name=value` pairs; raise `click.BadParameter` for another form, or if a name is given twice."""
+    """Split `name=value` pairs into a dict; raise a usage error for another form, or if a name is given twice."""
     values: dict[str, str] = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")
         if not sign or not name.isidentifier():
             raise click.BadParameter(f"{pair!r} is not of the form name=value, as in order_id=42")
         if name in values:
-            raise click.BadParameter(f"{name} is given twice, as {values[name]!r} and as {value!r}")
+            raise click.BadParameter(f"{name} is given twice, as {values[name]!r} and as {value!r}; give it once")
         values[name] = value
     return values
 
 
 def convert_values(texts: Mapping[str, str], check: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    """Decode each value as JSON; keep it as a string where the handler refuses the decoded value.
+    """Decode the text of each argument as JSON; keep the text as a string if the handler refuses the JSON value.
 
-    `check` raises `InvalidArguments` for values that the handler refuses.
+    `check` raises `InvalidArguments` for values that the handler refuses. That error is raised if the handler also
+    refuses the string.
     """
     values: dict[str, Any] = {name: parse_value(text) for name, text in texts.items()}
     while True:

@@ -20,7 +20,10 @@ from mainspring.similar_names import did_you_mean
 
 
 def parse_action(text: str) -> str:
-    """Return an action, such as `job.cancel`, or a kind of actions, such as `job`; raise an error for others."""
+    """Return an action of the audit trail, such as `job.cancel`, or a kind of actions, such as `job`.
+
+    Raises a usage error for other text.
+    """
     action = text.strip().lower()
     kinds = [known.partition(".")[0] for known in ALL_ACTIONS]
     if action in (*ALL_ACTIONS, *kinds):
@@ -38,9 +41,12 @@ def parse_action(text: str) -> str:
     metavar="TIME",
 )
 @click.option("--until", type=parse_past, help="Only entries before this time.", metavar="TIME")
-@click.option("--actor", help="Only changes by this user, with or without the host, or token.", metavar="NAME")
+@click.option("--actor", help="Only changes by this user, with or without host, or by this token.", metavar="NAME")
 @click.option(
-    "--action", type=parse_action, help="Only this action, job.cancel, or this kind: queue.", metavar="ACTION"
+    "--action",
+    type=parse_action,
+    help="Only this action, such as job.cancel, or this kind, such as queue.",
+    metavar="ACTION",
 )
 @click.option("--job", help="Only changes of this job.", metavar="ID")
 @limit_option
@@ -82,7 +88,7 @@ def audit(
 
 
 def entry_fields(entry: AuditEntry) -> dict[str, Any]:
-    """Return the fields of an entry."""
+    """Return the fields of an entry of the audit trail, for JSON output."""
     return asdict(entry)
 
 

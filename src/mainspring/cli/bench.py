@@ -20,7 +20,7 @@ from mainspring.cli.output import Cell, escape_control, print_json, print_line, 
 from mainspring.cli.progress import StepProgress
 
 CAVEAT = (
-    "Other programs on this machine, its disk or its servers change these figures: compare runs on a quiet one."
+    "Other programs on this machine, its disk or its servers change these figures: compare runs while it is idle."
 )
 
 TITLES = ("WHAT", "FIGURE", "SAMPLES", "HOW")
@@ -33,7 +33,7 @@ Figures: TypeAlias = list[tuple[Measurement, Result]]
     "--in",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Measure SQLite in this folder instead of beside your store.",
+    help="Measure SQLite in this folder, instead of the engine of your store.",
     metavar="FOLDER",
 )
 @click.option(
@@ -55,9 +55,9 @@ Figures: TypeAlias = list[tuple[Measurement, Result]]
 def bench(
     *, folder: Path | None, seconds: float, jobs: int, as_json: bool, app: str | None, url: str | None
 ) -> None:
-    """Measure the speed of this machine and engine.
+    """Measure the speed of Mainspring on this machine, with the engine of your store.
 
-    It takes about twenty seconds and uses stores of its own: your jobs are not touched.
+    It takes about twenty seconds and uses temporary stores: your jobs are not touched.
 
     With SQLite the stores are in a folder beside your file. On NATS they are streams named bench-... Both are
     removed at the end. Without an application or a URL, SQLite in the working directory is measured.
@@ -91,7 +91,7 @@ def bench(
 def _store_factory(folder: Path | None, app: str | None, url: str | None) -> StoreFactory:
     if folder is not None:
         if app is not None or url is not None:
-            raise click.BadParameter("--in cannot be used with --app or --url")
+            raise click.BadParameter("--in cannot be used with --app or --url; leave --in out, or these")
         return SqliteStores(folder.absolute(), Mainspring())
     if find_selection(app, url) is None:
         return SqliteStores(Path.cwd(), Mainspring())

@@ -34,7 +34,7 @@ CANCELABLE = ("pending", "running")
 
 
 class ChosenJobs(NamedTuple):
-    """The jobs that a command cancels."""
+    """The jobs that match the filters of a command that cancels jobs."""
 
     statuses: dict[str, JobStatus]
     """The status of each job, by id, when it was read."""
@@ -49,7 +49,7 @@ class ChosenJobs(NamedTuple):
 
     @property
     def effect(self) -> str:
-        """The effect of the command on the jobs: a running job can only be asked to stop."""
+        """What the command does to the jobs, as text: RUNNING jobs can only be asked to stop."""
         has_running = JobStatus.RUNNING in self.statuses.values()
         return "canceled or asked to stop" if has_running else "canceled"
 
@@ -63,9 +63,10 @@ def cancel_by_filters(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Cancel the jobs that match the filters, after a confirmation; with `dry_run`, only print them.
+    """Cancel the PENDING and RUNNING jobs that match the filters, after a confirmation, unless `yes`.
 
-    If `ids` are given, the jobs are those, without those that have ended. Only a dry run has ids.
+    With `dry_run`, only print them; a dry run may name them by `ids` instead. Exits with 1 if no job matches, or
+    if a RUNNING job could only be asked to stop.
     """
     if filters.status not in (None, *CANCELABLE):
         raise click.BadParameter(
@@ -153,7 +154,9 @@ def _cancel(application: Mainspring, chosen: ChosenJobs, filters: JobFilters, *,
             if signals.is_stop_requested:
                 break
     if bar.done < len(ids):
-        print_message(f"mainspring: stopped after {bar.done:,} of {len(ids):,}; run the same command to continue")
+        print_message(
+            f"mainspring: stopped after {bar.done:,} of {len(ids):,} jobs; run the same command to continue"
+        )
     _report(outcomes, as_json=as_json)
     signals.exit_if_requested()
     if outcomes["asked_to_stop"]:

@@ -53,7 +53,7 @@ class HelpFormatter(click.HelpFormatter):
         return super().getvalue().replace(_UNBROKEN, "-")
 
     def write_rows(self, heading: str, rows: Iterable[tuple[str, str]]) -> None:
-        """Write a section with two columns: a name and its meaning."""
+        """Write a section with two columns, a name and its meaning; nothing if there are no rows."""
         colored = []
         for term, meaning in rows:
             names, space, value = term.partition(" ") if term.startswith("--") else (term, "", "")
@@ -83,7 +83,7 @@ class Option(click.Option):
 
 
 class Argument(click.Argument):
-    """An argument of a command.
+    """A positional argument of a command.
 
     Usage and help show its metavar, with brackets if it is optional and dots if it repeats.
     """
@@ -144,9 +144,9 @@ class CommandGroup(Command, click.Group):
 
 
 class LazyGroup(CommandGroup):
-    """The commands of the program, in sections of the help.
+    """The group of all commands of the program, which imports a command's module only when the command is called.
 
-    `summaries` has the summary of each command by heading and name. A command is imported when it is called.
+    `summaries` has the summary of each command by the heading of its section in the help and by its name.
     """
 
     def __init__(self, *args: Any, summaries: Mapping[str, Mapping[str, str]], **settings: Any) -> None:
@@ -175,7 +175,7 @@ class LazyGroup(CommandGroup):
 
 
 def load(name: str) -> click.Command:
-    """Import the command of this name and return it."""
+    """Import the module of a command of the program, and return the command."""
     gc.disable()  # imports make many objects and little garbage, so a collection would find nothing
     try:
         command = getattr(import_module(f"mainspring.cli.{name}"), name)
@@ -187,5 +187,5 @@ def load(name: str) -> click.Command:
 
 
 def summary_of(command: click.Command) -> str:
-    """Return the first paragraph of the help of a command."""
+    """Return the first paragraph of the help of a command as one line."""
     return " ".join(cleandoc(command.help or "").partition("\n\n")[0].split())

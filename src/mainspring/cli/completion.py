@@ -18,7 +18,7 @@ _ALIASES = {"pwsh": "powershell"}
 
 
 class _Files(NamedTuple):
-    """The files of a shell that completion needs, relative to the home directory."""
+    """The files that completion needs for one shell, with paths relative to the home directory."""
 
     script: str
     settings: str | None = None
@@ -40,14 +40,20 @@ SHELLS = {
 
 
 def show_completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
-    """Print the completion script of a shell and exit. An empty name means the current shell."""
+    """Print the completion script of a shell and exit; do nothing if the option was not given.
+
+    An empty name means the current shell.
+    """
     if shell is not None and not context.resilient_parsing:
         click.echo(_script(context, _choose(shell)))
         context.exit()
 
 
 def install_completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
-    """Install the completion script of a shell and exit. An empty name means the current shell."""
+    """Install the completion script of a shell and exit; do nothing if the option was not given.
+
+    An empty name means the current shell.
+    """
     if shell is None or context.resilient_parsing:
         return
     chosen = _choose(shell)
@@ -86,7 +92,7 @@ def _choose(given: str) -> str:
 
 
 def _current_shell() -> str:
-    """Return the name of the nearest parent process that is a shell, otherwise of the login shell."""
+    """Return the name of the shell that is the nearest ancestor process, else of the login shell (`$SHELL`)."""
     pid = os.getppid()
     while pid > 1:
         try:

@@ -16,11 +16,14 @@ import click
 
 CTRL_C = (signal.SIGINT,)
 ALL_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that a command defers while an abrupt end would leave files or streams behind."""
+"""The signals that a command defers if an abrupt end would leave temporary files or streams behind."""
 
 
 class DeferredSignals:
-    """Records a request to stop: `with DeferredSignals() as signals: ... if signals.is_stop_requested: break`."""
+    """Records a signal during a `with` block instead of ending the command; a second signal ends it at once.
+
+    The block asks for it: `if signals.is_stop_requested: break`. `on_request` is called at the first signal.
+    """
 
     def __init__(
         self, on_request: Callable[[], None] | None = None, *, signals: tuple[signal.Signals, ...] = CTRL_C
@@ -32,7 +35,7 @@ class DeferredSignals:
 
     @property
     def is_stop_requested(self) -> bool:
-        """Whether a signal to stop has arrived."""
+        """Whether one of the deferred signals has arrived."""
         return self._received is not None
 
     def __enter__(self) -> Self:
@@ -47,7 +50,7 @@ class DeferredSignals:
             signal.signal(number, handler)
 
     def exit_if_requested(self) -> None:
-        """End the command if a signal has arrived. The exit code is 128 plus the number of the signal."""
+        """End the command if a signal has arrived, with the exit code 128 plus the number of the signal."""
         if self._received is not None:
             raise click.exceptions.Exit(128 + self._received)
 
@@ -60,6 +63,6 @@ class DeferredSignals:
 
 
 def exit_on_signals() -> None:
-    """Let SIGTERM and SIGHUP raise `SystemExit`, so that the program removes its temporary files and processes."""
+    """Let SIGTERM and SIGHUP raise `SystemExit`, so that the program ends its processes and removes its files."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: sys.exit(128 + received))

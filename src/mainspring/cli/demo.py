@@ -18,7 +18,7 @@ from mainspring.demo.screen import Screen
 
 
 class DemoConsole(Console):
-    """A console that raises `OutputClosed` when the reader has closed the output, like all commands."""
+    """A console that raises `OutputClosed` if the reader has closed the output, as other commands do."""
 
     def on_broken_pipe(self) -> NoReturn:
         raise OutputClosed
@@ -30,7 +30,7 @@ class DemoConsole(Console):
 def demo(*, quick: bool, as_json: bool) -> None:
     """Run a demonstration: a shop whose unpaid orders time out.
 
-    It takes about fifteen seconds, in a temporary folder. At the end it checks the books of the shop; if it
+    It takes about fifteen seconds, in a temporary folder. At the end it checks the journal of the shop; if it
     finds a mistake, such as a lost order, the exit code is 1.
 
     Example: mainspring demo --quick

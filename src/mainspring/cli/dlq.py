@@ -58,11 +58,13 @@ dlq = CommandGroup(
     help="List, show, replay and purge dead letters.\n\nA dead letter failed for good and was not replayed.",
 )
 
-letters_argument = click.argument("ids", cls=Argument, nargs=-1, metavar="ID", help="Only these dead letters.")
+letters_argument = click.argument(
+    "ids", cls=Argument, nargs=-1, metavar="ID", help="The ids of dead letters; give these, or filters, or --all."
+)
 id_option = click.option(
     "--id", "more_ids", multiple=True, help="The same as the argument ID; may be repeated.", metavar="ID"
 )
-all_option = click.option("--all", "everything", is_flag=True, help="All dead letters.")
+all_option = click.option("--all", "everything", is_flag=True, help="Choose all dead letters, without a filter.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only print which dead letters would be affected.")
 
 
@@ -87,7 +89,7 @@ def list_letters(
     app: str | None,
     url: str | None,
 ) -> None:
-    """List dead letters that were not replayed, the last failure first.
+    """List dead letters, which are failed jobs that were not replayed, the last failure first.
 
     Example: mainspring dlq list --queue orders
     """
@@ -209,7 +211,7 @@ def replay_letters(
             finally:
                 if (replayed or signals.is_stop_requested) and len(replayed) < len(plans):
                     print_message(
-                        f"mainspring: replayed {len(replayed):,} of {len(plans):,}; "
+                        f"mainspring: replayed {len(replayed):,} of {len(plans):,} dead letters; "
                         "to continue, run the same command without the ids that are done"
                     )
     _report_replayed(replayed, as_json=as_json)
@@ -227,7 +229,7 @@ def _preview(plans: Sequence[PlannedReplay], *, as_json: bool) -> None:
         [(letter.id, letter.type, compact_json(data)) for letter, data in rows],
         uncut=("ID",),
     )
-    print_message(f"{len(rows):,} would be replayed")
+    print_message(f"{format_count(len(rows), 'dead letter')} would be replayed")
 
 
 def _report_replayed(replayed: list[tuple[str, str]], *, as_json: bool) -> None:
@@ -285,7 +287,7 @@ def purge_letters(
                     break
         if bar.done < len(found):
             print_message(
-                f"mainspring: purged {bar.done:,} of {len(found):,}; "
+                f"mainspring: purged {bar.done:,} of {len(found):,} dead letters; "
                 "to continue, run the same command without the ids that are done"
             )
         signals.exit_if_requested()
@@ -301,13 +303,16 @@ def _preview_purge(letters: list[JobInfo], now: int, *, as_json: bool) -> None:
         print_json({"dry_run": True, "count": len(ids), "purged": [], "would_purge": ids})
         return
     print_page(JobPage(letters, None), now, DEAD_LETTER_TABLE, as_json=False, none="no dead letters")
-    print_message(f"{len(letters):,} would be purged")
+    print_message(f"{format_count(len(letters), 'dead letter')} would be purged")
 
 
 def _choose(
     ids: tuple[str, ...], more: tuple[str, ...], queue: str | None, type_: str | None, *, everything: bool
 ) -> list[str]:
-    """Return the ids that arguments and options name. Without ids, require a filter or --all."""
+    """Return the ids of dead letters that arguments and options name; empty if filters or `--all` choose them.
+
+    Raises a usage error if ids are combined with these, or if nothing is given.
+    """
     chosen = list(dict.fromkeys(ids + more))
     is_filtered = queue is not None or type_ is not None
     if chosen and (is_filtered or everything):
@@ -315,12 +320,15 @@ def _choose(
             "ids cannot be combined with --type, --queue or --all; leave out the ids or these options"
         )
     if not chosen and not is_filtered and not everything:
-        raise click.BadParameter("which dead letters? give ids, --type, --queue, or --all")
+        raise click.BadParameter("no dead letters are chosen; give ids, --type, --queue, or --all")
     return chosen
 
 
 def _find_all(application: Mainspring, ids: list[str], queue: str | None, type_: str | None) -> list[JobInfo]:
-    """Return the chosen dead letters, including replayed ones, and show a progress bar meanwhile."""
+    """Return the dead letters with these ids, or those of a queue and a type, and failed jobs that were replayed.
+
+    Show a progress bar meanwhile.
+    """
     most = len(ids) or application.counts(queue=queue, type=type_)[JobStatus.FAILED]
     letters = []
     with ProgressBar("looking", most) as bar:

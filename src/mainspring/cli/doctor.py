@@ -31,11 +31,13 @@ WIDTH = max(map(len, Severity))
 
 
 @click.command("doctor", cls=Command)
-@click.option("--strict", is_flag=True, help="Exit with 1 also for warnings.")
+@click.option("--strict", is_flag=True, help="Exit with 1 for warnings, too, not only for errors.")
 @click.option(
     "--thorough", is_flag=True, help="Search the whole file for damage and count all jobs, however long it takes."
 )
-@click.option("--monitor", help="The monitoring address of the NATS server.", metavar="URL")
+@click.option(
+    "--monitor", help="The monitoring address of the NATS server, such as http://127.0.0.1:8222.", metavar="URL"
+)
 @json_option
 @app_options
 def doctor(
@@ -89,7 +91,7 @@ def _commands(finding: Finding, writer: CommandWriter) -> list[str]:
 
 
 def _show(report: Report, writer: CommandWriter) -> None:
-    """Print the findings: one line for each, then its reason and remedy, then commands, never wrapped."""
+    """Print each finding with its reason, its remedy and its commands, which are never wrapped; then a summary."""
     names = max(len(finding.check) for finding in report.findings)
     for finding in report.findings:
         grid = Table.grid(padding=(0, len(GAP), 0, 0))

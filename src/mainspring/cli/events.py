@@ -48,10 +48,15 @@ TIME = len("12:00:00")
     "duration",
     type=parse_duration,
     show_default="5s",
-    help="Listen for this long, without --follow.",
+    help="Listen for this long; ignored with --follow.",
     metavar="DURATION",
 )
-@click.option("--count", type=NumberRange(1), help="Stop after this many events.", metavar="NUMBER")
+@click.option(
+    "--count",
+    type=NumberRange(1),
+    help="Stop after this many events; exit with 1 if there were fewer.",
+    metavar="NUMBER",
+)
 @click.option("--id", "job_id", help="Only events of this job.", metavar="ID")
 @queue_option
 @type_option
@@ -100,7 +105,7 @@ def events(
 
 
 def print_event(event: JobEvent, *, as_json: bool) -> None:
-    """Print an event on one line. On a terminal, a note that has no room there goes on a second line."""
+    """Print an event as one line of text or JSON. On a terminal, a long note is printed on a second line."""
     if as_json:
         print_json_line(event_fields(event))
         return

@@ -24,12 +24,13 @@ from mainspring.errors import (
     ScheduleInvalid,
     ScheduleNotFound,
     UnknownHandler,
+    WorkerNotFound,
 )
 from mainspring.similar_names import did_you_mean
 
 
 def error_message(error: MainspringError) -> str:
-    """Return the message of an error, with a remedy for the command line."""
+    """Return the message of an error, in which the remedy is a command instead of a Python call."""
     match error:
         case DuplicateJob():
             why = "exists already" if error.key is None else f"has the unique key {error.key!r}"
@@ -47,8 +48,13 @@ def error_message(error: MainspringError) -> str:
                 f"schedule {error.name!r} was not triggered: its job {error.job_id} has not ended, and "
                 f"overlap='skip' allows one at a time; wait for it, or cancel it: {cancel}"
             )
+        case WorkerNotFound():
+            return (
+                f"there is no remote worker {error.number}: it never enrolled, has left, or counts as dead; "
+                "mainspring workers list shows all workers"
+            )
         case UnknownHandler(known=()):
-            return f"no handler is known, and {error.name!r} is needed; give --app module:app"
+            return f"the command needs the handler {error.name!r}, and knows no handlers; give --app module:app"
         case UnknownHandler():
             known = ", ".join(error.known)
             remedy = "check the name, and that the application imports its module"
@@ -87,19 +93,19 @@ EXIT_CODES = {
 
 
 class OutputClosed(Exception):
-    """Raised if the reader has closed the output."""
+    """The reader of stdout has closed it (`| head`), so the command ends without an error message."""
 
 
 class OutputFailed(Exception):
-    """Raised if the output cannot be written, for example because the disk is full."""
+    """The output cannot be written to stdout, for example because the disk is full."""
 
 
 class AppImportFailed(Exception):
-    """Raised if the code of the application raises an error when it is imported, for example during a deploy."""
+    """The application cannot be imported, because its code raises an error, for example during a deploy."""
 
 
 def run_cli(commands: Callable[..., Any]) -> int:
-    """Run the command that the command line names, and return the exit code."""
+    """Run the command that the command line names, print its error as one line, and return the exit code."""
     try:
         code = commands(prog_name="mainspring", standalone_mode=False, color=_color())
         sys.stdout.flush()
@@ -113,7 +119,7 @@ def run_cli(commands: Callable[..., Any]) -> int:
             ExitCode.FAILURE,
         )
     except AppImportFailed as error:
-        return _report(f"mainspring: {error}; fix that, and try again", ExitCode.FAILURE)
+        return _report(f"mainspring: {error}; correct the code, and try again", ExitCode.FAILURE)
     except MainspringError as error:
         return _report(f"mainspring: {error_message(error)}", exit_code_for(error))
     except click.Abort:
@@ -126,7 +132,7 @@ def run_cli(commands: Callable[..., Any]) -> int:
 
 
 def exit_code_for(error: MainspringError) -> ExitCode:
-    """Return the exit code for an error of Mainspring."""
+    """Return the exit code for an error of Mainspring: 3 if the store is not usable, 2 for wrong usage, else 1."""
     if isinstance(error, EngineUnavailable):
         return ExitCode.UNAVAILABLE
     if isinstance(error, InvalidArguments | ScheduleInvalid | UnknownHandler):
@@ -150,9 +156,9 @@ def _message(error: click.ClickException) -> str:
 
 
 def _color() -> bool | None:
-    """Return whether the environment requests colors in the help; None if it does not say.
+    """Return whether the environment turns colors in the help on or off; None if it does neither.
 
-    If None, click prints colors on a terminal only.
+    With None, click prints colors on a terminal only.
     """
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False

@@ -21,7 +21,7 @@ from mainspring.jobs.explanation import Explanation
 @json_option
 @app_options
 def explain(*, ids: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
-    """Explain why a job is in its state, and how to change that.
+    """Explain why jobs have their status, and what would change it.
 
     Example: mainspring explain order-42
     """

@@ -24,7 +24,7 @@ from mainspring.plurals import format_count
 
 
 @click.command("healthcheck", cls=Command)
-@click.option("--live", is_flag=True, help="Check only that the workers are alive; restart one that is not alive.")
+@click.option("--live", is_flag=True, help="Check only that workers are alive; one that is not must be restarted.")
 @click.option(
     "--ready", is_flag=True, help="Check that the workers are alive and started, and that their store answers."
 )
@@ -79,7 +79,7 @@ def healthcheck(
 
 
 def problem_of(sign: HealthRecord, level: HealthLevel, now: int, allowed: int) -> str | None:
-    """Return the problem of a worker and its remedy as text; None if the worker is healthy enough."""
+    """Return the problem that keeps a worker below a level of health, with a remedy; None if it has the level."""
     if sign.is_stale:
         return "was killed or has crashed; start it again"
     found = find_problem(sign.health, level, engine=sign.worker.engine, now=now, allowed=allowed)
@@ -87,7 +87,10 @@ def problem_of(sign: HealthRecord, level: HealthLevel, now: int, allowed: int) -
 
 
 def _store(app: str | None, url: str | None) -> str | None:
-    """Return the name of the store, without importing an application; None means the workers of all stores."""
+    """Return the name of the store whose workers are checked; None for the workers of all stores.
+
+    The application is not imported, so a store that only its code names is not known, and counts as None.
+    """
     selection = find_selection(app, url)
     return (
         None

@@ -36,7 +36,7 @@ host_name_option = click.option(
     cls=Option,
     section=HTTP,
     multiple=True,
-    help="A name that clients know the server by: jobs.example.com. Requests with other names are refused.",
+    help="A host name of the server, such as jobs.example.com. Requests with unknown host names are refused.",
     metavar="NAME",
 )
 no_auth_option = click.option(
@@ -51,7 +51,7 @@ read_only_option = click.option(
     cls=Option,
     section=HTTP,
     is_flag=True,
-    help="Refuse every request that would change something, also with a token that allows it.",
+    help="Refuse every request that would change something, even if its token allows the change.",
 )
 
 
@@ -61,7 +61,7 @@ http_limit_option = click.option(
     cls=Option,
     section=HTTP,
     multiple=True,
-    help="Another value for a limit of the server, such as submit_rate=100. docs/http-operating.md lists them.",
+    help="Change a limit of the server, such as submit_rate=100; may be repeated. See docs/http-operating.md.",
     metavar="NAME=VALUE",
 )
 
@@ -73,7 +73,7 @@ def http_options(function: Decorated) -> Decorated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """The options of a server, as the user has given them."""
+    """The options of the HTTP server on the command line, not parsed yet."""
 
     address: str
     host_names: tuple[str, ...]
@@ -86,7 +86,7 @@ class HttpOptions:
 
     @property
     def token_command(self) -> tuple[str, ...]:
-        """The command that makes a token for the same application and store."""
+        """The words of the command that makes a token for the same application and store, for messages."""
         selection = find_selection(self.app, self.url)
         options = () if selection is None else selection.options
         return ("mainspring", "tokens", "create", "NAME", "--scope", "admin", *map(shlex.quote, options))
@@ -94,7 +94,7 @@ class HttpOptions:
 
 @contextmanager
 def listening(options: HttpOptions | None) -> Iterator[HttpEntry | None]:
-    """Listen at an address for the duration of the `with` block, if there are options of a server.
+    """Listen at the address of the options for the duration of the `with` block; yield None if they are None.
 
     The server itself starts later: connections wait for it. Raises `CannotListen` if listening is impossible.
     """
@@ -107,7 +107,11 @@ def listening(options: HttpOptions | None) -> Iterator[HttpEntry | None]:
 
 @contextmanager
 def open_entry(options: HttpOptions) -> Iterator[HttpEntry]:
-    """Listen at an address as `listening` does."""
+    """Listen at the address of the options for the duration of the `with` block.
+
+    Raises `CannotListen` if that is impossible, `MissingExtra` without the extra `web`, and a usage error for a
+    wrong option.
+    """
     try:
         from mainspring.web.addresses import open_listener, parse_address  # noqa: PLC0415 - needs the extra web
         from mainspring.web.host_names import normal_name  # noqa: PLC0415
@@ -131,7 +135,7 @@ def open_entry(options: HttpOptions) -> Iterator[HttpEntry]:
 
 
 class HttpEntry:
-    """An open address, at which a server can start."""
+    """Sockets that listen at an address, and the options of the server that can start there."""
 
     def __init__(self, options: HttpOptions, listener: Listener, limits: HttpLimits) -> None:
         self._options = options
@@ -144,7 +148,11 @@ class HttpEntry:
         show: Callable[[HttpNotice], None],
         health: OwnHealth | None = None,
     ) -> HttpServer:
-        """Make the server of an application; decide whom it admits, and show its address."""
+        """Make the HTTP server of an application, which is not started yet, and call `show` with its address.
+
+        Raises `CannotListen` if the address is open to other machines and the store has no token. `health` is that
+        of the worker in this process; None if there is none.
+        """
         from mainspring.web.access import choose_access  # noqa: PLC0415 - needs the extra web
         from mainspring.web.asgi import build  # noqa: PLC0415
         from mainspring.web.host_names import rule_for  # noqa: PLC0415

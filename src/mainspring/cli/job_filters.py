@@ -25,7 +25,10 @@ from mainspring.similar_names import did_you_mean
 
 
 def parse_past(text: str) -> datetime | timedelta:
-    """Parse an instant, or a duration before now: `2h`, `2027-01-01T02:00:00+01:00`."""
+    """Parse an instant, or a duration before now: `2h`, `2027-01-01T02:00:00+01:00`.
+
+    Raises a usage error for other text.
+    """
     try:
         return parse_duration(text)
     except click.BadParameter:
@@ -37,7 +40,7 @@ def parse_past(text: str) -> datetime | timedelta:
 
 
 class JobFilters(Struct, frozen=True, kw_only=True):
-    """The filters that a command was given."""
+    """The filters of jobs that the options of a command set."""
 
     status: str | None
     queue: str | None
@@ -57,9 +60,9 @@ class JobFilters(Struct, frozen=True, kw_only=True):
         return asdict(self) | {"arguments": self.arguments or None}
 
     def audit_details(self, now: int) -> dict[str, Any]:
-        """Return the filters for an audit entry, with the names of arguments and without their values.
+        """Return the filters for an audit entry, with the names of arguments, but without their values.
 
-        A text to search for may be a value as well, so only its presence is recorded.
+        The text of `--text` may be such a value, so only its presence is recorded.
         """
         times = {
             name: to_datetime(to_past(moment, now, name)).isoformat()
@@ -92,7 +95,7 @@ class JobFilters(Struct, frozen=True, kw_only=True):
 
 
 def report_unknown_names(application: Mainspring, *, queue: str | None, type: str | None) -> None:
-    """Print a message if a filter names an unknown queue or job type, with names that are spelt alike."""
+    """Print a message if a filter names an unknown queue or job type, with known names that are spelt alike."""
     if queue is not None:
         from mainspring.cli.queues import report_unknown_queues  # noqa: PLC0415 - only if there are no jobs
 
@@ -102,7 +105,7 @@ def report_unknown_names(application: Mainspring, *, queue: str | None, type: st
 
 
 def report_unknown_type(application: Mainspring, name: str) -> None:
-    """Print a message if there is neither a handler nor a job of this type, with types that are spelt alike."""
+    """Print a message if there is no handler and no job of this type, with known types that are spelt alike."""
     registry = application.registry
     full_name = registry.full_name(name)
     if full_name in registry or any(application.counts(type=full_name).values()):
@@ -115,7 +118,7 @@ def report_unknown_type(application: Mainspring, name: str) -> None:
 
 
 def _parse_arguments(_: click.Context, __: click.Parameter, pairs: Sequence[str]) -> dict[str, Any]:
-    """Parse `order_id=42`: the argument is 42 or the text "42", as the handler's types had it."""
+    """Parse `order_id=42` into a filter that matches the number 42 and the string "42"."""
     return {name: OneOf((parse_value(text), text)) for name, text in split_pairs(pairs).items()}
 
 
@@ -139,7 +142,7 @@ _OPTIONS = (
     click.option(
         "--since",
         type=parse_past,
-        help="Only jobs submitted since then: 2h (two hours ago), or 2027-01-01T02:00:00+01:00.",
+        help="Only jobs submitted from this time on: 2h (two hours ago), or 2027-01-01T02:00:00+01:00.",
         metavar="TIME",
     ),
     click.option("--until", type=parse_past, help="Only jobs submitted before this time.", metavar="TIME"),
@@ -148,7 +151,7 @@ _OPTIONS = (
 
 
 def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that choose jobs to a command, which gets them as `filters`."""
+    """Add the options that choose jobs to a command, whose function gets them as one argument, `filters`."""
 
     @wraps(function)
     def with_filters(**given: Any) -> Any:

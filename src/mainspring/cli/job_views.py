@@ -36,13 +36,13 @@ Column: TypeAlias = Callable[[JobInfo, int], Cell]
 
 
 class JobTable(Struct, frozen=True):
-    """The columns of a table of jobs, by title."""
+    """The layout of a table of jobs: its columns by title, and how they adapt to narrow terminals."""
 
     columns: dict[str, Column]
     relative: str
-    """The title of a column for terminals only.
+    """The title of the column that is printed on terminals only.
 
-    It shows the time relative to now, which differs with every run.
+    It shows a time relative to now, which differs with every run.
     """
     uncut: tuple[str, ...]
     droppable: tuple[str, ...]
@@ -88,7 +88,10 @@ DEAD_LETTER_TABLE = JobTable(
 
 
 def print_page(page: JobPage, now: int, layout: JobTable, *, as_json: bool, none: str) -> None:
-    """Print a page of jobs. `none` is the message for an empty page."""
+    """Print a page of jobs as a table or as JSON, and how to get the next page.
+
+    `none` is the message for an empty page.
+    """
     if as_json:
         print_json({"jobs": [job_fields(job) for job in page], "next": page.next, "is_complete": page.is_complete})
         return
@@ -111,11 +114,11 @@ def print_page(page: JobPage, now: int, layout: JobTable, *, as_json: bool, none
             f"UTC; continue with --after {page.next}"
         )
     elif page.next is not None:
-        print_message(f"there are more: --after {page.next}")
+        print_message(f"there are more jobs; for the next page, add --after {page.next}")
 
 
 def job_detail(job: JobInfo, now: int) -> RenderableType:
-    """Lay out a job: its fields, its attempts and its errors; each time is also given relative to now."""
+    """Return the text about one job: its fields, attempts and errors; each time is also given relative to now."""
     from rich.console import Group  # noqa: PLC0415 - slow to import, and a list of jobs does not need it
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -174,7 +177,7 @@ def _describe_more(job: JobInfo) -> Iterator[tuple[str, Cell]]:
 
 
 def _data(data: Any) -> str:
-    """Return arguments or a result as JSON. Bytes are data of a serializer that this process does not have."""
+    """Return arguments or a result as one line of JSON; the size of bytes, which this process cannot decode."""
     if isinstance(data, bytes):
         return f"{format_count(len(data), 'byte')} of a serializer that this command does not know; try --app"
     return compact_json(data)

@@ -108,11 +108,11 @@ def cancel_jobs(
     Example: mainspring jobs cancel --type cancel_order --argument order_id=42 --since 2h --dry-run
     """
     if ids and not filters.is_empty:
-        raise click.BadParameter("give ids or filters such as --type, not both")
+        raise click.BadParameter("jobs are chosen by ids or by filters such as --type; give one of them, not both")
     if not ids and filters.is_empty:
         raise click.BadParameter(
-            "which jobs? give ids, or filters such as --queue, --type and --argument; --status pending chooses "
-            "all pending jobs"
+            "no jobs are chosen; give ids, or filters such as --queue, --type and --argument; --status pending "
+            "chooses all pending jobs"
         )
     with open_app(app, url) as application:
         if ids and not dry_run:
@@ -190,7 +190,7 @@ def reschedule_jobs(
     """
     if (delay is None) == (at is None):
         raise click.BadParameter(
-            "give the new due time with --delay 30m (0 is now) or --at 2027-01-01T02:00:00Z, not both"
+            "give the new due time, either with --delay 30m (0 is now) or with --at 2027-01-01T02:00:00Z"
         )
     with open_app(app, url) as application:
         outcomes = _each(application, ids, lambda app, job_id: _reschedule(app, job_id, delay, at))
@@ -203,15 +203,16 @@ def _reschedule(application: Mainspring, job_id: str, delay: timedelta | None, a
 
 
 def _too_late(job_id: str, status: JobStatus) -> str:
-    return f"too late: {status}; mainspring explain {shlex.quote(job_id)} says more"
+    return f"too late, because the job is {status}; mainspring explain {shlex.quote(job_id)} says more"
 
 
 def _each(
     application: Mainspring, ids: tuple[str, ...], change: Callable[[Mainspring, str], str]
 ) -> list[tuple[str, str]]:
-    """Apply `change` to each job and return the outcomes. An error at one job does not stop the others.
+    """Apply `change` to each job, and return the ids with the outcomes as texts.
 
-    `EngineUnavailable` is raised, because every job would fail with it.
+    The error of one job becomes its outcome, and the others continue. `EngineUnavailable` is raised, because every
+    job would fail with it.
     """
     outcomes = []
     for job_id in ids:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def job_fields(job: JobInfo) -> dict[str, Any]:
-    """Return all fields of a job."""
+    """Return all fields of a job, for JSON output."""
     described: dict[str, Any] = {field.name: getattr(job, field.name) for field in fields(job)}
     return described | {
         "priority": job.priority.name,
@@ -46,7 +46,7 @@ def _progress_fields(progress: ProgressInfo) -> dict[str, Any]:
 
 
 def schedule_fields(schedule: ScheduleInfo) -> dict[str, Any]:
-    """Return the fields of a schedule."""
+    """Return the fields of a schedule, for JSON output."""
     names = ("name", "type", "queue", "arguments", "overlap", "start", "end", "next_due", "last_due", "created")
     misfire = schedule.misfire
     return {name: getattr(schedule, name) for name in names} | {
@@ -61,7 +61,7 @@ def schedule_fields(schedule: ScheduleInfo) -> dict[str, Any]:
 
 
 def rule_fields(rule: Rule) -> dict[str, Any]:
-    """Return the fields of a recurrence rule."""
+    """Return the fields of a schedule's rule, for JSON output."""
     from mainspring.jobs.recurrence.rules import Every  # noqa: PLC0415 - a list of jobs does not need it
 
     if isinstance(rule, Every):
@@ -70,7 +70,7 @@ def rule_fields(rule: Rule) -> dict[str, Any]:
 
 
 def rule_text(rule: Rule | None) -> str:
-    """Return a recurrence rule as a short text."""
+    """Return the rule of a schedule as a short text; None is a rule that this version cannot read."""
     from mainspring.jobs.recurrence.cron import Cron  # noqa: PLC0415 - a list of jobs does not need it
     from mainspring.jobs.recurrence.rules import Every  # noqa: PLC0415
 
@@ -80,22 +80,22 @@ def rule_text(rule: Rule | None) -> str:
         case Every():
             return f"every {rule.interval}"
         case _:
-            return "unreadable here: of a newer version, or in an unknown time zone"
+            return "unreadable: written by a newer version, or with a time zone that is unknown here"
 
 
 def explanation_fields(explanation: Explanation, suggestion: Suggestion) -> dict[str, Any]:
-    """Return the fields of an explanation, with the suggestion and its commands."""
+    """Return the fields of a job's explanation, with the suggestion and its commands, for JSON output."""
     described = {field.name: getattr(explanation, field.name) for field in fields(explanation)}
     return described | {"remedy": suggestion.text, "commands": suggestion.commands}
 
 
 def event_fields(event: JobEvent) -> dict[str, Any]:
-    """Return the fields of an event."""
+    """Return the fields of an event, for JSON output."""
     return {field.name: getattr(event, field.name) for field in fields(event)}
 
 
 def queue_fields(queue: QueueStatistics) -> dict[str, Any]:
-    """Return the fields of a queue."""
+    """Return the fields of a queue's statistics, for JSON output."""
     described = {field.name: getattr(queue, field.name) for field in fields(queue) if field.name != "is_paused"}
     rate = queue.submit_rate
     per = None if rate is None else to_nanoseconds(rate.per, "per") / NANOSECONDS
@@ -104,7 +104,7 @@ def queue_fields(queue: QueueStatistics) -> dict[str, Any]:
 
 
 def waiting_fields(totals: QueueTotals) -> dict[str, Any]:
-    """Return the fields that tell which pending jobs of a queue are due, blocked or scheduled."""
+    """Return how many pending jobs of a queue are due, blocked and scheduled, as fields for JSON output."""
     oldest = None if totals.oldest_due is None else totals.oldest_due.total_seconds()
     return {
         "due": totals.due,
@@ -116,5 +116,5 @@ def waiting_fields(totals: QueueTotals) -> dict[str, Any]:
 
 
 def worker_fields(worker: WorkerStatus) -> dict[str, Any]:
-    """Return the fields of a worker."""
+    """Return the fields of a worker, for JSON output."""
     return {field.name: getattr(worker, field.name) for field in fields(worker)}

@@ -1,4 +1,4 @@
-"""`mainspring keys`: makes and lists the keys with which jobs are signed. They are in a file, not in the store."""
+"""`mainspring keys`: makes and lists the keys with which jobs are signed. Keys are in a file, not in the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _file_option = click.option(
     "path",
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path(DEFAULT_FILE),
-    help="The key file.",
+    help="The TOML file with the keys.",
     metavar="PATH",
 )
 
@@ -71,13 +71,14 @@ def create_key(*, name: str | None, algorithm: Algorithm, sign: bool, path: Path
         return
     print_line(chosen)
     if public is not None:
-        print_message(f"for programs that only verify: KeyRing({{{chosen!r}: {public!r}}})")
+        print_message(f"programs that only verify need only the public key: KeyRing({{{chosen!r}: {public!r}}})")
     if signs:
         print_message(f"{path} signs with {chosen!r}: Mainspring(..., signing=KeyRing.from_file({str(path)!r}))")
     else:
         print_message(
-            f"{path} has {chosen!r}, and signs with {'no key' if ring is None else ring.sign_with!r}; when all "
-            f'workers have it, set sign_with = "{chosen}"'
+            f"{path} has the key {chosen!r} now, and still signs with "
+            f"{'no key' if ring is None else ring.sign_with!r}; when all workers have the new key, set "
+            f'sign_with = "{chosen}"'
         )
 
 
@@ -88,7 +89,10 @@ def _next_name(ring: KeyRing | None) -> str:
 
 
 def _with_key(before: str | None, name: str, key: str, *, signs: bool) -> str:
-    """Return the text of a key file with another key."""
+    """Return the text of a key file with one more key, which signs if `signs` is set.
+
+    `before` is the text of the file; None if there is none. Raises `ValueError` if it has no line `[keys]`.
+    """
     text = before or f"# Keys of signed jobs: keep this file secret.\nsign_with = ''\n\n{TABLE}\n"
     place = _TABLE_LINE.search(text)
     if place is None:
@@ -101,7 +105,10 @@ def _with_key(before: str | None, name: str, key: str, *, signs: bool) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file. Other users cannot read it at any time."""
+    """Write a key file, or replace it, in one step. Other users cannot read it at any time.
+
+    Raises an error, and leaves the file as it was, if the text is no valid key file.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -118,7 +125,8 @@ def _write(path: Path, text: str) -> None:
 @_file_option
 @json_option
 def list_keys(*, path: Path, as_json: bool) -> None:
-    """List the keys of a key file, without the secrets. mainspring doctor counts the jobs that need each of them.
+    """List the keys of a key file, without the secrets. mainspring doctor counts the jobs that each key has
+    signed.
 
     Example: mainspring keys list --file keys.toml
     """

@@ -28,7 +28,7 @@ COLORS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 
 
 class LogFormat(StrEnum):
-    """The format of the log."""
+    """The format of log lines: text for people, or JSON for log collectors."""
 
     CONSOLE = "console"
     JSON = "json"
@@ -44,7 +44,10 @@ class LogLevel(StrEnum):
 
 
 def start_logging(chosen: LogFormat, level: LogLevel) -> None:
-    """Let all loggers write to stderr in the chosen format."""
+    """Let all loggers write to stderr in the chosen format, from this level on.
+
+    In JSON format, warnings of Python and uncaught errors become log lines, too.
+    """
     handler = logging.StreamHandler()
     handler.addFilter(add_job_fields)
     if chosen is LogFormat.JSON:
@@ -59,7 +62,10 @@ def start_logging(chosen: LogFormat, level: LogLevel) -> None:
 
 
 def add_job_fields(record: logging.LogRecord) -> bool:
-    """Add the running job and the trace to a log record, unless the record names them; every record passes."""
+    """Add the running job and the trace to a log record, unless the record names them already.
+
+    It is a filter of `logging` that returns True for every record.
+    """
     names_job = hasattr(record, "job") or hasattr(record, "jobs")
     if not names_job:
         vars(record).update(fields_of_running_jobs())
@@ -70,7 +76,7 @@ def add_job_fields(record: logging.LogRecord) -> bool:
 
 
 class JsonLogFormatter(logging.Formatter):
-    """Formats a log record as one JSON object."""
+    """Formats a log record as one JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         own = {name: value for name in FIELDS if (value := getattr(record, name, None)) is not None}

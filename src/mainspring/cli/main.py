@@ -29,7 +29,7 @@ COMMANDS = {
         "schedules": "List, show, preview, store, trigger, pause and remove schedules.",
     },
     "Diagnosis": {
-        "explain": "Explain why a job is in its state, and how to change that.",
+        "explain": "Explain why jobs have their status, and what would change it.",
         "events": "Print the events of jobs as they happen.",
         "audit": "List who changed jobs, queues, schedules and tokens, the latest change first.",
         "doctor": "Check the machine, the store, workers, jobs and schedules.",
@@ -41,7 +41,7 @@ COMMANDS = {
         "nats": "Start NATS servers for development, and print permissions for production.",
     },
     "Try it out": {
-        "bench": "Measure the speed of this machine and engine.",
+        "bench": "Measure the speed of Mainspring on this machine, with the engine of your store.",
         "demo": "Run a demonstration: a shop whose unpaid orders time out.",
     },
 }
@@ -107,7 +107,7 @@ _COMPLETION: dict[str, Any] = {
 @click.option(
     "--show-completion",
     **_COMPLETION,
-    help="Print the script that would be installed.",
+    help="Print the completion script of the current shell, or of bash, zsh, fish or powershell.",
     callback=show_completion,
 )
 def commands(**_: object) -> None:

@@ -1,6 +1,6 @@
-"""`mainspring migrate`: moves the jobs of a SQLite file to NATS, each once.
+"""`mainspring migrate`: moves the jobs of a SQLite file to NATS, each exactly once.
 
-A stopped migration can be continued.
+A migration that was stopped or killed continues with the next call.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ SHOWN = 20  # how many differences the table shows; --json has all
     metavar="TO",
     help="The nats:// URL of the target; without it, the store of --app or MAINSPRING_URL.",
 )
-@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be moved.")
 @click.option("--undo", is_flag=True, help="Undo a migration, if no worker has run jobs on the target.")
 @click.option(
     "--force",
     is_flag=True,
-    help="Finish the migration despite differences; with --undo, do not contact the target.",
+    help="Finish the migration although jobs on the target differ; with --undo, do not contact the target.",
 )
 @json_option
 @app_option
@@ -84,9 +84,15 @@ def migrate(
 
 
 def _application_at(source: str, target: str | None, app: str | None) -> Mainspring:
-    """Return the application whose store gets the jobs. Its NATS settings have the credentials."""
+    """Return the application whose NATS store gets the jobs: that of `target`, else of `app`.
+
+    The NATS settings of `app` have the credentials. Raises a usage error if `source` is no SQLite file or the
+    store is not on NATS.
+    """
     if not is_sqlite(source):
-        raise click.BadParameter(f"jobs move from a sqlite:/// file, not from {without_password(source)!r}")
+        raise click.BadParameter(
+            f"jobs move from a sqlite:/// file, not from {without_password(source)!r}; give the URL of the file"
+        )
     require_store(Mainspring(source))
     if target is None:
         application = load_application(app, None)
@@ -126,7 +132,11 @@ def _move(export: SqliteExport, application: Mainspring, source: str, *, force: 
 
 
 def _run(steps: Iterator[int], what: str, total: int, signals: DeferredSignals, command: str) -> float:
-    """Run all steps and return the seconds taken. Ctrl+C ends the command after the current step."""
+    """Run all steps of a migration, show a progress bar, and return the seconds taken.
+
+    Ctrl+C ends the command after the current step, with a message how to continue. Each step is the number of jobs
+    that it has processed.
+    """
     with ProgressBar(what, total) as bar:
         for count in steps:
             bar.advance(count)
@@ -150,7 +160,7 @@ def _undo(export: SqliteExport, application: Mainspring, source: str, *, as_json
         total = 2 * undo.total()  # each job is first checked, then removed
         with closing(undo.run()) as steps:
             command = shlex.join(("mainspring", "migrate", source, target, "--undo"))
-            _run(steps, "taking back", total, signals, command)
+            _run(steps, "undoing", total, signals, command)
     _show_undone(source, as_json=as_json)
 
 
@@ -202,7 +212,8 @@ def _show_moved(
         print_line(f"moved {_amounts(planned)} to {target} in {seconds:.1f} s ({rate}), and compared them")
     if migrator.deviations:
         print_line(
-            f"{format_count(len(migrator.deviations), 'difference')} accepted; {target} was not changed there"
+            f"{format_count(len(migrator.deviations), 'difference')} accepted: these jobs, schedules and settings "
+            f"stay at {target} as they are"
         )
     print_line(f"{source} can no longer be used; COMPLETED and CANCELED jobs stay in it: {planned.left_behind:,}")
 
@@ -219,7 +230,7 @@ def _show_deviations(
         len(deviations), "job, schedule, limit or queue differs", "jobs, schedules, limits or queues differ"
     )
     print_message(
-        f"mainspring: {differ} at {target} from the file, all others are there; workers cannot start there yet: "
+        f"mainspring: {differ} at {target} from the file, all others are equal; workers cannot start there yet: "
         "correct the differences and run the same command, or accept them with --force, or undo the move with "
         "--undo"
     )

@@ -31,13 +31,13 @@ nats = CommandGroup("nats", help="Start NATS servers for development, and print 
     "--port",
     type=NumberRange(1, 65_533),
     default=4222,
-    help="The port of the first node; the others have the next ones.",
+    help="The port of the first server; the others of a cluster have the next ports.",
     metavar="NUMBER",
 )
 @click.option(
     "--store",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep the data in this folder; without it, the data is removed at the end.",
+    help="Keep the data in this folder; without this option, the data is removed at the end.",
     metavar="FOLDER",
 )
 @click.option(
@@ -78,9 +78,10 @@ nats.add_command(permissions)
 
 
 def _restart_killed(servers: NatsServers, away: dict[str, int]) -> None:
-    """Restart killed nodes of a cluster after a delay. `away` has the number of checks until then, by name.
+    """Restart nodes of a cluster that have ended, five checks after the check that found it.
 
-    Raises an error if no node runs.
+    `away` has the number of checks until the restart, by the name of the node. Raises `EngineUnavailable` if no
+    node runs.
     """
     if not any(node.process.is_running for node in servers.nodes):
         servers.require_running()

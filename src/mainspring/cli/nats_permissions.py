@@ -29,7 +29,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     password_variable: str
     """The environment variable from which nats-server reads the password."""
     url: str
-    """The URL for clients. The user must fill in the password and the host."""
+    """The URL for clients, with placeholders for the password and the host, which the user must replace."""
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
 
@@ -48,7 +48,7 @@ class Grant(Struct, frozen=True, kw_only=True):
 )
 @click.option(
     "--account",
-    help="Put all users into this account; without it, each prefix has its own account, which is safer.",
+    help="Put all users into this account; without this option, each prefix has its own account, which is safer.",
     metavar="NAME",
 )
 @json_option
@@ -61,7 +61,7 @@ def permissions(*, prefixes: tuple[str, ...], role: Role | None, account: str | 
     Example: mainspring nats permissions --prefix shop > shop-accounts.conf
     """
     if account is not None and not NAME.fullmatch(account):
-        raise click.BadParameter(f"account {account!r} is no name; take letters, digits, '_' and '-', as in SHOP")
+        raise click.BadParameter(f"account {account!r} is no name; use letters, digits, '_' and '-', as in SHOP")
     try:
         grants = [
             make_grant(name, given, account)
@@ -77,7 +77,10 @@ def permissions(*, prefixes: tuple[str, ...], role: Role | None, account: str | 
 
 
 def make_grant(prefix: str, role: Role, account: str | None = None) -> Grant:
-    """Return the NATS user for a role of the application with this prefix."""
+    """Return the NATS user for a role of the application with this prefix, with its permissions.
+
+    Without `account`, the account is named after the prefix. Raises `EngineUnavailable` for an invalid prefix.
+    """
     permissions = permissions_of(prefix, role)
     user = f"{prefix}-{role}"
     return Grant(
@@ -98,7 +101,7 @@ def _to_variable(text: str) -> str:
 
 
 def to_configuration(grants: list[Grant]) -> str:
-    """Return the accounts in the configuration format of nats-server."""
+    """Return the accounts and users in the configuration format of nats-server, with client URLs as comments."""
     by_account: dict[str, list[Grant]] = {}
     for grant in grants:
         by_account.setdefault(grant.account, []).append(grant)

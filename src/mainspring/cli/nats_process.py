@@ -45,14 +45,17 @@ class HeldPorts:
         self.release()
 
     def choose(self, *, in_a_row: int = 1, besides: Collection[int] = ()) -> int:
-        """Hold consecutive ports that are free, held by no process and not in `besides`; return the first one."""
+        """Hold `in_a_row` consecutive ports that are free, held by no process and not in `besides`.
+
+        Return the first one. Raises `OSError` if there are none.
+        """
         # Not the shared random generator: a test that seeds it would get the same ports again and again.
         for port in random.SystemRandom().sample(FREE_PORTS, len(FREE_PORTS)):
             row = range(port, port + in_a_row)
             if not set(row).intersection(besides) and self._hold(row):
                 return port
         what = "no port is" if in_a_row == 1 else f"no {in_a_row} ports in a row are"
-        raise OSError(f"{what} free from {FREE_PORTS[0]} to {FREE_PORTS[-1]} of {HOST}")
+        raise OSError(f"{what} free from {FREE_PORTS[0]} to {FREE_PORTS[-1]} of {HOST}; end other servers")
 
     def release(self) -> None:
         """Release the ports, so that other processes can choose them.
@@ -87,7 +90,7 @@ def _hold(port: int) -> socket.socket:
 
 
 def is_free(port: int) -> bool:
-    """Return whether a server could listen on the port."""
+    """Return whether no process listens on a port of 127.0.0.1, so that a server could."""
     with socket.socket() as probe:
         # with the option that servers set, by which they can reuse a port at once
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -99,7 +102,7 @@ def is_free(port: int) -> bool:
 
 
 def is_listening(port: int) -> bool:
-    """Return whether a server accepts connections on the port."""
+    """Return whether a server accepts connections on a port of 127.0.0.1."""
     try:
         socket.create_connection((HOST, port), timeout=CONNECT_SECONDS).close()
     except OSError:
@@ -117,12 +120,15 @@ GUARD = ("sh", "-c", 'read -r _; kill -9 "$1"', "guard")
 
 
 def server_error(reason: str, remedy: str) -> EngineUnavailable:
-    """Return the error for a server that cannot be found, started or used."""
+    """Return the error for a nats-server that cannot be found, started or used."""
     return EngineUnavailable(engine=PROGRAM, reason=reason, remedy=remedy)
 
 
 def find_server(given: Path | None = None) -> Path:
-    """Return the path of nats-server: `given`, else in this Python environment, else on the PATH."""
+    """Return the path of nats-server: `given`, else in this Python environment, else on the PATH.
+
+    Raises `EngineUnavailable` if there is none.
+    """
     if given is not None:
         if not given.is_file():
             raise server_error(
@@ -136,7 +142,7 @@ def find_server(given: Path | None = None) -> Path:
 
 
 def check_version(program: Path) -> str:
-    """Return the version that the program reports; raise an error if it is below `FLOOR`."""
+    """Return the version of a nats-server program; raise `EngineUnavailable` if it does not run or is too old."""
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
     except OSError as error:
@@ -177,7 +183,7 @@ class ServerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether the server has been started and has not ended. A suspended server counts as running."""
+        """Whether the server was started and has not ended. A suspended server counts as running."""
         if self._process is None:
             return False
         if self._process.poll() is None:
@@ -186,8 +192,8 @@ class ServerProcess:
         return False
 
     def start(self) -> None:
-        """Start the server. Its output is appended to its log."""
-        assert not self.is_running, "it runs already"
+        """Start the server, without waiting until it is ready. Its output is appended to its log."""
+        assert not self.is_running, "the server runs already"
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / "nats-server.conf"
         text = json.dumps(self._configuration, indent=2, ensure_ascii=False)  # nats-server accepts JSON
@@ -209,12 +215,12 @@ class ServerProcess:
         self._guard = subprocess.Popen([*GUARD, str(self._process.pid)], stdin=subprocess.PIPE, process_group=0)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send the server a signal, unless it has ended."""
+        """Send the server a signal; do nothing if it was not started or has ended."""
         if self._process is not None:
             self._process.send_signal(number)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the server to end; return whether it did in time."""
+        """Wait until the server has ended, at most `seconds`; return whether it has ended, or was not started."""
         if self._process is None:
             return True
         try:
@@ -225,19 +231,19 @@ class ServerProcess:
         return True
 
     def kill(self) -> None:
-        """Kill the server with SIGKILL, and wait for its end."""
+        """Kill the server with SIGKILL, and wait for its end; do nothing if it was not started."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._stop_guard()
 
     def log_tail(self) -> str:
-        """Return the last lines of the server's log, indented."""
+        """Return the last five lines of the server's log, indented; an empty text if there is no log."""
         said = self.log.read_text(errors="replace").rstrip().splitlines() if self.log.exists() else []
         return "\n".join(f"  {line}" for line in said[-LOG_TAIL_LINES:])
 
     def taken_port(self) -> int | None:
-        """Return the port that another process used, if the server ended for that reason; otherwise None."""
+        """Return the port that another process uses, if the server ended for that reason; else None."""
         match = None if self.is_running else ADDRESS_IN_USE.search(self.log_tail())
         return None if match is None else int(match[1])
 

@@ -59,7 +59,7 @@ class Node:
         return f"http://{HOST}:{self.monitor_port}"
 
     def ask(self, path: str) -> dict[str, Any] | None:
-        """Query the monitoring, as in `ask("/jsz?streams=true")`; None without an answer of status 200."""
+        """Return the server's monitoring data, as in `ask("/jsz?streams=true")`; None without an answer of 200."""
         with closing(http.client.HTTPConnection(HOST, self.monitor_port, timeout=ASK_SECONDS)) as connection:
             try:
                 connection.request("GET", path)
@@ -70,9 +70,9 @@ class Node:
             return dict(json.loads(body)) if response.status == http.client.OK else None
 
     def is_ready(self, peers: int) -> bool:
-        """Return whether the server accepts clients, JetStream is up and, in a cluster, it knows a leader.
+        """Return whether the server accepts clients, JetStream is up and, in a cluster, there is a leader.
 
-        The leader itself is ready only when all its `peers` are up to date.
+        `peers` is the number of other servers. The leader itself is ready only when all of them are up to date.
         """
         if self.ask("/healthz") is None or not is_listening(self.port):
             return False
@@ -147,7 +147,7 @@ class NatsServers:
     def start(self) -> None:
         """Start all nodes and wait until JetStream is ready.
 
-        On failure, kill them and remove a temporary store.
+        If that fails, kill the nodes, remove a temporary store, and raise `EngineUnavailable`.
         """
         given = self._given_store
         self.store = Path(tempfile.mkdtemp(prefix="mainspring-nats-")) if given is None else given.absolute()
@@ -195,14 +195,17 @@ class NatsServers:
             shutil.rmtree(self.store, ignore_errors=True)
 
     def wait_until_ready(self, seconds: float = READY_SECONDS) -> None:
-        """Wait until every node is ready: JetStream is up and, in a cluster, has a leader with current peers."""
+        """Wait until every node is ready: JetStream is up and, in a cluster, has a leader with current peers.
+
+        Raises `EngineUnavailable` if a node has ended, or is not ready within `seconds`.
+        """
         peers = len(self.nodes) - 1
         for node in self.nodes:
             if not self.wait_until(partial(self._looks_ready, node, peers), seconds):
                 raise self._failed(node, f"was not ready within {seconds:g} s")
 
     def wait_until(self, condition: Callable[[], bool], seconds: float = READY_SECONDS) -> bool:
-        """Check a condition repeatedly, because servers send no notice; return whether it became true in time."""
+        """Check a condition again and again, until it is true or `seconds` are over; return whether it is true."""
         deadline_ns = self._clock.monotonic_ns() + round(seconds * NANOSECONDS)
         never_notified = Condition()
         while not condition():
@@ -232,9 +235,9 @@ class NatsServers:
         return node.is_ready(peers)
 
     def _plan(self) -> list[Node]:
-        """Return the nodes, with their ports; raise `EngineUnavailable` if a given port is taken.
+        """Make the nodes with their ports, not started yet; raise `EngineUnavailable` if a given port is taken.
 
-        The other ports are chosen here. `self._held` reserves them until `kill` or the next call.
+        Ports that the user has not given are chosen, and held until `kill` or the next call.
         """
         count = len(self._names)
         given = self._given_ports()

@@ -55,7 +55,10 @@ def _plain(number: float) -> str:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Parse a duration, in seconds or with units: `90`, `30m`, `1h30m`, `250ms`."""
+    """Parse a duration, in seconds or with units: `90`, `30m`, `1h30m`, `250ms`.
+
+    Raises a usage error for other text.
+    """
     given = text.strip().lower()
     parts = _PART.findall(given)
     has_units = bool(parts) and not _PART.sub("", given).strip()
@@ -71,14 +74,15 @@ def parse_duration(text: str) -> timedelta:
 def parse_instant(text: str) -> datetime:
     """Parse a date and time with a time zone, `2027-01-01T02:00:00+01:00`, or a date, which means its beginning.
 
-    A date may have a time zone, `2027-01-01+01:00`. Without one it is a date in UTC.
+    A date may have a time zone, `2027-01-01+01:00`. Without one it is a date in UTC. Raises a usage error for
+    other text, and for a time without a time zone.
     """
     found = parse_instant_or_date(text)
     return found if isinstance(found, datetime) else datetime(found.year, found.month, found.day, tzinfo=UTC)
 
 
 def parse_instant_or_date(text: str) -> datetime | date:
-    """Parse like `parse_instant`, but return a date without a time zone as a date."""
+    """Parse an instant as `parse_instant` does, but return a date without a time zone as a `date`."""
     given = text.strip().upper()
     if on_day := _DATE.fullmatch(given):
         day, zone = on_day.groups(default="")
@@ -102,9 +106,9 @@ def parse_instant_or_date(text: str) -> datetime | date:
 
 
 def _inherit(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return an option's value that was given before the command, as in `mainspring --app shop:app jobs list`.
+    """Return the value of an option that was given after the command; else the one that was given before it.
 
-    A value after the command has precedence.
+    Before the command means as in `mainspring --app shop:app jobs list`.
     """
     return context.find_root().params.get(str(parameter.name)) if value is None else value
 
@@ -113,7 +117,7 @@ app_option = click.option(
     "--app",
     cls=Option,
     section=APPLICATION,
-    help="The application; the command can use its handlers.",
+    help="The application, whose handlers and store the command uses.",
     metavar="MODULE:APP",
     callback=_inherit,
 )
@@ -121,7 +125,7 @@ url_option = click.option(
     "--url",
     cls=Option,
     section=APPLICATION,
-    help="The store; used instead of the one that the application names.",
+    help="The store, instead of the one that the application names.",
     metavar="URL",
     callback=_inherit,
 )
@@ -143,19 +147,19 @@ limit_option = click.option(
     "--limit", type=NumberRange(1), default=50, help="List at most this many entries.", metavar="NUMBER"
 )
 after_option = click.option(
-    "--after", help="Continue the list; the previous page printed this value.", metavar="POSITION"
+    "--after", help="List the page after this position, which the previous page has printed.", metavar="POSITION"
 )
-oldest_first_option = click.option("--oldest-first", is_flag=True, help="List the oldest first.")
+oldest_first_option = click.option("--oldest-first", is_flag=True, help="List the oldest entries first.")
 delay_option = click.option(
     "--delay",
     type=parse_duration,
-    help="Due after this time from now: 90 (seconds), 30m, 1h30m.",
+    help="Make the job due after this time from now: 90 (seconds), 30m, 1h30m.",
     metavar="DURATION",
 )
 at_option = click.option(
     "--at",
     type=parse_instant,
-    help="Due at this time: 2027-01-01T02:00:00+01:00, or 2027-01-01.",
+    help="Make the job due at this time: 2027-01-01T02:00:00+01:00, or 2027-01-01.",
     metavar="INSTANT",
 )
 

@@ -33,7 +33,10 @@ C1 = re.compile("[\x7f-\x9f]")
 
 
 class Styled(NamedTuple):
-    """A text with a style of rich, such as `red`. It stands for rich's `Text`, which is slow to import."""
+    """A text with a style of rich, such as `red`.
+
+    It is used in place of rich's `Text`, which is slow to import.
+    """
 
     plain: str
     style: str
@@ -50,7 +53,8 @@ def is_terminal() -> bool:
 def print_line(text: str) -> None:
     """Write the text and a newline to stdout completely, and flush it.
 
-    With PYTHONUNBUFFERED, usual in containers, one write may take only a part, and Python silently drops the rest.
+    Raises `OutputClosed` if the reader has closed stdout, and `OutputFailed` if it cannot be written. With
+    PYTHONUNBUFFERED, one write may take only a part of the text, so the rest is written by further ones.
     """
     rest = memoryview((text + "\n").encode(sys.stdout.encoding, sys.stdout.errors or "strict"))
     try:
@@ -70,7 +74,10 @@ def print_message(text: str) -> None:
 
 
 def print_rich(renderable: RenderableType, *, wraps: bool = True, crops: bool = False) -> None:
-    """Print for reading, in colors if the terminal has them; a terminal gets long lines wrapped or cropped."""
+    """Print text or a table of rich. On a terminal, it has colors, and long lines are wrapped or cropped.
+
+    In a pipe, and with `wraps=False`, lines are neither wrapped nor cropped.
+    """
     from rich.console import Console  # noqa: PLC0415 - slow to import, and a pipe gets its tables without it
 
     width = None if (wraps or crops) and is_terminal() else PIPE_WIDTH
@@ -81,17 +88,17 @@ def print_rich(renderable: RenderableType, *, wraps: bool = True, crops: bool = 
 
 
 def print_json(data: Any) -> None:
-    """Print one JSON document, indented."""
+    """Print data as one indented JSON document on stdout."""
     print_line(_escaped(msgspec.json.format(msgspec.json.encode(data), indent=2).decode()))
 
 
 def print_json_line(data: Any) -> None:
-    """Print one JSON document on one line (JSON Lines)."""
+    """Print data as JSON on one line of stdout (JSON Lines)."""
     print_line(_escaped(msgspec.json.encode(data).decode()))
 
 
 def _escaped(json: str) -> str:
-    """Escape the control characters that JSON allows in strings, because terminals interpret them."""
+    """Escape the control characters that JSON leaves as they are (U+007F to U+009F): terminals interpret them."""
     return C1.sub(lambda found: f"\\u{ord(found[0]):04x}", json)
 
 
@@ -121,7 +128,7 @@ def print_table(
 
 
 def to_text(cell: Cell) -> Text:
-    """Return a cell as a text of rich."""
+    """Convert a cell of a table to a text of rich, with control characters of a plain string escaped."""
     from rich.text import Text  # noqa: PLC0415 - see print_rich
 
     if isinstance(cell, Styled):
@@ -132,7 +139,7 @@ def to_text(cell: Cell) -> Text:
 def _fitting(
     titles: Sequence[str], rows: list[list[Text]], uncut: Sequence[str], droppable: Sequence[str], width: int
 ) -> list[int]:
-    """Return the indices of the columns that fit into the width."""
+    """Return the indices of the columns that remain after `droppable` ones were left out to fit into the width."""
     needs = []
     for place, title in enumerate(titles):
         widest = max([_width(title), *(row[place].cell_len for row in rows)])
@@ -179,29 +186,29 @@ def _width(text: str) -> int:
 
 
 def styled_status(status: str) -> Styled:
-    """Return a job status in its color."""
+    """Return a job's status as a text with the color of the status."""
     return Styled(status, STYLES.get(status, ""))
 
 
 def format_time(instant: datetime | None) -> str:
-    """Return an instant as text in UTC; a dash for None."""
+    """Return an instant in UTC as text, `2027-01-01 02:00:00`; a hyphen for None."""
     return "-" if instant is None else f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def format_distance(instant: datetime | None, now: int, *, in_short: bool = False) -> str:
-    """Return an instant relative to now as text, such as `in 12 min`; a dash for None."""
+    """Return an instant relative to now as text, such as `in 12 min`; a hyphen for None."""
     from mainspring.jobs.timestamps import describe_distance, to_instant  # noqa: PLC0415 - only commands that show jobs need it
 
     return "-" if instant is None else describe_distance(to_instant(instant, "instant"), now, in_short=in_short)
 
 
 def compact_json(data: Any) -> str:
-    """Return data as JSON on one line."""
+    """Return data as JSON on one line, with control characters escaped."""
     return escape_control(msgspec.json.encode(data).decode())
 
 
 def escape_control(text: str, *, keep: str = "") -> str:
-    """Escape control characters, except those in `keep`, because a terminal would interpret them."""
+    """Escape characters that are not printable, except those in `keep`: a terminal would interpret them."""
     if text.isprintable():
         return text
     return "".join(
@@ -210,7 +217,7 @@ def escape_control(text: str, *, keep: str = "") -> str:
 
 
 class StdoutWatch:
-    """Calls `on_closed`, from a thread of its own, when the reader has closed stdout."""
+    """Calls `on_closed`, on another thread, if the reader closes stdout during the `with` block."""
 
     def __init__(self, *, on_closed: Callable[[], None]) -> None:
         self._on_closed = on_closed

@@ -27,15 +27,15 @@ SHOW_AFTER_NS = NANOSECONDS  # one second: shorter work shows no bar
 
 
 class RateColumn(ProgressColumn):
-    """A column of the bar: items per second."""
+    """A column of a progress bar that shows the items per second."""
 
     def render(self, task: Task) -> Text:
-        """Return the recent rate as text."""
+        """Return the recent rate as text; an empty text before it is known."""
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s", style="cyan")
 
 
 class ProgressBar:
-    """Counts finished items in a `with` block, and shows a bar after one second.
+    """Counts finished items in a `with` block, and shows a progress bar on a terminal after one second.
 
     with ProgressBar("submitting", total=5) as bar:
         bar.advance(1)
@@ -56,7 +56,7 @@ class ProgressBar:
         return (self._clock.monotonic_ns() - self._began_ns) / NANOSECONDS
 
     def advance(self, count: int = 1) -> None:
-        """Add `count` finished items, and redraw the bar."""
+        """Add `count` finished items, and redraw the bar, if it is shown."""
         self.done += count
         if self._progress is None and self._console.is_terminal and self._is_slow():
             self._progress = self._make()
@@ -91,7 +91,10 @@ class ProgressBar:
 
 
 class StepProgress:
-    """Shows steps of `seconds` each: `begin` a step, then `tell` how many of its seconds have passed."""
+    """Shows the progress of steps that take `seconds` each, on a terminal.
+
+    Call `begin` at the begin of a step, then `tell` with the seconds of the step that have passed.
+    """
 
     def __init__(self, seconds: float, steps: int) -> None:
         self._seconds = seconds
@@ -108,12 +111,12 @@ class StepProgress:
         self._task = self._progress.add_task("", total=seconds * steps, rate="")
 
     def begin(self, what: str) -> None:
-        """Begin the next step."""
+        """Show that the next step begins; `what` is its title."""
         self._progress.update(self._task, description=what, completed=self._begun * self._seconds, rate="")
         self._begun += 1
 
     def tell(self, spent: float, per_second: float | None) -> None:
-        """Show how many seconds of this step have passed, and the rate, if there is one."""
+        """Show how many seconds of the current step have passed, and the rate; None leaves the rate as it is."""
         completed = (self._begun - 1) * self._seconds + spent
         if per_second is None:
             self._progress.update(self._task, completed=completed)

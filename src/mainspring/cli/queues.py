@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 queues = CommandGroup("queues", help="Count the jobs of queues, pause and resume queues.")
 
 NUMBERS = ("PENDING", "DUE", "BLOCKED", "RUNNING", "COMPLETED", "FAILED", "CANCELED")
-"""The columns with counts: those of all statuses, and behind PENDING how many of these are due or blocked."""
+"""The columns with counts: one for each status, and after PENDING how many pending jobs are due and blocked."""
 
 names_argument = click.argument(
     "names", cls=Argument, nargs=-1, required=True, metavar="NAME", help="The names of queues."
@@ -77,7 +77,7 @@ def _row(queue: QueueStatistics, totals: QueueTotals) -> list[Cell]:
 
 
 def _at_least(count: int, *, is_exact: bool) -> str:
-    """Return a count as text. The store stops to count at `MAX_COUNTED` jobs of a job type."""
+    """Return a count as text, with `+` if it may be too small: the store counts at most 10,000 jobs of a type."""
     return f"{count:,}" if is_exact or count < MAX_COUNTED else f"{count:,}+"
 
 
@@ -122,15 +122,15 @@ def resume_queues(*, names: tuple[str, ...], as_json: bool, app: str | None, url
 
 
 def report_unknown_queues(names: Iterable[str], known: Collection[str]) -> None:
-    """Print a message for each queue that has no jobs, handlers or schedules, with queues that are spelt alike."""
+    """Print a message for each name that is not among the known queues, with known ones that are spelt alike."""
     for name in names:
         if name not in known:
-            remedy = did_you_mean(name, known) or "mainspring queues list shows the others"
+            remedy = did_you_mean(name, known) or "mainspring queues list shows all queues"
             print_message(f"mainspring: queue {name!r} has no jobs, handlers or schedules yet; {remedy}")
 
 
 def _report(changed: dict[str, bool], how: str, *, as_json: bool) -> None:
-    """Print the new state of each queue. A queue that already had it is no error."""
+    """Print for each queue that it was paused or resumed, or that it was so already, which is no error."""
     if as_json:
         print_json([{"name": name, "changed": is_changed, "outcome": how} for name, is_changed in changed.items()])
         return

@@ -24,7 +24,7 @@ POLL_SECONDS = 0.5
 QUIET_SECONDS = 0.2  # files that do not change for this time are complete: an editor may write several times
 MAX_FILES = 10_000  # how many files of a folder are watched if the application cannot be imported
 RESTARTED = "MAINSPRING_RELOADED"
-"""The environment variable that tells a process that it is not the first one of its command."""
+"""The environment variable that a process sets for the one that replaces it after a reload."""
 
 logger = logging.getLogger("mainspring.worker")
 
@@ -32,7 +32,7 @@ _Signatures = dict[str, tuple[int, int, int] | None]
 
 
 def imported_files() -> set[str]:
-    """Return the source files of imported modules, without the standard library and installed packages."""
+    """Return the source files of all imported modules, without the standard library and installed packages."""
     modules = list(sys.modules.values())  # a copy, because other threads may import modules meanwhile
     files = {file for module in modules if isinstance(file := getattr(module, "__file__", None), str)}
     return {source for file in files if (source := _source_of(file)) is not None}
@@ -54,9 +54,9 @@ def _installed() -> set[str]:
 
 
 def files_below(folder: Path) -> set[str]:
-    """Return the source files in a folder and below, without hidden folders and virtual environments.
+    """Return the Python files in a folder and below, without hidden folders and virtual environments.
 
-    Return at most `MAX_FILES`.
+    Return at most 10,000.
     """
     return {str(path) for path, _ in zip(_walk(folder), range(MAX_FILES), strict=False)}
 
@@ -73,10 +73,10 @@ def _is_searched(folder: Path) -> bool:
 
 
 class SourceWatcher:
-    """A thread that calls a function once when one of the files has changed. Use it as a context manager.
+    """A thread that calls `on_change` once, when a watched file has changed, during the `with` block.
 
-    `find_files` is called again for each comparison. Files that it returns later are watched from then on. With
-    `counts_new`, a file that is new counts as a change, too.
+    `find_files` returns the files, and is called again for each comparison: files that it returns later are
+    watched from then on. With `counts_new`, a new file counts as a change, too.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ def _read(files: set[str]) -> _Signatures:
 
 
 def _signature(file: str) -> tuple[int, int, int] | None:
-    """Return a value that changes when a file is written or replaced; None if there is no such file."""
+    """Return the time, size and inode of a file, which change if it is written; None if there is no such file."""
     try:
         found = os.stat(file)  # noqa: PTH116 - twice a second for each file
     except OSError:
@@ -137,19 +137,22 @@ def _signature(file: str) -> tuple[int, int, int] | None:
 
 
 class Reloader:
-    """Restarts this process. Create it before the application is imported."""
+    """Restarts this process after a change of a source file. Create it before the application is imported."""
 
     def __init__(self) -> None:
         self._folder = Path.cwd()
         self.is_restarted = os.environ.pop(RESTARTED, None) is not None
-        """Whether this process replaces an earlier one, so that an error is an error of editing, not of usage."""
+        """Whether this process replaces an earlier one.
+
+        Then an error at its start is probably caused by an edit.
+        """
         # Python compares the time of a source file with its bytecode by the second. A file that is edited twice
         # within a second would not be read again.
         sys.dont_write_bytecode = True
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
     def wait_for_change(self) -> bool:
-        """Wait until a source file changes, and return True; return False if SIGTERM or SIGINT came instead."""
+        """Wait until a source file changes, and return True; return False if SIGTERM or SIGINT comes first."""
         imported = imported_files()
 
         def find_files() -> set[str]:
@@ -157,8 +160,8 @@ class Reloader:
 
         with StopSignals() as signals, SourceWatcher(find_files, signals.interrupt, counts_new=True):
             logger.info(
-                "waiting for a change of a source file in %s or below, or of an imported one; then the worker is "
-                "started again",
+                "waiting for a change of a source file in %s or below, or of an imported module; then the worker "
+                "is started again",
                 self._folder,
             )
             return not signals.wait()

@@ -47,10 +47,9 @@ logger = logging.getLogger("mainspring.worker")
 
 
 def choose_output(chosen: LogFormat) -> RunOutput:
-    """Return the object that prints the banner and the messages of a worker.
+    """Return the object that prints the banner and the messages of a worker, for the format of the log.
 
-    It writes JSON log records if the log has this format. Otherwise it prints on stdout: in color on a terminal,
-    plain lines elsewhere.
+    With JSON it writes log records. Otherwise it prints on stdout: in color on a terminal, plain lines elsewhere.
     """
     if chosen is LogFormat.JSON:
         return JsonRunOutput()
@@ -108,17 +107,17 @@ def _date(schedule: NextFiring) -> str | None:
     help="The application, as module:name; the same as --app.",
 )
 @click.option("--queues", help="Run only jobs of these queues, separated by commas.", metavar="NAMES")
-@click.option("--threads", type=NumberRange(1), help="The number of threads for handlers.", metavar="NUMBER")
+@click.option("--threads", type=NumberRange(1), help="How many handlers run at once on threads.", metavar="NUMBER")
 @click.option(
     "--coroutines",
     type=NumberRange(1),
-    help="The number of coroutine handlers that run at once.",
+    help="How many coroutine handlers run at once.",
     metavar="NUMBER",
 )
 @click.option(
     "--processes",
     type=NumberRange(1),
-    help="The number of processes for handlers with execution='process'.",
+    help="How many child processes run handlers with execution='process'.",
     metavar="NUMBER",
 )
 @click.option(
@@ -151,7 +150,7 @@ def _date(schedule: NextFiring) -> str | None:
     cls=Option,
     section=HTTP,
     is_flag=True,
-    help="Let /metrics have the metrics of the store, too, where there is no `mainspring serve`.",
+    help="Let /metrics have the metrics of the store, too; needed if no `mainspring serve` runs.",
 )
 @http_options
 @log_options
@@ -237,9 +236,10 @@ def run(
 
 
 def _run_until_signal(work: Callable[[], bool], reloader: Reloader | None) -> None:
-    """Run the worker. With a reloader, restart the process after a change of a source file.
+    """Run the worker by calling `work`; with a reloader, restart the process after a change of a source file.
 
-    If the application cannot be imported, or a restarted worker cannot start, wait for the change first.
+    `work` returns whether a file has changed. With a reloader, an application that cannot be imported, or a
+    restarted worker that cannot start, makes it log the error and wait for the next change.
     """
     if reloader is None:
         work()
@@ -250,14 +250,17 @@ def _run_until_signal(work: Callable[[], bool], reloader: Reloader | None) -> No
         if not isinstance(error, AppImportFailed) and not reloader.is_restarted:
             raise
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        logger.error("the worker cannot start: %s", text)
+        logger.error("the worker cannot start: %s; correct the code, and it is started again", text)
         is_changed = reloader.wait_for_change()
     if is_changed:
         reloader.restart()
 
 
 def _http_options(address: str | None, **options: Any) -> HttpOptions | None:
-    """Return the options of the HTTP server; None if no address is given, and then no other option may be."""
+    """Return the options of the HTTP server; None without the address of `--http`.
+
+    Raises a usage error if there is no address, but another option of the server.
+    """
     if address is not None:
         return HttpOptions(address=address, **options)
     for name in ("store_metrics", "host_names", "http_limits", "no_auth", "read_only"):
@@ -273,7 +276,7 @@ def _find(reference: str | None, app: str | None, url: str | None) -> Mainspring
         raise click.BadParameter(f"two applications are given, {reference!r} and --app {app!r}; give one")
     given = app if reference is None else reference
     if require_selection(given, url).app is None:
-        raise click.BadParameter("a worker needs handlers: name the application, too, with --app module:app")
+        raise click.BadParameter("a worker needs handlers, and only a store is named; add --app module:app")
     return load_application(given, url)
 
 

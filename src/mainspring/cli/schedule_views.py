@@ -1,4 +1,4 @@
-"""The details, the history and the preview of a schedule, for people."""
+"""Lays out the details, the history and the preview of a schedule as tables, for people."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FOLDS = {
 
 
 def schedule_detail(schedule: ScheduleInfo, now: int) -> RenderableType:
-    """Lay out a schedule: its job, its rule, its policies and its next dates."""
+    """Return the table about one schedule: its job, its rule, its policies and its next dates."""
     from rich.table import Table  # noqa: PLC0415 - slow to import, and a list of schedules does not need it
 
     grid = Table.grid(padding=(0, 2))
@@ -83,14 +83,14 @@ def _dates(schedule: ScheduleInfo, now: int) -> Iterator[tuple[str, Cell]]:
 
 
 def history_row(entry: HistoryEntry) -> list[Cell]:
-    """Return the cells of an entry in the table of the history."""
+    """Return the cells of an entry in the table of a schedule's history: time, outcome, job and note."""
     outcome: Cell = styled_status(entry.status) if entry.status is not None else entry.kind
     note = "triggered by hand" if entry.kind == "trigger" else entry.note or ""
     return [format_time(entry.at), outcome, entry.job_id or "-", note]
 
 
 def preview_rows(dates: list[PreviewDate]) -> Iterator[list[Cell]]:
-    """Yield the cells of the table of dates: the date in the zone of the rule, the date in UTC, the note."""
+    """Yield the rows of the table of coming dates: the date in the rule's time zone, the date in UTC, a note."""
     time = "%H:%M:%S" if any(line.local.second for line in dates) else "%H:%M"
     for line in dates:
         style = "yellow" if line.note is not None else ""

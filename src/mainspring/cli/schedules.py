@@ -59,8 +59,8 @@ names_argument = click.argument(
 
 
 def zone_options(function: Decorated) -> Decorated:
-    """Add the options of a cron rule: its time zone, and its policies for clock changes."""
-    tz = click.option("--tz", default="UTC", help="The time zone of the expression.", metavar="ZONE")
+    """Add the options `--tz`, `--dst-gap` and `--dst-fold` of a cron expression to a command."""
+    tz = click.option("--tz", default="UTC", help="The time zone of the cron expression.", metavar="ZONE")
     dst_gap = click.option(
         "--dst-gap",
         default="auto",
@@ -130,14 +130,14 @@ def preview(
         print_table(("DATE", "UTC", "NOTE"), preview_rows(dates), uncut=("DATE", "NOTE"), droppable=("UTC",))
         print_message(rule_text(bounded.rule))
     else:
-        print_message("mainspring: the rule has no further occurrence")
+        print_message("mainspring: the rule has no further occurrence; check the expression, and the end")
         raise click.exceptions.Exit(ExitCode.FAILURE)
 
 
 def full_name(application: Mainspring, name: str) -> str:
-    """Return the full name of a schedule for a short one, `shop.nightly_report` for `nightly_report`.
+    """Return the full name of a stored schedule for its short name: `shop.nightly_report` for `nightly_report`.
 
-    A name that matches no stored schedule, or several, is returned unchanged.
+    A name that is a full name, or matches no stored schedule or several, is returned unchanged.
     """
     stored = [schedule.name for schedule in application.schedules.list()]
     matches = [other for other in stored if other.rpartition(".")[2] == name]
@@ -147,8 +147,8 @@ def full_name(application: Mainspring, name: str) -> str:
 def _stored(schedule: ScheduleInfo) -> BoundedRule:
     if schedule.rule is None:
         raise click.BadParameter(
-            f"the rule of {schedule.name!r} cannot be read here: a newer version has written it, or its time zone "
-            "is unknown; upgrade Mainspring or tzdata"
+            f"this version cannot read the rule of {schedule.name!r}: a newer version has written it, or its time "
+            "zone is unknown; upgrade Mainspring or tzdata"
         )
     if schedule.is_paused:
         print_message(f"{escape_control(schedule.name)} is paused: the dates apply when it is resumed")
@@ -224,17 +224,19 @@ def show_schedule(*, name: str, as_json: bool, app: str | None, url: str | None)
 @click.option(
     "--catch-up",
     type=NumberRange(1),
-    help="Run this many of the missed occurrences, the latest ones; instead of --misfire.",
+    help="Run this many of the missed occurrences, the latest ones; used instead of --misfire.",
     metavar="NUMBER",
 )
 @click.option(
     "--overlap",
     type=click.Choice([str(each) for each in Overlap]),
     default=str(Overlap.SKIP),
-    help="What to do with an occurrence while an earlier job has not ended.",
+    help="While an earlier job has not ended: skip the occurrence, queue it, replace the job, or allow both.",
     metavar="skip|queue|replace|allow",
 )
-@click.option("--jitter", type=parse_duration, help="Delay each job at random, by up to this.", metavar="DURATION")
+@click.option(
+    "--jitter", type=parse_duration, help="Delay each job at random, by up to this time.", metavar="DURATION"
+)
 @click.option("--start", type=parse_instant, help="No occurrence is before this time.", metavar="INSTANT")
 @click.option("--end", type=parse_instant, help="No occurrence is after this time.", metavar="INSTANT")
 @click.option("--queue", help="Use this queue instead of the handler's.", metavar="NAME")
@@ -311,7 +313,9 @@ def _rule(cron: str | None, every: timedelta | None, *, tz: str, dst_gap: str, d
         raise click.BadParameter("give either --cron EXPRESSION or --every DURATION")
     if every is not None:
         if every <= timedelta():
-            raise click.BadParameter(f"--every must be longer than 0 s, got {every.total_seconds():g} s")
+            raise click.BadParameter(
+                f"--every must be longer than 0 s, got {every.total_seconds():g} s; give a duration such as 5m"
+            )
         return Every(every)
     assert cron is not None
     return Cron(cron, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""`mainspring serve`: the HTTP server without a worker."""
+"""`mainspring serve`: runs the HTTP server without a worker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("mainspring.http")
 
 
 class ServeOutput:
-    """Shows the start and the end of a server: lines on stdout, or JSON log records."""
+    """Shows the start and the end of the HTTP server: as lines on stdout, or as JSON log records."""
 
     def __init__(self, engine: str, *, as_json: bool) -> None:
         self._engine = engine
@@ -79,7 +79,7 @@ def _print(line: str) -> None:
     cls=Option,
     section=HTTP,
     default="127.0.0.1:8400",
-    help="The address to listen at.",
+    help="The address at which the server listens.",
     metavar="HOST:PORT",
 )
 @http_options
@@ -101,7 +101,7 @@ def serve(
     """Serve the dashboard, the HTTP API, metrics and probes, without a worker.
 
     A caller needs a token: see mainspring tokens create. If the store has none, and the address is a loopback
-    address, the command prints a link with a token that ends with the process.
+    address, the command prints a link with a token that is valid until the process ends.
 
     Example: mainspring serve shop:app --http 127.0.0.1:8400
     """

@@ -33,7 +33,12 @@ Calls: TypeAlias = list[dict[str, Any]]
 
 
 def read_calls(handler: Handler, file: Path, skip: int) -> Calls:
-    """Read one line of JSON for each job, and check it against the handler. Empty lines do not count."""
+    """Return the arguments of each job in a file of JSON lines, checked against the handler, without the first
+    `skip`.
+
+    Empty lines do not count. Raises a usage error for a line that is no JSON and if there are no jobs, and
+    `InvalidArguments` for arguments that do not match the handler.
+    """
     name = "stdin" if str(file) == "-" else str(file)
     calls: Calls = []
     for place, (number, line) in enumerate(_lines(file)):
@@ -50,7 +55,9 @@ def read_calls(handler: Handler, file: Path, skip: int) -> Calls:
             ) from error
         calls.append(given)
     if not calls:
-        raise click.BadParameter(f"{name} has no jobs{f' after the first {skip:,}' if skip else ''}")
+        raise click.BadParameter(
+            f"{name} has no jobs{f' after the first {skip:,}' if skip else ''}; write one JSON object in each line"
+        )
     return calls
 
 
@@ -58,7 +65,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
     try:
         stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
     except OSError as error:
-        raise click.BadParameter(f"{file} cannot be read: {error.strerror}") from error
+        raise click.BadParameter(f"the file {file} cannot be read: {error.strerror}") from error
     with stream:
         for number, line in enumerate(stream, 1):
             if line.strip():
@@ -66,7 +73,10 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def submit_all(job: JobFunction[..., Any], calls: Calls, skipped: int, *, as_json: bool) -> None:
-    """Store all jobs in chunks, with a progress bar. Ctrl+C stops after the current chunk."""
+    """Store all jobs in chunks of 1,000, with a progress bar, and print how many were stored.
+
+    After Ctrl+C or an error, print how to continue with `--skip`; `skipped` is how many jobs were skipped before.
+    """
     ids: list[str] = []
     remaining = iter(calls)
     with ProgressBar("submitting", len(calls)) as bar, DeferredSignals() as signals:
@@ -102,7 +112,7 @@ def submit_all(job: JobFunction[..., Any], calls: Calls, skipped: int, *, as_jso
     help="Use this priority instead of the handler's: best-effort, user-visible or user-blocking.",
     metavar="PRIORITY",
 )
-@click.option("--id", "job_id", help="Use this id; it must be new.", metavar="ID")
+@click.option("--id", "job_id", help="Give the job this id, which no other job may have.", metavar="ID")
 @click.option("--unique", help="Store no other job with this key while one is pending or running.", metavar="KEY")
 @click.option("--sequence", help="Run jobs with this key one after another.", metavar="KEY")
 @click.option(
@@ -147,7 +157,7 @@ def submit(
     Example: mainspring submit cancel_order --file orders.jsonl --delay 30m
     """
     if delay is not None and at is not None:
-        raise click.BadParameter("give --delay or --at, not both")
+        raise click.BadParameter("--delay and --at both set the due time; give one of them")
     with open_app(app, url, creates_store=True) as application:
         job = find_job_function(application, handler, "submit").options(
             delay=delay,

@@ -1,7 +1,7 @@
-"""Commands that `mainspring explain` and `mainspring doctor` suggest.
+"""Commands that `mainspring explain` and `mainspring doctor` suggest to the user.
 
-They change the state of a job, show more about it, or start a worker. The user can paste them into a terminal.
-They select the same application and the same store as the current command.
+The commands change the state of a job, show more about it, or start a worker. The user can paste them into a
+terminal. They select the same application and the same store as the current command.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from mainspring.jobs.info import JobInfo
 
 
 class Suggestion(Struct, frozen=True):
-    """A suggestion to the user: a sentence, if there is one, and the commands for it."""
+    """A suggestion to the user about a job: a sentence and the commands for it; both may be missing."""
 
     text: str | None = None
     commands: tuple[str, ...] = ()
 
 
 class CommandWriter(Struct, frozen=True):
-    """Writes commands that use the application and the store of the current command."""
+    """Writes commands of `mainspring` that use the application and the store of the current command."""
 
     application: Mainspring
     typed: AppSelection
-    """The selection on the command line.
+    """The application and the store that the options of the current command name.
 
-    Other places, such as the environment, also apply to the suggested command.
+    Those of other places, such as the environment, apply to the suggested command without an option.
     """
     chosen: AppSelection
-    """The selection that is in effect, from any place."""
+    """The application and the store that the current command uses, whichever place names them."""
 
     def command(self, *words: str) -> str:
-        """Return a command with the options for the same application and store."""
+        """Return a command, such as `mainspring jobs list`, with options for the same application and store."""
         return shlex.join(("mainspring", *words, *self.typed.options))
 
     def run_command(self, *options: str) -> str:
-        """Return the command that starts a worker on the same store."""
+        """Return the command that starts a worker of the application on the same store, with further options."""
         store = AppSelection(None, self.typed.url).options
         return shlex.join(("mainspring", "run", self.chosen.app or "module:app", *options, *store))
 
 
 def suggest(explanation: Explanation, job: JobInfo, writer: CommandWriter) -> Suggestion:
-    """Return the suggestion for a job: commands that change its status or show more about it."""
+    """Return the suggestion for a job: commands that change its status or show more; empty if there are none."""
     if job.replayed_as is not None:
         return _others("To see the state of that job:", explanation, job, writer)
     make = _SUGGESTIONS.get(explanation.reason)

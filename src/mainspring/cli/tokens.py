@@ -35,12 +35,15 @@ tokens = CommandGroup("tokens", help="Make, list and revoke the tokens of the HT
 
 
 def token_fields(token: TokenInfo) -> dict[str, Any]:
-    """Return the fields of a token, without its secret."""
+    """Return the fields of a token, without its secret, for JSON output."""
     return {field.name: getattr(token, field.name) for field in fields(token)}
 
 
 def parse_expiry(text: str) -> datetime | timedelta:
-    """Parse the end of a token: a duration from now, `90d`, or an instant, `2027-01-01`."""
+    """Parse the time when a token expires: a duration from now, `90d`, or an instant, `2027-01-01`.
+
+    Raises a usage error for other text.
+    """
     try:
         return parse_duration(text)
     except click.BadParameter:
@@ -54,30 +57,30 @@ def parse_expiry(text: str) -> datetime | timedelta:
 
 
 @tokens.command("create")
-@click.argument("name", cls=Argument, metavar="NAME", help="A name for lists and logs.")
+@click.argument("name", cls=Argument, metavar="NAME", help="A name of the token, for lists and logs.")
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     required=True,
     type=click.Choice([str(scope) for scope in Scope], case_sensitive=False),
-    help="What the token allows; repeat it for several. admin allows everything.",
+    help="What the token allows; repeat the option for several scopes. admin allows everything.",
     metavar="SCOPE",
 )
 @click.option(
     "--type",
     "types",
     multiple=True,
-    help="Only jobs of this job type; repeat it for several. With --app, the short name is enough.",
+    help="Allow only jobs of this job type; may be repeated. With --app, the short name is enough.",
     metavar="NAME",
 )
 @click.option(
-    "--queue", "queues", multiple=True, help="Only jobs of this queue; repeat it for several.", metavar="NAME"
+    "--queue", "queues", multiple=True, help="Allow only jobs of this queue; may be repeated.", metavar="NAME"
 )
 @click.option(
     "--expires",
     type=parse_expiry,
-    help="When the token expires: 90d, 12h, or 2027-01-01T02:00:00Z; without it, never.",
+    help="When the token expires: 90d, 12h, or 2027-01-01T02:00:00Z; without this option, never.",
     metavar="TIME",
 )
 @json_option
@@ -93,7 +96,7 @@ def create_token(
     app: str | None,
     url: str | None,
 ) -> None:
-    """Make a token, and print it once: the store has only a hash of it.
+    """Make a token, and print it. It cannot be printed again: the store has only a hash of it.
 
     The scopes are submit, read, work, operate, admin and callback. Without --type and --queue, they apply to all
     jobs.
@@ -120,7 +123,7 @@ def _report_unknown_types(types: Iterable[str], registry: HandlerRegistry) -> No
     known = [handler.name for handler in registry.all()]
     for name in types:
         if known and name not in registry:
-            remedy = did_you_mean(name, known) or f"it has {', '.join(sorted(known))}"
+            remedy = did_you_mean(name, known) or f"its handlers are {', '.join(sorted(known))}"
             print_message(f"mainspring: the application has no handler {name!r}; {remedy}")
 
 
@@ -173,7 +176,7 @@ def _rights(token: TokenInfo) -> str:
 @json_option
 @app_options
 def revoke_tokens(*, names: tuple[str, ...], as_json: bool, app: str | None, url: str | None) -> None:
-    """Revoke tokens. All servers of the store refuse them, those of other processes within a second.
+    """Revoke tokens. All servers of the store refuse them within a second.
 
     Example: mainspring tokens revoke shop-frontend
     """

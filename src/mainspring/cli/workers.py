@@ -61,14 +61,17 @@ def _row(worker: WorkerStatus, now: int) -> list[Cell]:
 @workers.command("direct")
 @click.argument("number", cls=Argument, type=int, metavar="NUMBER", help="The number of a remote worker.")
 @click.argument(
-    "direction", cls=Argument, type=click.Choice([str(each) for each in Direction]), help="What it has to do."
+    "direction",
+    cls=Argument,
+    type=click.Choice([str(each) for each in Direction]),
+    help="run, quiet (claim no more jobs) or terminate.",
 )
 @json_option
 @app_options
 def direct_worker(*, number: int, direction: str, as_json: bool, app: str | None, url: str | None) -> None:
     """Ask a remote worker to run, to be quiet (to claim no more jobs) or to terminate.
 
-    The worker learns it in the answer to its next claim or heartbeat.
+    The worker gets the direction with the answer to its next claim or heartbeat.
 
     Example: mainspring workers direct 7 quiet
     """

@@ -15,13 +15,13 @@ ENDS = (OrderEvent.CANCELED, *STEPS, OrderEvent.REPORTED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOutage:
-    """The period in which the demo had no worker, after the kill."""
+    """The period in which the demo had no worker, after it killed its worker; Unix times in seconds."""
 
     begin: float
     end: float
 
     def delayed(self, start: JournalEntry) -> bool:
-        """Return whether a job that started at this time is late because it had to wait for a worker."""
+        """Return whether a job may have started late because no worker ran: it was due before the outage ended."""
         return start.due <= self.end and start.at >= self.begin
 
 
@@ -31,11 +31,11 @@ class ClosingFigures:
 
     submitted: int
     paid: int
-    """The number of orders that were paid in time. Their time-outs were canceled and must never have run."""
+    """The number of orders that were paid in time. Their time-out jobs were canceled and must never have run."""
     paid_late: int
-    """The number of orders that were paid after their time-out had started."""
+    """The number of orders that were paid after their time-out job had started."""
     paid_late_and_kept: int
-    """The part of `paid_late` that was not canceled: the time-out failed, and a request to stop ended retries."""
+    """How many of `paid_late` were not canceled: their time-out job failed, and the payment ended its retries."""
     cancelled: int
     retried: int
     failed_attempts: int
@@ -50,7 +50,7 @@ class ClosingFigures:
     held_up_by_kill: int
     held_up_longest_ms: float
     parcels: int
-    """The number of orders to charge, pack and mail: regular customers have paid them in time."""
+    """The number of orders to charge, pack and mail: those that regular customers have paid in time."""
     parcels_held_up: int
     """The part of `parcels` whose charge was retried because the service was down.
 
@@ -64,11 +64,11 @@ class ClosingFigures:
 
     @property
     def complaints(self) -> list[str]:
-        """The violated guarantees, as text with counts; empty if all were kept."""
+        """The promises of the shop that were broken, as texts with counts; empty if all were kept."""
         found = {
             "lost orders": self.lost,
-            "orders canceled although their time-out had been called off": self.cancelled_though_paid,
-            "jobs run twice without having been in flight at the kill": self.run_twice_unexplained,
+            "orders canceled although they were paid in time": self.cancelled_though_paid,
+            "jobs run twice although the kill did not interrupt them": self.run_twice_unexplained,
             "dead letters not replayed": self.dead - self.replayed,
             "parcels that were not charged, packed and mailed": self.parcels_unfinished,
             "steps of parcels out of order": self.steps_out_of_order,
@@ -106,7 +106,7 @@ class OrderAudit:
                 self.reports.setdefault(entry.job, entry)
 
     def count(self, event: OrderEvent) -> int:
-        """Return how many orders have this event."""
+        """Return how many orders have an entry with this event in the journal."""
         return len(self._orders[event])
 
     def in_flight(self) -> list[str]:
@@ -156,9 +156,9 @@ class OrderAudit:
         )
 
     def _steps_out_of_order(self, customer: int | None) -> int:
-        """Count a customer's steps that are not in the promised order.
+        """Count a customer's steps (charge, pack, mail) that were not done in the promised order.
 
-        A step repeated after the kill counts once.
+        A step that is repeated directly, after the kill, counts once.
         """
         steps = self._steps.get(customer, [])
         done = [step for place, step in enumerate(steps) if place == 0 or step != steps[place - 1]]
@@ -171,7 +171,7 @@ def _unended_starts(events: Counter[OrderEvent]) -> int:
 
 
 def _surplus_runs(events: Counter[OrderEvent]) -> int:
-    """Count the runs of a job beyond the first: interrupted by the kill, or repeated after a success."""
+    """Count the runs of a job that should not be there: started and not ended, or repeated after a success."""
     return max(0, _unended_starts(events)) + sum(max(0, events[end] - 1) for end in ENDS)
 
 

@@ -27,7 +27,7 @@ class CustomerPlan:
 
 
 class Customers:
-    """Places all orders. `payers` is the number of customers who try to pay."""
+    """Places all orders and pays most of them. `payers` is the number of orders that customers try to pay."""
 
     def __init__(self, plan: CustomerPlan, pool: ThreadPool) -> None:
         self._plan = plan
@@ -36,7 +36,7 @@ class Customers:
         self.payers = 0
 
     def arrive(self) -> None:
-        """Post a delayed task for each order, which arrives at a random time."""
+        """Post a delayed task for each order, which places the order at a random time."""
         chance = random.Random(42)
         timeout = self._plan.timeout
         for order in range(self._plan.orders):

@@ -17,17 +17,17 @@ clock = SystemClock()
 
 
 class OrderEvent(StrEnum):
-    """The events of an order that the journal records."""
+    """The events that the journal records: those of orders, and written reports."""
 
     PLACED = "placed"
     PAID = "paid"
-    """The order was paid in time: its time-out was canceled."""
+    """The order was paid in time: its time-out job was canceled."""
     PAID_LATE = "paid-late"
-    """The order was paid after its time-out had started, which could no longer be canceled."""
+    """The order was paid after its time-out job had started, which could no longer be canceled."""
     STARTED = "started"
-    """A worker started to cancel the order."""
+    """A worker started the time-out job, which cancels the order."""
     REFUSED = "refused"
-    """The time-out could not cancel the order, because the order service was down."""
+    """The time-out job could not cancel the order, because the order service was down."""
     CANCELED = "cancelled"
     PARCEL = "parcel"
     """A regular customer has paid the order: it must be charged, packed and mailed, in this order."""
@@ -42,7 +42,7 @@ class OrderEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One line of the journal; instants are in seconds since 1970."""
+    """One line of the journal: an event of an order, the job that caused it, and Unix times in seconds."""
 
     event: OrderEvent
     order: int
@@ -59,7 +59,7 @@ class OrderJournal:
         self._read = 0
 
     def note(self, event: OrderEvent, order: int, job: str, due: datetime | None = None) -> None:
-        """Append one line to the journal."""
+        """Append an event to the journal, with the current time. `due` is the job's due time; None for now."""
         now = clock.now()
         line = f"{event} {order} {job} {now.timestamp()} {(due or now).timestamp()}\n"
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -69,7 +69,7 @@ class OrderJournal:
             os.close(file)
 
     def read_new(self) -> list[JournalEntry]:
-        """Return the entries that were written since the last call."""
+        """Return the complete entries that were written since the last call; none if there is no file yet."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:

@@ -17,22 +17,25 @@ CALL_SECONDS = 0.02
 
 
 class ServiceDown(Exception):
-    """Raised if the simulated order service is down."""
+    """The simulated order service is down, and refuses a call."""
 
 
 class OrderService:
-    """A simulated service that cancels and charges orders. It is down while a file exists, for all processes."""
+    """A simulated service that cancels and charges orders.
+
+    While the file `switch` exists, it refuses all calls.
+    """
 
     def __init__(self, switch: str) -> None:
         self._switch = Path(switch)
         self._never = Event()
 
     def go_down(self) -> None:
-        """Let the service refuse all calls from now on."""
+        """Create the file `switch`, so that the service refuses all calls in all processes."""
         self._switch.touch()
 
     def come_back(self) -> None:
-        """Let the service accept calls again."""
+        """Remove the file `switch`, so that the service accepts calls again."""
         self._switch.unlink()
 
     def cancel(self, order: int) -> None:
@@ -59,7 +62,7 @@ NIGHT = 4  # seconds from one night to the next
 
 
 def timer_of(order: int) -> str:
-    """Return the job id of an order's time-out. The payment cancels the job by this id."""
+    """Return the id of the job that cancels an unpaid order. The payment cancels that job by this id."""
     return f"order-{order}"
 
 
@@ -81,7 +84,7 @@ def cancel_order(order: int) -> None:
 
 @app.job(queue="parcels", retry=Retry(max_attempts=50, base=0.2, factor=2, max_delay=1))
 def charge(order: int) -> None:
-    """Charge an order. The customer's later jobs wait until this succeeds."""
+    """Charge an order. The customer's later jobs wait in the sequence until this one has succeeded."""
     job = current_job()
     try:
         service.charge(order)
@@ -93,13 +96,13 @@ def charge(order: int) -> None:
 
 @app.job(queue="parcels")
 def pack(order: int) -> None:
-    """Pack the parcel."""
+    """Pack the parcel of an order."""
     journal.note(OrderEvent.PACKED, order, current_job().id)
 
 
 @app.job(queue="parcels")
 def mail(order: int) -> None:
-    """Mail the parcel."""
+    """Mail the parcel of an order."""
     journal.note(OrderEvent.MAILED, order, current_job().id)
 
 
@@ -124,7 +127,7 @@ def promise_parcel(order: int) -> None:
 @app.cron(f"*/{NIGHT} * * * * *", tz="Asia/Taipei", misfire=CatchUp(100), overlap="queue")
 @app.job(queue="reports")
 def nightly_report() -> str:
-    """Return the text of the report: the numbers of unpaid, paid and canceled orders and of parcels until now."""
+    """Return the text of the report: the current numbers of unpaid, paid and canceled orders and of parcels."""
     job = current_job()
     timers, parcels = app.counts(type=cancel_order.name), app.counts(queue="parcels")
     journal.note(OrderEvent.REPORTED, 0, job.id, job.due)

@@ -61,7 +61,7 @@ class DemoScenario:
         self._reports_shown = 0
 
     def run(self) -> ClosingFigures:
-        """Run all events of the demo and return the closing figures."""
+        """Run the demo from its start to its end, and return the closing figures of the audit."""
         show, plan = self._screen.show_event, self._plan
         show(f"a shop: an order unpaid after {plan.timeout:g} s (really: 30 min) is canceled")
         show(f"worker {self._worker.start()} is ready; the shop opens, {plan.orders:,} orders are to come")
@@ -89,7 +89,7 @@ class DemoScenario:
         return self._audit.close(replayed=len(letters), outage=outage, nights=nights)
 
     def _end_reports(self) -> int:
-        """Pause the schedule of the report; return how many reports must have been written."""
+        """Pause the schedule of the nightly report; return how many reports it must have written."""
         app.schedules.pause(nightly_report.name)
         self._wait_for(self._is_all_settled)
         schedule = app.schedules.get(nightly_report.name)
@@ -122,7 +122,10 @@ class DemoScenario:
             self._never.wait(min(0.1, max(0.0, second - self._screen.seconds())))
 
     def _wait_for(self, condition: Callable[[], bool], *, every: float = 0.1, patience: float = 15) -> None:
-        """Wait for a condition for at most `patience` seconds. If it stays false, the closing figures show it."""
+        """Wait until a condition is true, at most `patience` seconds, and update the screen meanwhile.
+
+        Return also if it stays false: the closing figures show the consequence.
+        """
         deadline = self._screen.seconds() + patience
         self._update()
         while not condition() and self._screen.seconds() < deadline:
@@ -144,7 +147,10 @@ class DemoScenario:
 
 
 def run_demo(plan: CustomerPlan, screen: Screen) -> ClosingFigures:
-    """Run the demo in a temporary folder, which is removed at the end."""
+    """Run the demo in a temporary folder, which is removed at the end, and return its closing figures.
+
+    Raises `RuntimeError` if a task of the simulated customers failed.
+    """
     failures: list[TaskFailure] = []
     with (
         TemporaryDirectory(prefix="mainspring-demo-") as folder,

@@ -37,11 +37,11 @@ class Screen:
         return (self._clock.monotonic_ns() - self._begin) / 1e9
 
     def show_event(self, sentence: str) -> None:
-        """Print a sentence with the current time."""
+        """Print a sentence with the seconds since the start of the demo."""
         self._console.print(f" [dim]{self.seconds():5.1f} s[/dim]  {sentence}")
 
     def show_bars(self, audit: OrderAudit) -> None:
-        """Draw the progress bars."""
+        """Draw the progress bars with the counts of the audit; do nothing if the output is no terminal."""
         if not self._console.is_terminal:
             return
         grid = Table.grid(padding=(0, 1))
@@ -57,7 +57,7 @@ class Screen:
         self._live.update(grid, refresh=True)
 
     def close(self, figures: ClosingFigures) -> None:
-        """Print the closing table and the verdict."""
+        """Print the closing table, and the broken promises, or that there are none."""
         table = Table(title="At the end of the day", title_justify="left", show_header=False, box=box.ROUNDED)
         table.add_column(style="bold", no_wrap=True)
         table.add_column(justify="right", no_wrap=True)

@@ -21,7 +21,10 @@ class WorkerProcess:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> int:
-        """Start the worker; return its process id when it is ready."""
+        """Start the worker, wait until it is ready, and return its process id.
+
+        Raises `RuntimeError` with the end of its log if it ends before.
+        """
         with self._log.open("a") as log:
             process = subprocess.Popen(
                 COMMAND,
@@ -38,13 +41,13 @@ class WorkerProcess:
         return process.pid
 
     def kill(self) -> None:
-        """Kill the worker with SIGKILL, so that it cannot clean up."""
+        """Kill the worker with SIGKILL, so that it cannot clean up; do nothing if it does not run."""
         if self._process is not None:
             self._process.kill()
             self._collect()
 
     def stop(self) -> int:
-        """End the worker with SIGTERM, or SIGKILL if it does not end in time; return its exit code."""
+        """End the worker with SIGTERM, or SIGKILL after 15 s; return its exit code, 0 if it did not run."""
         if self._process is None:
             return 0
         self._process.terminate()
@@ -55,7 +58,7 @@ class WorkerProcess:
         return self._collect()
 
     def end_of_log(self) -> str:
-        """Return the end of the worker's log."""
+        """Return the last 2,000 characters of the worker's log."""
         return self._log.read_text()[-2_000:]
 
     def _collect(self) -> int:

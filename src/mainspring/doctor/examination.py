@@ -39,10 +39,12 @@ def examine(
     clock: Clock | None = None,
     on_step: Callable[[int], None] = lambda _checks: None,
 ) -> Report:
-    """Run all checks and return their report. With `has_handlers=False`, only the application's URL is known.
+    """Run all checks of `mainspring doctor` and return their report.
 
-    `monitor` is the monitoring address of a NATS server. `thorough` runs checks in full, however long they take.
-    `on_step` is called with 1 after each check, and with 0 during a long one.
+    - `has_handlers`: False if the application was not imported, so that only the URL of its store is known
+    - `monitor`: the monitoring address of a NATS server; None if there is none
+    - `thorough`: run checks in full, however long they take
+    - `on_step`: is called with 1 after each check, and with 0 from time to time during a long one
     """
     examination = Examination(
         app,
@@ -94,11 +96,11 @@ class Examination:
         return Report(store=provider.public_url(self.app.url), findings=tuple(self._findings))
 
     def still_busy(self) -> None:
-        """Report that a long check is still in progress."""
+        """Call `on_step` with 0, so that a progress display shows that a long check is still running."""
         self._on_step(0)
 
     def carry_out(self, checks: Iterable[Check]) -> Severity:
-        """Run checks and return the worst severity that they found."""
+        """Run checks, add their findings to the report, and return the worst severity; OK without findings."""
         worst = Severity.OK
         for check in checks:
             found = carry_out(check)
@@ -119,11 +121,12 @@ class Examination:
         return results[0] if results else None
 
     def leave_out(self, check: str, what: str, remedy: str = "") -> None:
-        """Report that something was not examined, and how to examine it."""
+        """Add a finding which says that `what` was not examined; `remedy` says how to examine it."""
         self.carry_out([Check(check, lambda: info(f"left out: {what}", remedy=remedy))])
 
     def examine_jobs(self, left_out_because: str | None, *, counts: bool, patience: int = STALE) -> None:
-        """Examine jobs, workers and schedules through the engine, or report why they were left out.
+        """Examine jobs, workers and schedules through the engine; with `left_out_because`, only report that
+        reason.
 
         With `counts`, all jobs are counted, too. A worker counts as alive if its last heartbeat is at most
         `patience` microseconds old.
@@ -146,7 +149,7 @@ class Examination:
 
 
 def check_url_choice(choice: StoreChoice) -> Finding:
-    """Report the place that named the store, and whether the environment names another one."""
+    """Report which place names the store, and warn if the environment names another store than the code."""
     if choice.conflict is None:
         return ok(f"the store is named by {choice.source}")
     return warning(

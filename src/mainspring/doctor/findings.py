@@ -30,7 +30,7 @@ def in_seconds(seconds: float) -> str:
 
 
 def in_microseconds(microseconds: int) -> str:
-    """Return a duration in microseconds, the unit of engines, as text; 0 if clocks differ and it is negative."""
+    """Return a duration in microseconds as text. A negative one, which differing clocks cause, counts as 0."""
     return in_seconds(max(0, microseconds) / MICROSECONDS)
 
 
@@ -43,7 +43,7 @@ def in_bytes(size: int) -> str:
 
 
 def some(names: Collection[str]) -> str:
-    """Return the first few names as text, and how many more there are."""
+    """Return the first five names as text, and how many more there are: `a, b, c, d, e and 3 more`."""
     shown = list(names)[:NAMED]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if more else "")
@@ -68,7 +68,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One result of a check."""
+    """One result of a check of `mainspring doctor`: a fact, its severity, why it matters and what to do."""
 
     severity: Severity
     what: str
@@ -105,7 +105,7 @@ class Report:
 
     @property
     def worst(self) -> Severity:
-        """The highest severity among the findings."""
+        """The highest severity among the findings; OK if there are none."""
         return max((finding.severity for finding in self.findings), key=_rank, default=Severity.OK)
 
     def count(self, severity: Severity) -> int:
@@ -114,27 +114,27 @@ class Report:
 
 
 def ok(what: str) -> Finding:
-    """Return a finding for something that is in order."""
+    """Return a finding of severity OK, about something that is in order."""
     return Finding(severity=Severity.OK, what=what)
 
 
 def info(what: str, reason: str = "", remedy: str = "", *commands: tuple[str, ...]) -> Finding:
-    """Return a finding that the user may want to know, but that needs no action."""
+    """Return a finding of severity INFO: the user may want to know it, but nothing is wrong."""
     return Finding(severity=Severity.INFO, what=what, reason=reason, remedy=remedy, commands=commands)
 
 
 def warning(what: str, reason: str, remedy: str, *commands: tuple[str, ...]) -> Finding:
-    """Return a finding for something that may fail later or is slow."""
+    """Return a finding of severity WARNING, about something that may fail later or is slow."""
     return Finding(severity=Severity.WARNING, what=what, reason=reason, remedy=remedy, commands=commands)
 
 
 def error(what: str, reason: str, remedy: str, *commands: tuple[str, ...]) -> Finding:
-    """Return a finding for something that is broken."""
+    """Return a finding of severity ERROR: jobs do not run, or may be lost."""
     return Finding(severity=Severity.ERROR, what=what, reason=reason, remedy=remedy, commands=commands)
 
 
 def carry_out(check: Check) -> list[Finding]:
-    """Run a check and return its findings. An exception of the check becomes a finding."""
+    """Run a check and return its findings. An exception of the check becomes a finding, and is not raised."""
     try:
         found = check.run()
         found = [found] if isinstance(found, Finding) else list(found)
@@ -144,8 +144,8 @@ def carry_out(check: Check) -> list[Finding]:
     except Exception as problem:  # a check that fails must not hide the findings of the others
         found = [
             warning(
-                f"this could not be checked: {type(problem).__name__}: {problem}",
-                "The state of the part that was checked is unknown.",
+                f"this check failed: {type(problem).__name__}: {problem}",
+                "The state of the part that this check examines is unknown.",
                 "Look for the cause on this machine; if there is none, report this as a bug.",
             )
         ]

@@ -81,9 +81,9 @@ def _name(worker: WorkerRecord) -> str:
 
 
 def check_handlers(snapshot: Snapshot) -> Iterator[Finding]:
-    """Check whether running workers have the handlers of due jobs and of the application.
+    """Report due jobs and handlers of the application for which no running worker has the handler.
 
-    Also check whether the application has the handlers of stored jobs.
+    Also report stored jobs for which the application has no handler.
     """
     known, has_workers = snapshot.known, bool(snapshot.alive)
     unserved = list(_about_remote(snapshot))
@@ -179,7 +179,7 @@ def check_queues(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _is_unserved(waiting: Backlog, snapshot: Snapshot) -> bool:
-    """Return whether workers have the handler of these jobs, and none of these workers serves their queue."""
+    """Return whether running workers have the handler of these jobs, but none of those serves their queue."""
     able = [worker.info for worker in snapshot.alive if waiting.type in worker.info.types]
     return bool(able) and not any(info.serves(waiting.queue) for info in able)
 
@@ -190,7 +190,7 @@ def _with_handler(queue: str, snapshot: Snapshot) -> str:
 
 
 def _served(queue: str, snapshot: Snapshot) -> str:
-    """Return in words which queues workers serve, and whether the name of one may be mistyped."""
+    """Return a sentence with the queues that workers serve, and a question if one has a name like `queue`."""
     served = sorted({name for worker in snapshot.alive for name in worker.info.queues or ()})
     similar = find_similar(queue, served)
     question = f" Is {similar[0]} a typing error?" if similar else ""
@@ -202,7 +202,7 @@ def _wait(backlogs: Sequence[Backlog]) -> str:
 
 
 def check_lateness(snapshot: Snapshot) -> Iterator[Finding]:
-    """Check how long due jobs wait for a free worker, and for jobs of their sequence or limit to end."""
+    """Report jobs that are due for over a minute, and wait for a free worker, or behind a sequence or limit."""
     known = snapshot.known
     late = [
         waiting
@@ -238,7 +238,7 @@ def _wait_behind(blocked: Sequence[BlockedGroup]) -> str:
 
 
 def _about_blocked(blocked: BlockedGroup, now: int) -> Finding:
-    """Return a finding with the jobs that block others, and the command that explains why they still run."""
+    """Return a warning that names the jobs which block others, with commands to explain and to cancel them."""
     first = blocked.by[0]
     waits = f"{_wait_behind([blocked])}, the oldest ({blocked.oldest}) for {in_microseconds(now - blocked.since)},"
     commands = (("explain", *blocked.by[:NAMED]), ("jobs", "cancel", first))
@@ -263,7 +263,7 @@ def _about_late(late: Sequence[Backlog], now: int) -> Finding:
 
 
 def check_paused(snapshot: Snapshot) -> Iterator[Finding]:
-    """Check whether jobs wait in paused queues: a pause may have been forgotten."""
+    """Report each paused queue, as a warning if due jobs wait in it: the pause may have been forgotten."""
     held = [backlog for backlog in snapshot.backlog if backlog.queue in snapshot.paused]
     for queue in sorted(snapshot.paused):
         of_queue = [backlog for backlog in held if backlog.queue == queue]
@@ -288,7 +288,7 @@ def check_paused(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def check_quotas(snapshot: Snapshot) -> Iterator[Finding]:
-    """Check whether queues have nearly as many pending jobs as their quota allows."""
+    """Warn about queues whose pending jobs reach 80 % of their quota `max_depth` or more."""
     near = {
         queue: (pending, most)
         for queue, (pending, most) in sorted(snapshot.depths.items())
@@ -308,7 +308,7 @@ def check_quotas(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def check_slots(snapshot: Snapshot) -> Iterator[Finding]:
-    """Check whether far more jobs become due in one slot of time than in the others."""
+    """Warn if far more scheduled jobs become due within one slot of 268 ms than in the others on average."""
     slot = snapshot.fullest_slot
     if slot is None:
         yield ok("no jobs are scheduled" if snapshot.counts is not None else "scheduled jobs were not counted")
@@ -328,7 +328,7 @@ def check_slots(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
-    """Report dead letters. Jobs in quarantine are reported separately."""
+    """Report the number of dead letters, and as a warning those in quarantine, whose process or worker crashed."""
     if snapshot.counts is None:
         yield info(
             "dead letters were not counted",

@@ -24,7 +24,7 @@ except ImportError:  # Windows has no such limit
 
 FEW_FILES = 256
 STEP = 0.25
-"""The smallest jump of the clock that counts, in seconds.
+"""The smallest jump of the wall clock that is reported, in seconds.
 
 A gradual correction stays below it during the checks.
 """
@@ -45,7 +45,7 @@ def check_python() -> Finding:
 
 
 def files_allowed() -> int | None:
-    """Return how many files this process may have open; None if there is no limit, or none can be read."""
+    """Return how many files this process may have open; None if there is no limit, or it cannot be read."""
     if resource is None:
         return None
     limit: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -53,7 +53,7 @@ def files_allowed() -> int | None:
 
 
 def check_open_files(limit: int | None) -> Finding:
-    """Check how many files a process may have open."""
+    """Warn if a process may have fewer than 256 files open; `limit` is None if there is no limit."""
     if limit is None:
         return ok("any number of files may be open at once")
     if limit < FEW_FILES:
@@ -66,7 +66,7 @@ def check_open_files(limit: int | None) -> Finding:
 
 
 def clock_state() -> int | None:
-    """Return the kernel's clock state; None if it is not available."""
+    """Return the kernel's clock state, as `adjtimex` returns it; None if this system does not have that call."""
     try:
         adjtimex = ctypes.CDLL(None).adjtimex
     except (OSError, AttributeError, TypeError):
@@ -76,7 +76,7 @@ def clock_state() -> int | None:
 
 
 def check_synchronised(state: int | None) -> Finding:
-    """Check whether the kernel considers the clock synchronised with a time service."""
+    """Report whether a time service synchronises the clock, by the state that `clock_state` returned."""
     if state is None:
         return info("it is unknown whether the clock is synchronised", remedy="Run on the host: timedatectl")
     if state == UNSYNCHRONISED:
@@ -90,14 +90,14 @@ def check_synchronised(state: int | None) -> Finding:
 
 
 class ClockWatch:
-    """Compares how far the wall clock and the monotonic clock advance, from its creation to the check."""
+    """Compares how far the wall clock and the monotonic clock advance, to find a jump of the wall clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._first = self._read()
 
     def check(self) -> Finding:
-        """Check whether the wall clock has jumped since this object was created."""
+        """Warn if the wall clock has jumped by 0.25 s or more since this object was created."""
         wall, monotonic = (now - before for now, before in zip(self._read(), self._first, strict=True))
         step = wall - monotonic
         if abs(step) < STEP:
@@ -119,7 +119,7 @@ _VERSION = re.compile(r"(\d{4})([a-z]|\.\d+)")
 
 @dataclass(frozen=True, slots=True)
 class ZoneData:
-    """The source of the data that `zoneinfo` uses, and its version, if known."""
+    """The source of the time zone data that `zoneinfo` uses, and its version; None if it is unknown."""
 
     source: str
     version: str | None
@@ -127,7 +127,7 @@ class ZoneData:
 
 
 def find_zone_data(folders: Iterable[str]) -> ZoneData | None:
-    """Return the data that `zoneinfo` uses: the first folder that has zones, or else the package `tzdata`."""
+    """Return the time zone data in use: of the first folder that has any, else of `tzdata`, else None."""
     for folder in map(Path, folders):
         if (folder / "UTC").exists() or (folder / "Etc" / "UTC").exists():
             return ZoneData(str(folder), _version_in(folder))
@@ -150,7 +150,7 @@ def _version_in(folder: Path) -> str | None:
 
 
 def check_time_zones(data: ZoneData | None, now: datetime) -> Finding:
-    """Check whether there is time zone data, and whether it is old."""
+    """Report an error if there is no time zone data, and a warning if it is older than about a year."""
     if data is None:
         return error(
             "there is no time zone data",

@@ -12,7 +12,7 @@ FEW_MESSAGES = 20_000
 
 
 def checks_of_server(facts: NatsFacts, max_payload: int) -> list[Check]:
-    """Return the checks of the servers and the stream, without those whose facts could not be read."""
+    """Return the checks of the NATS servers and the streams, without those whose facts could not be read."""
     checks = [
         Check("server", lambda: server.check_server(facts)),
         Check("rights", lambda: server.check_rights(facts)),
@@ -41,7 +41,7 @@ def checks_of_server(facts: NatsFacts, max_payload: int) -> list[Check]:
 
 
 def why_not_open(facts: NatsFacts) -> str | None:
-    """Return why the engine must not be opened to read jobs, workers and schedules; None if it may be."""
+    """Return why jobs, workers and schedules cannot be read without creating streams; None if they can."""
     if facts.denied:
         return "the server denies requests that are needed to read them"
     if facts.stream is None or facts.events is None:
@@ -50,5 +50,5 @@ def why_not_open(facts: NatsFacts) -> str | None:
 
 
 def is_small(facts: NatsFacts) -> bool:
-    """Return whether the stream is small enough to count its jobs quickly."""
+    """Return whether the stream of the jobs has at most 20,000 messages, so that its jobs are counted quickly."""
     return facts.stream is not None and int(facts.stream["state"]["messages"]) <= FEW_MESSAGES

@@ -28,10 +28,13 @@ TIMEOUT_SECONDS = 2.0
 
 
 def read_monitor(url: str) -> dict[str, Any]:
-    """Return the reply of `/varz` at a monitoring address; raise `ConnectionError` if there is none."""
+    """Return the reply of `/varz` at a NATS server's monitoring address.
+
+    Raises `ConnectionError` if the address is wrong, or does not answer with a JSON object.
+    """
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if not parts.hostname or parts.scheme not in ("http", "https"):
-        raise ConnectionError("it is not an address")
+        raise ConnectionError("it is not an http or https address such as http://127.0.0.1:8222")
     make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     with closing(make(parts.hostname, parts.port or PORT, timeout=TIMEOUT_SECONDS)) as connection:
         try:
@@ -41,12 +44,12 @@ def read_monitor(url: str) -> dict[str, Any]:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ConnectionError(str(error) or type(error).__name__) from error
     if not isinstance(answer, dict):
-        raise ConnectionError(f"it answered with status {response.status}")
+        raise ConnectionError(f"/varz answered with status {response.status}, not with a JSON object")
     return answer
 
 
 def no_monitor(url: str, problem: ConnectionError) -> Finding:
-    """Return the finding for a monitoring address that does not respond."""
+    """Return the warning about a monitoring address of a NATS server that does not respond."""
     return warning(
         f"the monitoring address {url!r} does not respond: {problem}",
         "Some facts stay unknown: how often the server syncs its files, and how much storage it has.",
@@ -55,7 +58,7 @@ def no_monitor(url: str, problem: ConnectionError) -> Finding:
 
 
 def examine_store(examination: Examination) -> None:
-    """Examine the servers and streams, and the jobs if this user may read them."""
+    """Examine the NATS servers and streams; then the jobs, if there are streams and the user may read them."""
     replies: list[dict[str, Any]] = []
     monitor = examination.monitor
     if monitor is not None:

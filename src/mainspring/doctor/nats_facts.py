@@ -27,7 +27,7 @@ MAX_LANES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsFacts:
-    """The facts about the servers and the streams of a store."""
+    """The facts about the NATS servers and streams of a store, as `read_facts` found them."""
 
     settings: NatsSettings
     server: Mapping[str, Any]
@@ -37,16 +37,16 @@ class NatsFacts:
     stream: Mapping[str, Any] | None = None
     events: Mapping[str, Any] | None = None
     activity: Mapping[str, Any] | None = None
-    """The stream of the counts, for the history of activity; None if there is none."""
+    """The stream of the activity counts; None if there is none, or this user may not ask for it."""
     may_read_activity: bool = True
-    """Whether this user may ask for that stream. Jobs do not need it."""
+    """Whether this user may ask for the stream of the activity counts. Jobs do not need it."""
     wanted: Mapping[str, Any] = field(default_factory=dict)
     """The configuration with which this version of Mainspring would create the stream."""
     consumers: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
     """The consumers of the reminders and of the lanes, by subject; None for a subject without a consumer."""
     round_trip: float = 0.0
     ahead: float = 0.0
-    """How many seconds the server's clock is ahead of the local clock."""
+    """How many seconds the server's clock is ahead of the local clock; negative if it is behind."""
     denied: Sequence[str] = ()
     """The permission errors that the server has sent to this user."""
     monitor: Mapping[str, Any] | None = None
@@ -56,7 +56,7 @@ class NatsFacts:
 def read_facts(
     servers: list[str], settings: NatsSettings, clock: Clock, monitor: Mapping[str, Any] | None = None
 ) -> NatsFacts:
-    """Connect to a server and read the facts; raise `EngineUnavailable` if none responds."""
+    """Connect to one of the servers and read the facts; raise `EngineUnavailable` if none responds."""
     quick = replace(settings, timeout=min(settings.timeout or TIMEOUT_SECONDS, TIMEOUT_SECONDS), prepared=True)
     names = SubjectNames(settings.prefix)
     jetstream = JetStream(servers, quick, names.stream, clock)
@@ -110,7 +110,7 @@ class _FactReader:
                 return None
             raise EngineUnavailable(
                 engine=f"NATS at {self._jetstream.address}",
-                reason=f"{verb} was refused: {error}",
+                reason=f"the server refused the request {verb}: {error}",
                 remedy="read the log of the server",
             ) from error
         except EngineUnavailable:
@@ -120,7 +120,7 @@ class _FactReader:
             return None
 
     def _activity(self) -> tuple[dict[str, Any] | None, bool]:
-        """Return the stream of the counts, and whether this user may ask for it.
+        """Return the stream of the activity counts, None if there is none, and whether this user may ask for it.
 
         A denial is not reported with the others, because all jobs can be read without this right.
         """
@@ -152,7 +152,7 @@ class _FactReader:
             return {}
 
     def _test_write(self) -> None:
-        """Publish a message that the stream always rejects, to find whether this user may publish."""
+        """Publish a message that the stream always rejects, to find out whether the server denies publishing."""
         with suppress(ServerError, EngineUnavailable):
             self._jetstream.wait_until_processed(self._names.settings)
         self._record_denial()

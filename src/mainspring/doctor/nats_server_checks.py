@@ -18,13 +18,13 @@ SAFE_SYNC_SECONDS = 1.0  # seconds between two syncs: a power failure may lose t
 
 
 def check_server(facts: NatsFacts) -> Finding:
-    """Check the version of the server, and whether JetStream is enabled."""
+    """Report an error if the NATS server is too old, or JetStream is not enabled."""
     version = str(facts.server.get("version", ""))
     numbers = [int(part) for part in version.split(".")[:2] if part.isdigit()]
     floor = ".".join(map(str, MINIMUM_VERSION))
     if tuple(numbers) < MINIMUM_VERSION:
         return error(
-            f"its version is {version or 'unknown'}, and {floor} is needed",
+            f"the version of the NATS server is {version or 'unknown'}, and {floor} or later is needed",
             "Older servers cannot schedule messages, which deliver jobs that are due later.",
             "Update nats-server.",
         )
@@ -35,11 +35,14 @@ def check_server(facts: NatsFacts) -> Finding:
             "Start nats-server with -js, or enable jetstream in the account.",
         )
     where = f"in cluster {facts.server['cluster']}" if facts.server.get("cluster") else "alone"
-    return ok(f"server {facts.server.get('server_name', '')} {version}, {where}")
+    return ok(f"NATS server {facts.server.get('server_name', '')} {version}, {where}")
 
 
 def check_storage(facts: NatsFacts) -> Iterator[Finding]:
-    """Check how much storage JetStream has left for the account and, with a monitoring address, on the server."""
+    """Report a warning if JetStream has used 80 % of its storage, and an error from 95 % on.
+
+    The storage of the account is checked, and with a monitoring address that of the server.
+    """
     account = facts.account or {}
     uses = [("this account", account.get("storage", 0), account.get("limits", {}).get("max_storage", -1))]
     if facts.monitor is not None:
@@ -66,7 +69,7 @@ def check_storage(facts: NatsFacts) -> Iterator[Finding]:
 
 
 def check_sync(facts: NatsFacts) -> Finding:
-    """Check how many confirmed jobs a power failure may lose."""
+    """Report whether a power failure may lose confirmed jobs: by the number of replicas and the sync interval."""
     replicas = int((facts.stream or {}).get("config", {}).get("num_replicas", 1))
     ways = "jetstream { sync_interval: always } on one server, or replicas=3 on three with separate power"
     if replicas >= 3:
@@ -98,7 +101,7 @@ def check_sync(facts: NatsFacts) -> Finding:
 
 
 def check_clock(facts: NatsFacts) -> Finding:
-    """Check how far the local clock and the server's clock differ."""
+    """Warn if the local clock and the clock of the NATS server differ by a second or more."""
     by = f"{in_seconds(abs(facts.ahead))} {'behind' if facts.ahead > 0 else 'ahead of'}"
     if abs(facts.ahead) < MAX_SKEW_SECONDS:
         return ok(f"the local clock is {by} the clock of the server")
@@ -111,7 +114,7 @@ def check_clock(facts: NatsFacts) -> Finding:
 
 
 def check_distance(facts: NatsFacts) -> Finding:
-    """Check how long a round trip to the server takes."""
+    """Warn if a round trip to the NATS server takes so long that jobs start late."""
     is_replicated = int((facts.stream or {}).get("config", {}).get("num_replicas", 1)) > 1
     lead = (CLUSTER_START_LEAD if is_replicated else START_LEAD) / MICROSECONDS
     text = f"a round trip takes {in_seconds(facts.round_trip)}"
@@ -126,7 +129,7 @@ def check_distance(facts: NatsFacts) -> Finding:
 
 
 def check_payload(facts: NatsFacts, max_payload: int) -> Finding:
-    """Check whether a message may be as large as the application allows arguments to be.
+    """Warn if the NATS server allows only smaller messages than the arguments that the application allows.
 
     The engine reserves a part of each message for headers and errors, so the arguments must be a little smaller.
     """
@@ -143,7 +146,7 @@ def check_payload(facts: NatsFacts, max_payload: int) -> Finding:
 
 
 def check_rights(facts: NatsFacts) -> Finding:
-    """Report the permission errors of the server."""
+    """Report an error with the requests that the NATS server denied; OK if it denied none."""
     if not facts.denied:
         return ok("the server has denied nothing")
     return error(

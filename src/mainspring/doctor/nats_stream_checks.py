@@ -14,7 +14,7 @@ LIMITS = ("max_age", "max_bytes", "max_msgs")
 LOCKS = ("sealed", "deny_delete", "deny_purge")
 COPIES = ("mirror", "sources")
 SILENCE_SECONDS = 5.0
-"""Seconds after which a silent server counts as offline.
+"""Seconds after which a server of the cluster that sends nothing counts as offline.
 
 A live server sends the others a heartbeat every second; they report it as offline only after ten.
 """
@@ -23,7 +23,7 @@ ELECTION_SECONDS = 7.0
 
 
 def check_stream(facts: NatsFacts) -> Iterator[Finding]:
-    """Check that the stream exists and has suitable settings.
+    """Report an error if there is no stream of jobs, and findings about its unsuitable settings.
 
     Unsuitable are limits that delete jobs, locks that forbid changes, copies from other streams, and settings of
     another version of Mainspring.
@@ -99,7 +99,10 @@ def _without_events(facts: NatsFacts) -> Iterator[Finding]:
 
 
 def check_activity(facts: NatsFacts) -> Finding:
-    """Check the stream of the counts, from which `app.activity()` has its history. Jobs do not need it."""
+    """Warn if the stream of the activity counts, which `app.activity()` reads, is missing or has wrong limits.
+
+    Jobs do not need the stream.
+    """
     name = f"{facts.settings.prefix}-activity"
     if not facts.may_read_activity:
         return info(f"stream {name} was not checked: this user may not read its settings")
@@ -135,7 +138,7 @@ def check_activity(facts: NatsFacts) -> Finding:
 
 
 def check_replicas(facts: NatsFacts) -> Iterator[Finding]:
-    """Check how many servers store each message, and whether they are up to date."""
+    """Report a stream without a leader, with too few or an even number of copies, or with servers that lag."""
     stream = facts.stream or {}
     replicas = int(stream.get("config", {}).get("num_replicas", 1))
     cluster = stream.get("cluster", {})
@@ -170,7 +173,7 @@ def _too_few(facts: NatsFacts, replicas: int) -> Iterator[Finding]:
     if wanted is not None and wanted != replicas:
         yield warning(
             f"{format_count(replicas, 'copy', 'copies')} of each message, and the settings request {wanted}",
-            "No worker with these settings has started since, or the cluster has too few servers.",
+            "No worker has started with these settings, or the cluster has too few servers.",
             "Start a worker, and read its log.",
         )
 
@@ -190,7 +193,7 @@ def _lagging(peers: list[dict[str, Any]]) -> Iterator[Finding]:
             f"{some(behind)} not up to date" if behind else "",
         ]
         yield severity(
-            f"of its {len(peers) + 1} servers: {', '.join(filter(None, states))}",
+            f"of the {len(peers) + 1} servers of the stream: {', '.join(filter(None, states))}",
             "With one copy less, the next failure may stop all jobs."
             if has_majority
             else "Less than a majority is online: nothing can be stored, and no job starts.",
@@ -200,7 +203,10 @@ def _lagging(peers: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def check_lease(facts: NatsFacts) -> Finding:
-    """Check the lease: how long a worker may send no heartbeat before it is declared dead."""
+    """Warn if the lease, after which a worker without a heartbeat is declared dead, is shorter than an election.
+
+    This matters only for a stream with several replicas.
+    """
     lease = facts.settings.lease
     replicas = int((facts.stream or {}).get("config", {}).get("num_replicas", 1))
     if replicas > 1 and lease < ELECTION_SECONDS:
@@ -216,7 +222,7 @@ def check_lease(facts: NatsFacts) -> Finding:
 
 
 def check_consumers(facts: NatsFacts) -> Iterator[Finding]:
-    """Check the consumers, which deliver the jobs of the lanes to workers."""
+    """Report consumers, which deliver jobs to workers, that are missing, paused, limited or have another lease."""
     if not facts.consumers:
         yield info("the consumers were not checked: they cannot be read, perhaps for lack of permission")
         return
@@ -260,7 +266,7 @@ def _limiting(existing: dict[str, Any]) -> Iterator[Finding]:
     limited = [subject for subject, found in existing.items() if found["config"].get("max_deliver", -1) > 0]
     if limited:
         yield error(
-            f"the consumer of {some(limited)} delivers a message only a few times (max_deliver)",
+            f"the consumer of {some(limited)} delivers a message only a limited number of times (max_deliver)",
             "After that the job is never delivered again.",
             "nats consumer edit --max-deliver=-1; Mainspring counts attempts itself.",
         )

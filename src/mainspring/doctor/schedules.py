@@ -15,7 +15,7 @@ LATE = 60 * MICROSECONDS
 
 
 def check_schedules(snapshot: Snapshot) -> Iterator[Finding]:
-    """Check whether all schedules fire and their jobs can run."""
+    """Report schedules that do not fire, whose jobs no worker can run, or that differ from the declared ones."""
     found = [
         *_overdue(snapshot),
         *_unreadable(snapshot),
@@ -76,7 +76,7 @@ def _without_dates(snapshot: Snapshot) -> Iterator[Finding]:
     ended = [schedule for schedule in without if schedule.last_due is not None]
     if never:
         yield warning(
-            f"a schedule without any date never fires: {_names(never)}",
+            f"a schedule whose rule has no date never fires: {_names(never)}",
             "Its rule has no date, or the end of the schedule comes before its first date.",
             "Store the schedule again with another rule. To see its dates:",
             ("schedules", "preview", never[0].name),

@@ -17,21 +17,24 @@ from mainspring.security.keys import KeyRing
 
 PAGE = 1_000
 COUNTED = 100_000
-"""How many jobs of one status are counted at most."""
+"""At most this many jobs of one status are counted."""
 
 KeyCounts = Mapping[str | None, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignatureFacts:
-    """The keys that have signed the jobs and schedules of a store. None counts those without any."""
+    """How many jobs and schedules of a store each key has signed.
+
+    The key None counts those without a signature.
+    """
 
     ring: KeyRing | None = None
     """The keys of the application; None if it has none, or if no application is known."""
     pending: KeyCounts = field(default_factory=dict)
-    """The jobs that have not ended, by key."""
+    """The number of jobs that have not ended, by the id of the key that signed them."""
     letters: KeyCounts = field(default_factory=dict)
-    """The dead letters, by key."""
+    """The number of dead letters, by the id of the key that signed them."""
     schedules: KeyCounts = field(default_factory=dict)
     is_complete: bool = True
     """False if there are more jobs than were counted."""
@@ -46,7 +49,7 @@ class SignatureFacts:
 def read_signatures(engine: Engine, schedules: Sequence[ScheduleRecord], ring: KeyRing | None) -> SignatureFacts:
     """Count the stored jobs and schedules by the keys that have signed them.
 
-    If the application has no keys and none of the first jobs is signed, only these are read.
+    If the application has no keys and none of the first thousand jobs is signed, no more jobs are read.
     """
     pending, has_all_pending = _count(engine, ring, JobStatus.PENDING, JobStatus.RUNNING)
     letters, has_all_letters = _count(engine, ring, JobStatus.FAILED)
@@ -77,7 +80,10 @@ def _count(engine: Engine, ring: KeyRing | None, *statuses: JobStatus) -> tuple[
 
 
 def check_signatures(facts: SignatureFacts | None) -> Iterator[Finding]:
-    """Report the keys that stored jobs and schedules need, and the jobs that will not run."""
+    """Report the keys that stored jobs and schedules need, and warn about jobs that will not run.
+
+    `facts` is None if they were not counted.
+    """
     if facts is None:
         yield info("the keys of signed jobs were not counted", "", "To count them:", ("doctor", "--thorough"))
         return

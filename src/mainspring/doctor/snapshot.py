@@ -38,9 +38,9 @@ class Snapshot:
     counts: Mapping[JobStatus, int] | None = None
     """The number of jobs by status; None if counting them would take too long."""
     letters: Sequence[JobRecord] = ()
-    """The first `READ` dead letters that were not replayed."""
+    """The first 1,000 dead letters that were not replayed; empty if `counts` is None."""
     pending: frozenset[str] = frozenset()
-    """The job types of the first `READ` PENDING jobs, due or not."""
+    """The job types of the first 1,000 PENDING jobs, due or not; empty if `counts` is None."""
     handlers: frozenset[str] | None = None
     """The job types for which the application has handlers; None if no application is known."""
     handler_queues: frozenset[str] = frozenset()
@@ -52,7 +52,7 @@ class Snapshot:
     stored_otherwise: Sequence[str] = ()
     """The names of schedules whose stored definition differs from the declared one."""
     undeclared: Sequence[ScheduleRecord] = ()
-    """The schedules whose handler the application has, and whose declaration it has no longer."""
+    """The stored schedules whose handler the application has, but which its code no longer declares."""
 
     fullest_slot: UpcomingSlot | None = None
     """The fullest slot of the next scheduled jobs; None if no jobs are scheduled, or `counts` is None."""
@@ -91,9 +91,9 @@ class Snapshot:
 
 
 def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool, patience: int = STALE) -> Snapshot:
-    """Read the state of an open engine.
+    """Read the state of the store of an open engine.
 
-    Pass `app` only if its handlers are loaded, and `counts` only if counting jobs is fast.
+    Pass `app` only if its handlers are loaded, else None. With `counts=False`, all jobs are not counted or read.
     """
     letters = Query(status=JobStatus.FAILED, is_replayed=False, limit=READ)
     pending = Query(status=JobStatus.PENDING, limit=READ)

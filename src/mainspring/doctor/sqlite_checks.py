@@ -22,7 +22,7 @@ BUDGET = 1.0
 
 
 def examine_store(examination: Examination) -> None:
-    """Examine the file, then the jobs, if the file is not damaged."""
+    """Examine the SQLite file, then the jobs, if the file is not damaged and can be opened without changes."""
     path = to_path(examination.app.url).resolve()
     checks = store_checks(
         path,
@@ -39,9 +39,9 @@ def examine_store(examination: Examination) -> None:
 def store_checks(
     path: Path, clock: Clock, durability: str | None, *, budget: float, on_step: Callable[[], None]
 ) -> list[Check]:
-    """Return the checks that apply to a store, which need not exist.
+    """Return the checks that apply to a SQLite store, as far as its folder and file exist.
 
-    The integrity check takes at most `budget` seconds.
+    The integrity check takes at most `budget` seconds. `durability` is None if the application is unknown.
     """
     checks = [Check("file", lambda: check_file(path))]
     try:
@@ -60,12 +60,12 @@ def store_checks(
 
 
 def check_file(path: Path) -> Finding:
-    """Check whether the store file exists and can be reached."""
+    """Report an error if the file of the store or its folder does not exist, or if this user may not reach it."""
     try:
         return _find_problem(path)
     except PermissionError as problem:
         return error(
-            f"user {os.geteuid()} may not access it: {problem}",
+            f"user {os.geteuid()} may not access the store: {problem}",
             "Submits and workers of this user fail.",
             "Allow this user to enter the folder, or run as the user who owns the store.",
         )

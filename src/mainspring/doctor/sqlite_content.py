@@ -46,7 +46,7 @@ GAP = 10 * MINUTE  # processes store their counts after 15 s, so a longer gap ha
 
 @contextmanager
 def opened_read_only(path: Path) -> Iterator[apsw.Connection]:
-    """Open a read-only connection for the `with` block."""
+    """Open a read-only connection to a SQLite file, and close it at the end of the `with` block."""
     with translated(str(path)):
         connection = apsw.Connection(
             read_only_address(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
@@ -59,24 +59,27 @@ def opened_read_only(path: Path) -> Iterator[apsw.Connection]:
 
 
 def check_schema(path: Path) -> Finding:
-    """Check whether this version of Mainspring can use the file."""
+    """Report whether the file's schema is that of this version, or older and will be migrated, or empty.
+
+    Raises `EngineUnavailable` if another program or a newer version wrote the file.
+    """
     with opened_read_only(path) as connection:
         if check(connection, str(path)):  # raises for a file of another program, or of a newer version
-            return ok(f"its schema is version {VERSION}, that of this Mainspring")
+            return ok(f"the schema of the file is version {VERSION}, that of this Mainspring")
         version = int(connection.pragma("user_version"))
     if version == 0:
         return info(
             "the file is empty", "The store was never used.", "The first submit or worker creates its tables."
         )
     return info(
-        f"its schema is version {version}, and that of this Mainspring is {VERSION}",
-        "The first process that uses it migrates it; older versions of Mainspring can then no longer use it.",
+        f"the schema of the file is version {version}, and that of this Mainspring is {VERSION}",
+        "The first process that uses the file migrates it; older versions of Mainspring then cannot use it.",
         "Make a backup, stop all workers of the older version, and start a worker of this version.",
     )
 
 
 def check_journal(path: Path) -> Finding:
-    """Check whether the file has a write-ahead log, so that readers and writers do not block each other."""
+    """Warn if the file has no write-ahead log: readers and writers then block each other."""
     if _has_log(path):
         return ok("the file has a write-ahead log")
     return warning(
@@ -98,7 +101,10 @@ def _has_log(path: Path) -> bool:
 def check_integrity(
     path: Path, clock: Clock, budget: float, on_step: Callable[[], None] = lambda: None
 ) -> Finding:
-    """Search the file for damage, for at most `budget` seconds. `on_step` is called repeatedly meanwhile."""
+    """Search the file for damage, for at most `budget` seconds, and report an error if there is any.
+
+    `on_step` is called repeatedly meanwhile.
+    """
     deadline_ns = clock.monotonic_ns() + budget * NANOSECONDS
 
     def is_over() -> bool:
@@ -111,7 +117,7 @@ def check_integrity(
             found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
         except apsw.InterruptError:
             return info(
-                f"it is too large ({in_bytes(path.stat().st_size)}) to check for damage within "
+                f"the file is too large ({in_bytes(path.stat().st_size)}) to check for damage within "
                 f"{in_seconds(budget)}",
                 "Damage that is not noticed grows with every write.",
                 "To check the whole file:",
@@ -128,13 +134,13 @@ def check_integrity(
 
 
 def check_log(path: Path) -> Finding:
-    """Check the size of the write-ahead log: a long one could not be copied into the file in time."""
+    """Warn if the write-ahead log has 64 MiB or more, because its content could not be copied into the file."""
     log = path.with_name(f"{path.name}-wal")
     size = log.stat().st_size if log.exists() else 0
     if size < LONG_LOG:
-        return ok(f"its log has {in_bytes(size)}")
+        return ok(f"the write-ahead log has {in_bytes(size)}")
     return warning(
-        f"its log has grown to {in_bytes(size)}; 16 MiB would be usual",
+        f"the write-ahead log has grown to {in_bytes(size)}; 16 MiB would be usual",
         "Probably a program keeps a read transaction open, so that the log cannot be copied into the file. Reads "
         "become slow, and the disk fills up.",
         "The log shrinks when all processes have closed it. Look for a long transaction or a suspended process: "
@@ -143,7 +149,7 @@ def check_log(path: Path) -> Finding:
 
 
 def check_free_pages(path: Path) -> Finding:
-    """Check how much of the file is in use."""
+    """Report how much of the file is in use, with a remedy if half of it, and 256 MiB, or more are free."""
     with opened_read_only(path) as connection:
         pages, free, size = (
             int(connection.pragma(name)) for name in ("page_count", "freelist_count", "page_size")
@@ -158,14 +164,14 @@ def check_free_pages(path: Path) -> Finding:
 
 
 def check_times(path: Path, now: datetime) -> Finding:
-    """Check whether the store has times in the future, because the clock was set back."""
+    """Warn if the store has times of heartbeats or submits in the future, because the clock was set back."""
     with opened_read_only(path) as connection:
         latest = connection.execute(LATEST).get if connection.execute(HAS_TABLES).get else None
     ahead = 0 if latest is None else int(latest) - to_instant(now, "now")
     if ahead <= AHEAD:
         return ok("the store has no times in the future")
     return warning(
-        f"its newest time is {in_microseconds(ahead)} ahead of the clock",
+        f"the newest time in the store is {in_microseconds(ahead)} ahead of the clock",
         "The clock was set back, or was wrong when this was written. Jobs that were submitted then are due too "
         "late, and schedules wait for the clock to catch up.",
         "Correct the clock. If it is correct now, look for jobs that are due too late:",
@@ -174,7 +180,7 @@ def check_times(path: Path, now: datetime) -> Finding:
 
 
 def check_activity(path: Path, now: datetime) -> Finding:
-    """Check whether the history of activity has the last submits. If not, processes do not count."""
+    """Report if the history of activity lacks the last submits, so that some process does not store its counts."""
     with opened_read_only(path) as connection:
         if not connection.execute(HAS_ACTIVITY).get:
             return ok("the file is too old to have a history of activity")
@@ -195,7 +201,7 @@ def check_activity(path: Path, now: datetime) -> Finding:
 
 
 def why_not_open(path: Path) -> str | None:
-    """Return why the engine must not open the file: it would change the file, or fail. None if it may."""
+    """Return why the engine must not open the file: it would change the file, or fail. Return None if it may."""
     try:
         if stat_or_none(path) is None:
             return "there is no file"
@@ -204,4 +210,4 @@ def why_not_open(path: Path) -> str | None:
                 return "opening the file would migrate its schema"
         return None if _has_log(path) or not may_write(path) else "opening the file would change its journal mode"
     except (MainspringError, OSError):  # the checks above report the cause
-        return "it cannot be read"
+        return "the file cannot be read"

@@ -52,11 +52,14 @@ def type_of(path: Path, mounts: str) -> str | None:
 
 
 def check_file_system(folder: Path, mounts: str | None) -> Finding:
-    """Check whether the file system of a folder suits a store; `mounts` is None if there is no mount table."""
+    """Report an error if a folder is on a network file system, and a warning if it is on a temporary one or FUSE.
+
+    `mounts` is the content of the kernel's mount table; None if there is none.
+    """
     kind = None if mounts is None else type_of(folder, mounts)
     if kind is None:
         return info(
-            f"this system does not say which file system {folder} is on",
+            f"it is unknown which file system {folder} is on",
             "SQLite needs a local file system: on a network share its locks and its log do not work.",
             "Make sure that the folder is on a local disk.",
         )
@@ -93,7 +96,10 @@ FEW_INODES = 1_000
 
 
 def check_permissions(path: Path) -> Iterator[Finding]:
-    """Check which users may write to the store, to its write-ahead log, and to the files of its workers."""
+    """Report an error if this user may not write to the store and the files beside it.
+
+    Warn if files have different owners, or if all users of the machine may write to the store.
+    """
     me = user_name()
     beside = _owners_of_existing(path.with_name(path.name + ending) for ending in ("", "-wal", "-shm", "-workers"))
     locked = [found for found in (path.parent, *beside) if not may_write(found)]
@@ -146,7 +152,7 @@ def _is_open_to_all(path: Path) -> bool:
 
 
 def check_disk(path: Path, free: int, inodes: int | None) -> Finding:
-    """Check whether the disk has enough free space, and enough inodes where they are limited."""
+    """Report an error or a warning if the disk has little free space, or few inodes (None: they are unlimited)."""
     size = path.stat().st_size if path.exists() else 0
     reason = "On a full disk every submit fails, and no outcome of a job can be stored."
     remedy = "Free some space, or move the store; Keep(completed=...) deletes ended jobs earlier."
@@ -163,7 +169,7 @@ def check_disk(path: Path, free: int, inodes: int | None) -> Finding:
 
 
 def room_at(folder: Path) -> tuple[int, int | None]:
-    """Return the free bytes and the free inodes of a folder's file system; None if it does not limit inodes."""
+    """Return the free bytes and the free inodes of a folder's file system; inodes are None if unlimited."""
     inodes: int | None = None
     if hasattr(os, "statvfs"):
         found = os.statvfs(folder)
@@ -172,7 +178,7 @@ def room_at(folder: Path) -> tuple[int, int | None]:
 
 
 def measure_sync(folder: Path, clock: Clock, sync: Callable[[int], None] = os.fsync) -> float:
-    """Return the median time of an fsync in seconds. Each follows the write of a page to a temporary file."""
+    """Return the median time of some fsyncs in seconds, each after the write of a page to a temporary file."""
     seconds: list[float] = []
     with tempfile.TemporaryFile(dir=folder, prefix=".mainspring-doctor-", buffering=0) as file:
         while len(seconds) < SYNCS and sum(seconds) < MAX_SECONDS:
@@ -184,7 +190,7 @@ def measure_sync(folder: Path, clock: Clock, sync: Callable[[int], None] = os.fs
 
 
 def check_sync(seconds: float, durability: str | None) -> Finding:
-    """Check whether an fsync reaches the disk, and whether it is fast enough."""
+    """Warn if an fsync is so fast that it does not reach a disk, or slower than 50 ms with `durability="full"`."""
     took = in_seconds(seconds)
     if seconds < TOO_QUICK:
         return warning(

@@ -34,7 +34,8 @@ logger = logging.getLogger("mainspring.worker")
 
 
 Watch: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[Any]]
-"""A function that watches something during a `with` block, and calls its argument when the worker must stop."""
+"""A function that returns a context manager, which watches something, such as files, during its `with` block, and
+calls the function's argument when the worker must stop."""
 
 
 Beside: TypeAlias = Callable[[OwnHealth], AbstractContextManager[Any]]
@@ -62,27 +63,27 @@ class Application(Protocol):
 
     @property
     def store_choice(self) -> StoreChoice:
-        """The URL of the store and the place that named it."""
+        """The URL of the store and the place that names it, such as the code or the option `--url`."""
 
     def find_missing_file(self) -> Path | None:
-        """Return the path of the store's file if it is relative and the first use creates the file, else None."""
+        """Return the path of the store's file if it is relative and the first use would create it; else None."""
 
     def running(self) -> AbstractContextManager[Any]:
-        """Run jobs for the duration of the `with` block."""
+        """Run a worker for the duration of the `with` block."""
 
     def manager(self) -> JobManager:
-        """Return the job manager."""
+        """Return the job manager of this process; the first call opens the store."""
 
     def close(self) -> None:
-        """Close the store and release all resources."""
+        """Stop the worker, if it runs, and close the store."""
 
 
 class Foreground:
-    """Runs an application until a signal stops it.
+    """Runs a worker of an application until a signal stops it.
 
     The health file is below `health_dir`, else below the folder that the environment names in
     `MAINSPRING_HEALTH_DIR` or `XDG_RUNTIME_DIR`, else below the folder for temporary files. The environment also
-    names the socket of systemd.
+    names the socket of systemd. `watch` can stop the worker; `beside` makes a server that runs with it.
     """
 
     def __init__(
@@ -106,9 +107,10 @@ class Foreground:
         self._health = OwnHealth(self._clock)
 
     def run(self) -> bool:
-        """Run jobs until SIGTERM or SIGINT. A second signal stops at once and hands running jobs back.
+        """Run a worker until SIGTERM or SIGINT, or until `watch` stops it, and wait for running jobs.
 
-        Return True if `watch` has ended it and no signal has come.
+        A further signal ends the wait and hands running jobs back. Return True if `watch` has stopped the worker
+        and no signal has come. Raises `RuntimeError` if the caller is not the main thread.
         """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
@@ -158,7 +160,7 @@ class Foreground:
         return publisher
 
     def _warn_of_unused_queues(self) -> None:
-        """Warn of queues that this worker serves and that no handler uses: the name may be mistyped."""
+        """Log a warning for each queue that this worker serves by name and no handler uses: it may be mistyped."""
         used = {handler.options.queue for handler in self._app.registry.all()} | {*self._app.limits.queues()}
         for name in self._app.queues or ():
             if used and name not in used:
@@ -171,7 +173,9 @@ class Foreground:
                 )
 
     def _schedules(self) -> list[NextFiring]:
-        """Return the schedules of this application's handlers. The worker has stored them by now."""
+        """Return the stored schedules of this application's handlers; if the store fails, log a warning and return
+        none.
+        """
         try:
             found = [schedule for schedule in self._app.schedules.list() if schedule.type in self._app.registry]
         except EngineUnavailable as error:  # the worker continues, as it would if the store failed later
@@ -189,7 +193,7 @@ def _nothing_beside(_health: OwnHealth) -> AbstractContextManager[None]:
 
 
 def _warn_of_new_file(path: Path, source: UrlSource) -> None:
-    """Warn that the worker has created its store at a relative path: it may be in the wrong folder."""
+    """Log a warning that the worker has created its store at a relative path, perhaps in the wrong folder."""
     logger.warning(
         "this worker has created the store %s: %s names the relative path %s, and there was no such file; "
         "if jobs are submitted in another folder, start the worker there, or use an absolute path",

@@ -59,11 +59,11 @@ PRIVATE_MODE = 0o700
 
 
 class FolderUnsafe(OSError):
-    """Raised if the folder of health files belongs to another user, or if other users have access to it."""
+    """The folder of health files belongs to another user, or other users have access to it, so it is not used."""
 
 
 def choose_folder(given: str | None, environment: Mapping[str, str]) -> Path:
-    """Return the path of the folder for health files, which depends on the user.
+    """Return the path of the folder for health files: `mainspring-<uid>`, which is different for each user.
 
     It is below `given`, else below the folder that the environment names, else below that for temporary files.
     """
@@ -92,7 +92,7 @@ def opened_folder(folder: Path, *, create: bool = False) -> Iterator[int]:
 
 def _require_private(found: os.stat_result, folder: Path) -> None:
     if found.st_uid != os.getuid():
-        raise FolderUnsafe(f"{folder} belongs to user {found.st_uid}; name another place: {FOLDER_VARIABLE}")
+        raise FolderUnsafe(f"{folder} belongs to user {found.st_uid}; name another folder: {FOLDER_VARIABLE}=...")
     if stat.S_IMODE(found.st_mode) & 0o077:
         raise FolderUnsafe(f"{folder} is open to other users; remove it, or: chmod 700 {shlex.quote(str(folder))}")
 
@@ -115,7 +115,7 @@ class WorkerIdentity(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_this_process(cls, engine: str, store: str, since: datetime) -> WorkerIdentity:
-        """Return the identity of a new worker of this process."""
+        """Return the identity of a new worker of this process, with the next number in the process."""
         pid = os.getpid()
         return cls(pid, process_start(pid), next(_numbers), engine, store, since)
 
@@ -128,7 +128,7 @@ class HealthRecord(msgspec.Struct, frozen=True):
 
     @property
     def is_stale(self) -> bool:
-        """Whether the worker's process has ended without removing the file."""
+        """Whether the file is left over: the worker's process has ended without removing it."""
         return process_start(self.worker.pid) != self.worker.start
 
 
@@ -136,7 +136,7 @@ _decode = msgspec.json.Decoder(HealthRecord).decode
 
 
 class HealthFile:
-    """The health file of one worker."""
+    """The health file of one worker, in a folder that is private to the user."""
 
     def __init__(self, folder: Path, identity: WorkerIdentity) -> None:
         self.folder = folder
@@ -144,7 +144,10 @@ class HealthFile:
         self._name = f"{identity.pid}-{identity.number}{SUFFIX}"
 
     def write(self, health: WorkerHealth) -> None:
-        """Replace the content of the health file in one step: a reader sees the old or the new content."""
+        """Replace the content of the health file atomically: a reader sees the old or the new content.
+
+        Raises `OSError` if the folder cannot be used.
+        """
         data = msgspec.json.encode(HealthRecord(self.identity, health))
         draft = f".{self._name}.new"
         with opened_folder(self.folder, create=True) as folder:
@@ -154,13 +157,16 @@ class HealthFile:
             os.replace(draft, self._name, src_dir_fd=folder, dst_dir_fd=folder)
 
     def remove(self) -> None:
-        """Remove the health file."""
+        """Remove the health file; do nothing if it or its folder cannot be used."""
         with suppress(OSError), opened_folder(self.folder) as folder:
             os.unlink(self._name, dir_fd=folder)
 
 
 def read_health_files(folder: Path) -> list[HealthRecord]:
-    """Return the content of all health files, those of dead workers too; an empty list if there is no folder."""
+    """Return the content of all health files, also of dead workers; an empty list if there is no folder.
+
+    Files that cannot be read are left out. Raises `OSError` if the folder cannot be used.
+    """
     try:
         with opened_folder(folder) as descriptor:
             return [record for _, record in _read_all(descriptor)]

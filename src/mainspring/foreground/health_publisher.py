@@ -35,13 +35,16 @@ class SystemdNotifier:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> SystemdNotifier:
-        """Read the settings of systemd from the environment; `WATCHDOG_PID` may name another process."""
+        """Make a notifier with the socket and the watchdog that systemd names in the environment.
+
+        The watchdog is ignored if `WATCHDOG_PID` names another process.
+        """
         is_for_this_process = environment.get("WATCHDOG_PID") in (None, "", str(os.getpid()))
         has_watchdog = is_for_this_process and environment.get("WATCHDOG_USEC", "").isdigit()
         return cls(environment.get("NOTIFY_SOCKET") or None, has_watchdog=has_watchdog)
 
     def notify(self, health: WorkerHealth) -> None:
-        """Send the changes of the worker's state and, if there is a watchdog, that the worker is alive."""
+        """Send changes of the worker's state to systemd and, if there is a watchdog, that the worker is alive."""
         lines = []
         if health.state is not WorkerState.STARTING:
             lines += self._once("READY=1")
@@ -85,7 +88,10 @@ STOP_TIMEOUT_SECONDS = 2.0  # seconds to wait for the thread, even if the disk h
 
 
 class HealthPublisher:
-    """Publishes the health that `publish` is given, until the end of the `with` block."""
+    """Writes the health that `publish` gets to the health file and to systemd, until the end of the `with` block.
+
+    It removes the file at the end.
+    """
 
     def __init__(self, file: HealthFile, systemd: SystemdNotifier) -> None:
         self._file = file
@@ -109,7 +115,7 @@ class HealthPublisher:
         self._thread.join(STOP_TIMEOUT_SECONDS)
 
     def publish(self, health: WorkerHealth) -> None:
-        """Publish the health soon. It replaces an earlier one that is not published yet."""
+        """Let the publisher's thread publish this health soon, instead of an earlier one that still waits."""
         with self._changed:
             self._latest = health
             self._changed.notify()

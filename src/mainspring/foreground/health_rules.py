@@ -14,22 +14,25 @@ from mainspring.clock import NANOSECONDS, Clock
 from mainspring.worker_health import WorkerHealth, WorkerState
 
 DEFAULT_ALLOWED_NS = 15 * NANOSECONDS
-"""How old the last health report and the last answer of the store may be, unless the user says otherwise."""
+"""The default of how old the last health report and the last answer of the store may be, in nanoseconds."""
 
 
 class HealthLevel(IntEnum):
     """The level of health that a check requires of a worker."""
 
     LIVE = 1
-    """Its control layer runs. A worker that is not live must be restarted."""
+    """The worker's control layer runs. A worker that is not live must be restarted."""
     READY = 2
-    """It is live and has started, and its store answers."""
+    """The worker is live, has started and is not stopping, and its store answers."""
     HEALTHY = 3
-    """It is ready, and reports no stall."""
+    """The worker is ready, and reports no stall: no due jobs that no worker claims."""
 
 
 class ProblemKind(StrEnum):
-    """The kind of a health problem. It says nothing about the store, so a caller without a token may see it."""
+    """The kind of a worker's health problem.
+
+    It reveals no data of the store, so callers without a token may see it.
+    """
 
     GONE = "gone"
     SILENT = "silent"
@@ -49,7 +52,7 @@ class HealthProblem(NamedTuple):
 def find_problem(
     health: WorkerHealth, level: HealthLevel, *, engine: str, now: int, allowed: int = DEFAULT_ALLOWED_NS
 ) -> HealthProblem | None:
-    """Return the problem of a worker; None if it is healthy enough.
+    """Return the problem that keeps a worker below a level of health; None if it has the level.
 
     - `health`: the last report of the worker
     - `level`: the level of health that is required
@@ -75,7 +78,7 @@ def find_problem(
 
 
 def passed_checks(health: WorkerHealth, *, now: int, allowed: int = DEFAULT_ALLOWED_NS) -> dict[str, bool]:
-    """Return for each part of the rule whether the worker passes it. Metrics show the parts separately.
+    """Return for each part of the rule whether a worker passes it. A stopping worker has only `responsive`.
 
     - `responsive`: the worker has reported its health in time
     - `store`: the store has answered in time, and the worker can use it
@@ -122,11 +125,14 @@ class OwnHealth:
         self._latest: WorkerHealth | None = None
 
     def update(self, health: WorkerHealth) -> None:
-        """Keep a report; it replaces the one before."""
+        """Keep the latest health report of the worker, in place of the one before."""
         self._latest = health
 
     def problem(self, level: HealthLevel) -> HealthProblem | None:
-        """Return the problem of the worker; None if it is healthy enough. Before its first report, it starts."""
+        """Return the problem that keeps the worker below a level of health; None if it has the level.
+
+        Before its first report the worker counts as starting: live, but not ready.
+        """
         health = self._latest
         if health is None:
             starting = HealthProblem(ProblemKind.STARTING, "has not started yet; wait for it")

@@ -36,11 +36,11 @@ class RunOutput(Protocol):
         """Show that the first signal has arrived and the worker stops."""
 
     def show_stopped(self) -> None:
-        """Show that the worker has stopped. If it has left jobs behind, the log says so."""
+        """Show that the worker has stopped. Jobs that it handed back are not shown here, but logged."""
 
 
 class PlainRunOutput:
-    """Prints plain lines on stdout."""
+    """Prints the output of a worker as plain lines on stdout."""
 
     def show_banner(self, banner: Banner) -> None:
         handlers = ", ".join(f"{name} ({queue})" for name, queue in banner.handlers) or "none"
@@ -69,7 +69,7 @@ class PlainRunOutput:
 
 
 def next_date_of(schedule: NextFiring) -> str:
-    """Return the next occurrence of a schedule as text."""
+    """Return the next occurrence of a schedule as text; `never (paused or over)` if there is none."""
     return "never (paused or over)" if schedule.next_due is None else f"{schedule.next_due:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -80,7 +80,7 @@ def _print(line: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NextFiring:
-    """A schedule and its next occurrence; None if it is paused or has ended."""
+    """The name of a schedule and its next occurrence; None if the schedule is paused or has ended."""
 
     name: str
     next_due: datetime | None
@@ -88,17 +88,17 @@ class NextFiring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpNotice:
-    """The address of an HTTP server, and whom it admits."""
+    """The address of an HTTP server and how it admits callers, for the output of `run` and `serve`."""
 
     url: str
     link: str | None
-    """A URL with a token that ends with the process; None if the store has tokens, or with `--no-auth`."""
+    """A URL with a token that is valid until the process ends; None if the store has tokens or for `--no-auth`."""
     is_open: bool = False
     """Whether every user of this machine is admitted."""
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The notice for people."""
+        """The notice as lines of text for the user."""
         if self.is_open:
             return (f"HTTP at {self.url}, without a token: every user of this machine may do everything",)
         if self.link is None:
@@ -110,7 +110,7 @@ class HttpNotice:
 
     @property
     def facts(self) -> dict[str, str | bool | None]:
-        """The notice for programs."""
+        """The notice as a dict for JSON output."""
         return {"url": self.url, "link": self.link, "open": self.is_open}
 
 
@@ -133,7 +133,7 @@ class Banner:
 
     @classmethod
     def of(cls, app: Application) -> Banner:
-        """Collect the facts of an application, which opens the store."""
+        """Collect the facts of an application. This opens the store."""
         handlers = app.registry.all()
         return cls(
             engine=app.manager().engine.description,

@@ -17,7 +17,7 @@ class RunningServer(Protocol):
     """A server that runs on its own threads."""
 
     def hurry(self) -> None:
-        """Do not wait for requests any more. Any thread may call it."""
+        """Stop waiting for requests that are not answered yet. Any thread may call this."""
 
 
 class ServerOutput(Protocol):
@@ -27,7 +27,7 @@ class ServerOutput(Protocol):
         """Show that the first signal has arrived and the server stops."""
 
     def show_stopped(self) -> None:
-        """Show that the server has stopped: every accepted request was answered."""
+        """Show that the server has stopped."""
 
 
 def serve_until_signal(
@@ -38,16 +38,20 @@ def serve_until_signal(
     environment: Mapping[str, str],
     clock: Clock | None = None,
 ) -> None:
-    """Run a server until SIGTERM or SIGINT. It answers accepted requests; after a second signal it does not wait.
+    """Run a server until SIGTERM or SIGINT; then wait until it has answered accepted requests.
+
+    A second signal ends the wait. Raises `RuntimeError` if the caller is not the main thread.
 
     - `server`: a context manager; the server runs during its `with` block
-    - `close`: called at the end
-    - `output`: shows the end
+    - `close`: called at the end, also after an error
+    - `output`: shows that the server stops and has stopped
     - `environment`: names the socket of systemd
     - `clock`: the clock of the messages to systemd; None for the system's clock
     """
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("a server in the foreground listens for signals, which only the main thread can")
+        raise RuntimeError(
+            "a server in the foreground listens for signals, which only the main thread can; call this there"
+        )
     systemd = SystemdNotifier.of(environment)
     now: Callable[[], int] = (clock or SystemClock()).monotonic_ns
     try:

@@ -37,7 +37,10 @@ LAST_PLACE = 2**62  # a place after all jobs
 
 
 class Migrator:
-    """Moves the jobs of one file to another store. `url` names the target for display, without a password."""
+    """Moves the jobs of a SQLite file to NATS. `url` is the target for messages and records, without a password.
+
+    Call `begin`, `copying`, `verifying` and `finish`, in this order.
+    """
 
     def __init__(self, source: SqliteExport, target: NatsEngine, url: str) -> None:
         self._source = source
@@ -52,10 +55,14 @@ class Migrator:
         self.is_complete = False
         """Whether the migration was complete before this run."""
         self.deviations: list[MigrationDifference] = []
-        """The jobs, settings and schedules on the target that differ from the file."""
+        """The jobs, settings and schedules on the target that differ from the file, as `verifying` found them."""
 
     def begin(self) -> None:
-        """Mark the file and write the checkpoint to the target. If both exist, resume the migration."""
+        """Mark the file as moving and write the checkpoint to the target. If both exist, resume the migration.
+
+        Raises `EngineUnavailable` if the target has workers or is the wrong one, and `LimitExceeded` if a job is
+        too large for it.
+        """
         move = self._source.move()
         if move is None:
             self._require_room()
@@ -75,8 +82,8 @@ class Migrator:
         if move.is_being_undone or (checkpoint is not None and checkpoint.stage is MigrationStage.UNDOING):
             raise EngineUnavailable(
                 engine=self._source.description,
-                reason=f"its migration to {move.target} is being undone",
-                remedy="finish that with --undo, then migrate again",
+                reason=f"the migration of this file to {move.target} is being undone",
+                remedy="finish the undo with --undo, then migrate again",
             )
         if checkpoint is None and (move.has_receipt or move.target != self._url):
             raise wrong_target(self._source, move, self._url)
@@ -89,7 +96,7 @@ class Migrator:
         return checkpoint
 
     def _require_room(self) -> None:
-        """Raise an error if a job is too large for a message of the target, before anything is changed."""
+        """Raise `LimitExceeded` if a job is too large for a message of the target, before anything is changed."""
         largest = self._source.largest_job()
         if largest is not None and largest[1] > self._job_importer.max_job_bytes:
             raise LimitExceeded(
@@ -105,15 +112,18 @@ class Migrator:
         if workers:
             raise EngineUnavailable(
                 engine=self._target.description,
-                reason=f"it has live workers ({', '.join(workers)}), which would run jobs before earlier ones "
-                "arrive",
+                reason=f"the target has live workers ({', '.join(workers)}), which would run jobs before earlier "
+                "ones arrive",
                 remedy="stop them until all jobs are there, then run the same command",
             )
 
     # -- step by step
 
     def copying(self) -> Iterator[int]:
-        """Copy everything that the target does not have yet; after each batch, yield how many jobs it had."""
+        """Copy the settings, jobs and schedules that the target does not have yet.
+
+        After each batch, yield how many jobs were in it.
+        """
         self._clear_leftovers()
         checkpoint = self._checkpoints.require(self._target.components.transactions.begin(), self._id)
         if not checkpoint.has_settings:
@@ -129,7 +139,7 @@ class Migrator:
         self._settings_importer.store_schedules(self._id, self._source.schedules())
 
     def _copy_audit_trail(self) -> None:
-        """Copy the audit trail, and add an entry about the migration if there is an actor."""
+        """Copy the audit trail, and add an entry about the migration if the call has an actor (`acting_as`)."""
         entries = self._source.audit_entries()
         actor = current_actor()
         if actor is not None:
@@ -148,7 +158,10 @@ class Migrator:
                     pass
 
     def verifying(self) -> Iterator[int]:
-        """Compare everything on the target with the file; after each batch, yield how many jobs it had."""
+        """Compare settings, jobs and schedules on the target with the file, and keep differences in `deviations`.
+
+        After each batch, yield how many jobs were in it.
+        """
         self.deviations = self._settings_importer.compare_settings(self._source.settings())
         for jobs in pages(self._source, 0, LAST_PLACE):
             self.deviations += self._job_importer.compare(self._id, jobs)
@@ -159,12 +172,15 @@ class Migrator:
             self.deviations.clear()  # another process has finished the migration, so workers may have started
 
     def finish(self) -> None:
-        """Allow workers to enroll on the target, and record in the source file that the migration has ended."""
+        """Allow workers to enroll on the target, and record in the source file that the migration has ended.
+
+        Raises `EngineUnavailable` if the migration was undone meanwhile.
+        """
         move = self._source.move()
         if move is None or move.id != self._id:
             raise EngineUnavailable(
                 engine=self._source.description,
-                reason="its migration was undone or given up meanwhile, so its jobs may have run",
+                reason="the migration of this file was undone or given up meanwhile, so its jobs may have run",
                 remedy="delete the copies on the target with --undo, then migrate again",
             )
         self._checkpoints.set_stage(
@@ -175,30 +191,30 @@ class Migrator:
 
 
 def pages(source: SqliteExport, after: int, until: int) -> Iterator[list[MigratedJob]]:
-    """Yield pages of the jobs to move whose places are above `after` and at most `until`, in that order."""
+    """Yield pages of the jobs to move whose places are above `after` and at most `until`, sorted by place."""
     while page := [job for job in source.jobs(after, PAGE) if job.place <= until]:
         yield page
         after = page[-1].place
 
 
 def wrong_target(source: SqliteExport, move: MoveRecord, url: str) -> EngineUnavailable:
-    """Return the error for a target that does not have the checkpoint of this migration."""
+    """Return the error for a target that has no checkpoint of the migration which the file names."""
     return EngineUnavailable(
         engine=source.description,
-        reason=f"its jobs are moving or were moved to {move.target}, and {url} has no record of that",
-        remedy=f"name {move.target}; if that is gone for good, --undo --force lets the file be used again",
+        reason=f"the jobs of this file are moving or were moved to {move.target}, and {url} has no record of that",
+        remedy=f"use the target {move.target}; if it is gone for good, --undo --force lets the file be used again",
     )
 
 
 def source_name(source: SqliteExport) -> str:
-    """Return a name of the file that differs from those of files on other machines."""
+    """Return the name of a SQLite file with that of its machine, so that equal paths on two machines differ."""
     return f"{source.description} on {platform.node()}"
 
 
 def delete_moved(target: NatsEngine, move_id: str, stage: MigrationStage) -> Iterator[int]:
-    """Delete the jobs and schedules that a migration has stored on the target, and its checkpoint last.
+    """Delete the jobs and schedules that a migration has stored on the target, and then its checkpoint.
 
-    After each batch, yield how many jobs of the migration it had.
+    After each batch, yield how many jobs were in it. `stage` is the stage that the checkpoint must have.
     """
     checkpoints = target.components.checkpoints
     checkpoints.set_stage(move_id, MigrationStage.UNDOING, after=[stage])

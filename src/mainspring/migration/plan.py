@@ -9,7 +9,7 @@ from mainspring.jobs.status import JobStatus
 
 
 class MigrationPlan(Struct, frozen=True):
-    """The counts of a planned migration."""
+    """The numbers of jobs, schedules and settings that a migration would move, and the workers that prevent it."""
 
     pending: int
     running: int

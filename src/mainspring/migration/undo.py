@@ -1,4 +1,4 @@
-"""The undo of a migration: the file can be used again as it was, if no worker has changed the moved jobs.
+"""The undo of a migration: the SQLite file can be used again as it was, if no worker has changed the moved jobs.
 
 First, it compares the moved jobs and schedules on the target with the file. Only if none of them has changed, it
 deletes them on the target, and then the mark in the file. Jobs that were submitted to the target stay there, and
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class MigrationUndo:
-    """Undoes the migration of one file."""
+    """Undoes the migration of one SQLite file: deletes the moved jobs on the target, and unmarks the file."""
 
     def __init__(self, source: SqliteExport, target: NatsEngine, url: str) -> None:
         self._source = source
@@ -39,7 +39,10 @@ class MigrationUndo:
         return 0 if checkpoint is None else self._source.count_jobs_until(checkpoint.position)
 
     def run(self) -> Generator[int]:
-        """Undo the migration; after each batch, yield the number of processed jobs."""
+        """Undo the migration; after each batch, yield how many jobs it compared or deleted.
+
+        Raises `EngineUnavailable` if the target is the wrong one, has workers, or has run or changed a job.
+        """
         move = self._source.move()
         if move is None:
             yield from self._delete_leftovers()
@@ -55,7 +58,9 @@ class MigrationUndo:
         self._source.unmark()
 
     def _delete_leftovers(self) -> Iterator[int]:
-        """Delete jobs that abandoned migrations of this file left on the target."""
+        """Delete jobs that abandoned migrations of this file left on the target; raise `EngineUnavailable` if
+        there was none.
+        """
         abandoned = self._checkpoints.find_open(source_name(self._source))
         if not abandoned:
             require_move(self._source)
@@ -91,7 +96,7 @@ class MigrationUndo:
         if workers:
             raise EngineUnavailable(
                 engine=self._target.description,
-                reason=f"it has live workers: {', '.join(workers)}",
+                reason=f"the target has live workers: {', '.join(workers)}",
                 remedy="stop them; if they have run any of the jobs, the migration cannot be undone",
             )
 
@@ -99,8 +104,8 @@ class MigrationUndo:
         if names:
             raise EngineUnavailable(
                 engine=self._target.description,
-                reason=f"{what} {names[0]} was run, changed or deleted there, so the migration cannot be undone",
-                remedy="keep the jobs there: the same command without --undo finishes the migration",
+                reason=f"{what} {names[0]} was run, changed or deleted on the target, so no undo is possible",
+                remedy="keep the jobs on the target: the same command without --undo finishes the migration",
             )
 
 
@@ -110,7 +115,7 @@ def require_move(source: SqliteExport) -> MoveRecord:
     if move is None:
         raise EngineUnavailable(
             engine=source.description,
-            reason="its jobs were not moved, so there is nothing to take back",
-            remedy="use it as it is",
+            reason="the jobs of this file were not moved, so there is nothing to undo",
+            remedy="use the file as it is",
         )
     return move

@@ -23,7 +23,7 @@ class MetricKind(StrEnum):
 
 
 class MetricScope(StrEnum):
-    """What a metric is about."""
+    """Whether a metric describes one process or the store, which all processes share."""
 
     PROCESS = "process"
     STORE = "store"
@@ -31,7 +31,7 @@ class MetricScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """The definition of a metric."""
+    """The definition of a metric: its name, kind, scope, labels and help text."""
 
     name: str
     """The name in queries. A counter ends with `_total`."""
@@ -54,7 +54,7 @@ def _store(name: str, labels: str, text: str) -> Metric:
 _COUNTER, _GAUGE, _HISTOGRAM = MetricKind
 
 SUBMITTED = _process(
-    "mainspring_jobs_submitted_total", _COUNTER, "queue type", "Jobs that this process has stored."
+    "mainspring_jobs_submitted_total", _COUNTER, "queue type", "Jobs that this process has submitted and stored."
 )
 ATTEMPTS = _process(
     "mainspring_attempts_total", _COUNTER, "queue type outcome", "Attempts that ended in this process, by outcome."
@@ -66,15 +66,20 @@ LATENESS = _process(
     "mainspring_job_lateness_seconds",
     _HISTOGRAM,
     "queue type kind",
-    "Time from the due time of a job to the begin of its handler.",
+    "Time from the due time of a job to the begin of its handler in this process.",
 )
 DURATION = _process(
-    "mainspring_job_duration_seconds", _HISTOGRAM, "queue type kind", "Time that handlers took for an attempt."
+    "mainspring_job_duration_seconds",
+    _HISTOGRAM,
+    "queue type kind",
+    "Time that a handler took for an attempt in this process.",
 )
 SLOTS = _process(
     "mainspring_slots", _GAUGE, "kind", "Handlers that the worker of this process can run at once, by execution."
 )
-SLOTS_BUSY = _process("mainspring_slots_busy", _GAUGE, "kind", "Slots of this process that are occupied.")
+SLOTS_BUSY = _process(
+    "mainspring_slots_busy", _GAUGE, "kind", "Slots of the worker of this process that jobs occupy, by execution."
+)
 WORKER_HEALTHY = _process(
     "mainspring_worker_healthy",
     _GAUGE,
@@ -82,12 +87,20 @@ WORKER_HEALTHY = _process(
     "1 if the worker of this process passes a check: responsive, store, claims; otherwise 0.",
 )
 WHEEL_TIMERS = _process(
-    "mainspring_wheel_timers", _GAUGE, "level", "Pending timers in the timing wheels of this process."
+    "mainspring_wheel_timers", _GAUGE, "level", "Pending timers in the timing wheels of this process, by level."
 )
 WHEEL_SLOTS = _process(
-    "mainspring_wheel_slots_used", _GAUGE, "level", "Slots of the timing wheels that have timers."
+    "mainspring_wheel_slots_used",
+    _GAUGE,
+    "level",
+    "Slots that have timers, in the timing wheels of this process, by level.",
 )
-WHEEL_FULLEST = _process("mainspring_wheel_fullest_slot", _GAUGE, "level", "Timers in the fullest slot.")
+WHEEL_FULLEST = _process(
+    "mainspring_wheel_fullest_slot",
+    _GAUGE,
+    "level",
+    "Timers in the fullest slot of the timing wheels of this process, by level.",
+)
 COMMIT_SECONDS = _process(
     "mainspring_store_commit_seconds", _HISTOGRAM, "engine", "Time that the commits of this process took."
 )
@@ -100,7 +113,9 @@ POOL_TASKS = _process(
 
 JOBS = _store("mainspring_jobs", "queue state", "Jobs in the store that have not ended, by state.")
 WITHOUT_WORKER = _store(
-    "mainspring_jobs_without_worker", "queue", "Due jobs that no living worker can run: queue or handler."
+    "mainspring_jobs_without_worker",
+    "queue",
+    "Due jobs for which no living worker both serves the queue and has the handler.",
 )
 OLDEST_DUE = _store(
     "mainspring_oldest_due_seconds", "queue", "Time since the oldest due job became due; 0 without due jobs."
@@ -110,7 +125,9 @@ UPCOMING_SLOT = _store(
     "mainspring_upcoming_slot_jobs", "queue", "Scheduled jobs in the fullest slot of 268 ms of the near future."
 )
 UPCOMING_AVERAGE = _store(
-    "mainspring_upcoming_slot_average_jobs", "queue", "Scheduled jobs in the other slots, on average."
+    "mainspring_upcoming_slot_average_jobs",
+    "queue",
+    "Scheduled jobs in the other slots of 268 ms of the near future, on average.",
 )
 WORKERS = _store("mainspring_workers", "kind", "Workers of the store, by state: alive, silent, dead.")
 STORE_UP = _store("mainspring_store_up", "", "1 if this process could read the store for this scrape, else 0.")

@@ -46,7 +46,7 @@ PROCESS = "process"
 
 
 class _OpenSpan(NamedTuple):
-    """The span of an attempt that has not ended."""
+    """The span of an attempt that has not ended, and when it began."""
 
     span: Span
     began_ns: int
@@ -87,7 +87,10 @@ class OpenTelemetryMiddleware(Middleware):
 
     @contextmanager
     def submitting(self, submit: Submit) -> Iterator[None]:
-        """Wrap a submit in a PRODUCER span, and store its context in the headers of the jobs."""
+        """Wrap a submit in a PRODUCER span, and store the span's context in the headers of the jobs.
+
+        If the submit's own headers have a trace context, they keep it, and the span gets a link to it.
+        """
         custom = self._custom_context(submit)
         span = self._start_submit(submit, [] if custom is None else [Link(custom)])
         token = context.attach(trace.set_span_in_context(span))
@@ -109,7 +112,7 @@ class OpenTelemetryMiddleware(Middleware):
 
     @contextmanager
     def scheduling(self, submit: Submit) -> Iterator[None]:
-        """Wrap the submit of a schedule's jobs in a PRODUCER span. It is not the current span."""
+        """Wrap the submit of a schedule's jobs in a PRODUCER span, which does not become the current span."""
         span = self._start_submit(submit, [])
         span.set_attribute(names.SCHEDULE, submit.schedule or "")
         began = self._clock.monotonic_ns()
@@ -146,9 +149,9 @@ class OpenTelemetryMiddleware(Middleware):
         )
 
     def _custom_context(self, submit: Submit) -> SpanContext | None:
-        """Return the context that the caller of the submit has put into the headers; None if there is none.
+        """Return the trace context that the caller of a submit has put into its headers; None if there is none.
 
-        The headers of the running job, which its jobs inherit, are not meant.
+        A context that the submit inherits from the headers of the running job does not count.
         """
         given = submit.headers.get(TRACEPARENT)
         if given is None or given == current_headers().get(TRACEPARENT):
@@ -160,7 +163,10 @@ class OpenTelemetryMiddleware(Middleware):
 
     @contextmanager
     def attempting(self, job: JobContext) -> Iterator[None]:
-        """Start a CONSUMER span and make it current. `attempted` ends it."""
+        """Start the CONSUMER span of an attempt and make it current while the handler runs.
+
+        `attempted` ends it.
+        """
         jobs = current_batch()
         span = self._start_attempt(job, jobs, is_batch=runs_batch())
         self._open[job] = _OpenSpan(span, self._clock.monotonic_ns())
@@ -198,7 +204,7 @@ class OpenTelemetryMiddleware(Middleware):
         )
 
     def attempted(self, ends: Sequence[AttemptEnd]) -> None:
-        """End the span with the outcome, and let follow-up jobs have a link to it."""
+        """End the span of an attempt with its outcome, count it, and link follow-up jobs to it."""
         attempt = self._open.pop(ends[0].job, None)
         if attempt is None:  # another middleware failed before `attempting`
             return
@@ -224,14 +230,14 @@ class OpenTelemetryMiddleware(Middleware):
     # -- child processes
 
     def calling_child(self, job: JobContext, passed: dict[str, str]) -> None:
-        """Pass the current span to the child process."""
+        """Put the context of the current span into `passed`, which goes to the child process with the job."""
         self._trace_context.inject(passed)
         if self._baggage is not None:
             self._baggage.inject(passed)
 
     @contextmanager
     def attempting_in_child(self, job: JobContext, passed: Mapping[str, str]) -> Iterator[None]:
-        """Make the span of the attempt the current one in the child process."""
+        """Make the span of the attempt, which `passed` describes, current in the child process."""
         found = self._trace_context.extract(passed)
         if self._baggage is not None:
             found = self._baggage.extract(passed, found)
@@ -253,14 +259,17 @@ class OpenTelemetryMiddleware(Middleware):
         return trace.get_current_span(self._trace_context.extract(headers, Context())).get_span_context()
 
     def _inject(self, span: Span, headers: dict[str, str]) -> None:
-        """Replace the context in the headers, which are those of the job that submits, by that of a span."""
+        """Write the trace context of a span into headers, in place of one that the submitting job has passed on.
+
+        Do nothing if the span has no valid context, because tracing is off.
+        """
         if span.get_span_context().is_valid:
             headers.pop(TRACESTATE, None)
             self._trace_context.inject(headers, trace.set_span_in_context(span, Context()))
 
 
 class _Instruments:
-    """The instruments of the metrics."""
+    """The counters and histograms of OpenTelemetry that the middleware writes to."""
 
     def __init__(self, meter: metrics.Meter) -> None:
         self.sent = meter.create_counter(
@@ -301,7 +310,10 @@ def _with_error(attributes: dict[str, str], error_type: str | None) -> dict[str,
 
 
 def _describe(span: Span, ends: Sequence[AttemptEnd]) -> None:
-    """Set the outcome of a call: that of its job, or of all jobs of a batch if it is the same for all."""
+    """Set outcome and status of a handler call on its span, and record its errors.
+
+    For a batch, outcome and status are set only if all of its jobs have the same one.
+    """
     if len({end.outcome for end in ends}) == 1:
         span.set_attribute(names.OUTCOME, ends[0].outcome)
     if len({end.status for end in ends}) == 1:
@@ -316,12 +328,12 @@ def _describe(span: Span, ends: Sequence[AttemptEnd]) -> None:
 
 
 def _error_type(end: AttemptEnd) -> str | None:
-    """Return the value of `error.type`: the class of the exception, or `timeout`; None if nothing has failed."""
+    """Return the value of `error.type`: `timeout`, or the class of the exception; None if nothing has failed."""
     return "timeout" if end.outcome == "timeout" else end.error_type
 
 
 def _record(span: Span, error: BaseException | None, error_type: str, text: str) -> None:
-    """Record an error with its causes, and set the status of the span."""
+    """Set the status of a span to ERROR, and record the exception, unless it is only a request to retry later."""
     summary = text.partition("\n")[0] or error_type
     span.set_attribute(names.ERROR_TYPE, error_type)
     span.set_status(Status(StatusCode.ERROR, summary))

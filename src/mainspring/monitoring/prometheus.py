@@ -82,7 +82,7 @@ class PrometheusCollector(Collector):
         ]
 
     def collect(self) -> Iterable[Family]:
-        """Return the metrics with their values now. A scrape calls it."""
+        """Return the metrics with their current values. prometheus_client calls this for each scrape."""
         # The store is read first: a scrape opens an application that was closed, and then it has process metrics.
         of_store = [] if self._store is None else list(self._collect_store(self._store))
         return [*self._collect_process(), *of_store]
@@ -134,7 +134,7 @@ class PrometheusCollector(Collector):
 
 
 class _QueueGauges:
-    """What the store holds of one queue, or of all queues that are exported together."""
+    """The counts of jobs in the store for one queue, or for all queues that are exported together as `other`."""
 
     def __init__(self) -> None:
         self.due = self.blocked = self.scheduled = self.running = 0
@@ -143,7 +143,7 @@ class _QueueGauges:
         self.oldest_due = 0.0
 
     def add(self, group: GroupStatistics, workers: Iterable[WorkerStatus]) -> None:
-        """Add the jobs of one queue and job type."""
+        """Add the counts of one queue and job type; `workers` are those that are not dead."""
         self.due += group.due
         self.blocked += group.blocked
         self.scheduled += group.scheduled
@@ -160,9 +160,9 @@ def _can_run(worker: WorkerStatus, group: GroupStatistics) -> bool:
 
 
 class _BoundedNames:
-    """Label values: the first names, up to a number, and `other` for those that come later.
+    """Limits label values: the first `most` names stay as they are, later ones become `other`.
 
-    Scrapes may overlap. Then it may return a few names more.
+    If scrapes overlap, a few names more may stay as they are.
     """
 
     def __init__(self, most: int) -> None:
@@ -170,7 +170,7 @@ class _BoundedNames:
         self._names: set[str] = set()
 
     def bounded(self, name: str) -> str:
-        """Return the name itself, or `other`. A name that was returned once stays."""
+        """Return the name itself, or `other` if `most` other names were returned before."""
         if name in self._names:
             return name
         if len(self._names) >= self._most:
@@ -180,7 +180,7 @@ class _BoundedNames:
 
 
 class _StoreReader:
-    """Reads the store on a thread of the application, and waits for the answer for a limited time."""
+    """Reads the store on another thread, and waits for its answer at most `seconds`."""
 
     def __init__(self, app: Mainspring, seconds: float) -> None:
         self._app = app
@@ -189,7 +189,10 @@ class _StoreReader:
         self._has_failed = False
 
     def read(self) -> StoreReading | None:
-        """Return what the store holds; None if it fails, or does not answer in time."""
+        """Return the statistics and the workers of the store; None if it fails, or does not answer in time.
+
+        Log a warning at the first failure, and a message when the store can be read again.
+        """
         try:
             reading = self._begin().result(self._seconds)
         except TimeoutError:
@@ -204,7 +207,7 @@ class _StoreReader:
         return reading
 
     def _begin(self) -> TaskFuture[StoreReading]:
-        """Begin to read, unless the read of an earlier scrape still waits for the store."""
+        """Begin to read the store and return the future; return that of an earlier scrape if it still waits."""
         process, before = os.getpid(), self._reading
         if before is not None and before[0] == process and not before[1].done():
             return before[1]
@@ -259,7 +262,7 @@ def _queue_families(queues: Mapping[str, _QueueGauges]) -> Iterator[Family]:
 
 
 def _counter(metric: Metric, counts: Mapping[Any, int]) -> Family:
-    """Convert counts by the values of the labels."""
+    """Convert counts, whose keys are label values, to a counter of prometheus_client."""
     family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
     for labels, count in counts.items():
         family.add_metric(labels, count)
@@ -274,7 +277,7 @@ def _gauge(metric: Metric, samples: Iterable[Sample]) -> Family:
 
 
 def _histogram(metric: Metric, histograms: Mapping[Any, Histogram], unit: int) -> Family:
-    """Convert histograms by the values of the labels, with values that are `unit` times those of the metric."""
+    """Convert histograms, whose keys are label values, to one of prometheus_client; divide values by `unit`."""
     family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
     for labels, histogram in histograms.items():
         bounds = [str(bound / unit) for bound in histogram.bounds]  # "0.001", "5.0": as Prometheus writes them

@@ -1,4 +1,4 @@
-"""The types of ASGI applications, and of the value that says whom an application admits: `app.asgi(auth=...)`."""
+"""The types of ASGI applications, and of `app.asgi(auth=...)`, which says how callers are identified."""
 
 from __future__ import annotations
 
@@ -14,5 +14,6 @@ Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 AsgiApp: TypeAlias = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
 AuthFunction: TypeAlias = Callable[[AsgiScope], Identity | Awaitable[Identity | None] | None]
-"""A function of the application. It gets the ASGI scope of a request, and returns its caller, or None."""
+"""A function of the user's application: gets the ASGI scope of a request, and returns the identity of its caller,
+or None if the caller is not admitted. It may be a coroutine function."""
 Auth: TypeAlias = Literal["tokens"] | AuthFunction

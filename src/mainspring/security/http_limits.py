@@ -10,7 +10,10 @@ from mainspring.similar_names import did_you_mean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """The limits of the HTTP server. Mounted into another server, those of connections do not apply."""
+    """The limits of the HTTP server.
+
+    If it is mounted into another server, the limits of connections do not apply.
+    """
 
     max_header: int = 16_384
     """The largest size of the request line and all header fields, in bytes."""
@@ -19,13 +22,15 @@ class HttpLimits:
     body_seconds: float = 60.0
     """Within this time the whole body of a request must arrive."""
     header_seconds: float = 10.0
-    """Within this time the header of a request must arrive, from the connection or the first byte on."""
+    """Within this time the whole header of a request must arrive: counted from the connection, or, for a later
+    request of the same connection, from its first byte."""
     write_seconds: float = 30.0
     """A client that reads nothing of its answer for this time is disconnected."""
     idle_seconds: float = 30.0
     """A connection without a request is closed after this time."""
     connections: int = 1_000
-    """How many connections are served at once. Twice as many are answered with an error, more are closed."""
+    """How many connections are served at once. Requests of further connections are answered with 503, and
+    connections beyond twice this number are closed."""
     grace_seconds: float = 10.0
     """How long a stopping server waits for the answers of accepted requests."""
     event_readers: int = 100
@@ -41,11 +46,11 @@ class HttpLimits:
     submit_rate: float = 1_000.0
     """How many jobs per second a token may submit, on average, to one server process."""
     submit_burst: int = 20_000
-    """How many jobs a token may submit at once, after a time without submits."""
+    """How many jobs a token may submit at once, faster than `submit_rate`, after a time without submits."""
     idempotency_seconds: float = 86_400.0
     """How long the answer to a request with an `Idempotency-Key` is kept."""
     idempotency_keys: int = 100_000
-    """How many keys of one token the store keeps."""
+    """How many idempotency keys of one token the store keeps. Further requests with a new key are refused."""
     schedule_seconds: float = 10.0
     """The least time between two occurrences of a schedule that is stored over HTTP."""
 
@@ -53,9 +58,9 @@ class HttpLimits:
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise ValueError(f"{each.name} must be a positive number, got {value!r}")
+                raise ValueError(f"the HTTP limit {each.name} must be a positive number, got {value!r}")
             if each.type == "int" and not isinstance(value, int):
-                raise ValueError(f"{each.name} must be a whole number, got {value!r}")
+                raise ValueError(f"the HTTP limit {each.name} must be a whole number, got {value!r}")
         if self.submit_burst < self.max_batch:
             raise ValueError(
                 f"submit_burst={self.submit_burst} is less than max_batch={self.max_batch}, so that a full batch "
@@ -72,7 +77,7 @@ def parse_limits(given: Iterable[str]) -> HttpLimits:
         name = name.strip().replace("-", "_")
         if name not in kinds:
             hint = did_you_mean(name, list(kinds)) or f"the limits are {', '.join(kinds)}"
-            raise ValueError(f"{text!r} names no limit; {hint}")
+            raise ValueError(f"{text!r} names no limit of the HTTP server; {hint}")
         if name in values:
             raise ValueError(f"the limit {name} is given twice; give it once")
         try:

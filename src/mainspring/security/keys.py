@@ -55,7 +55,8 @@ class KeyRing:
 
     - `keys`: keys by id: texts of `KeyRing.generate` or `KeyRing.public`, or secrets of your own for HMAC
     - `sign_with`: the id of the key that signs; None if the application only verifies
-    - `valid_for`: how long after its due time a job may still start; its id is remembered as long
+    - `valid_for`: how long after its due time a job may still start; its id is remembered as long, so that a copy
+      of the signed job is refused
     - `accept_unsigned`: run jobs without any signature, too, while an application begins to sign its jobs. Jobs
       with a wrong signature never run.
     """
@@ -89,12 +90,17 @@ class KeyRing:
         self.valid_for = to_nanoseconds(valid_for, "valid_for") // 1_000
         """How many microseconds after its due time a job may still start."""
         if self.valid_for <= 0:
-            raise ValueError(f"valid_for must be greater than zero, got {valid_for!r}")
+            raise ValueError(
+                f"valid_for must be greater than zero, got {valid_for!r}; pass a timedelta, or seconds"
+            )
         self.accept_unsigned = accept_unsigned
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> KeyRing:
-        """Read the keys that sign and verify jobs from a TOML file, as `mainspring keys create` writes it."""
+        """Read the keys that sign and verify jobs from a TOML file, as `mainspring keys create` writes it.
+
+        Raises `FileNotFoundError` or `ValueError`, and logs a warning if other users may read its secret keys.
+        """
         import tomllib  # noqa: PLC0415 - few processes read a key file
 
         file = Path(path)
@@ -135,7 +141,10 @@ class KeyRing:
 
     @staticmethod
     def public(key: str) -> str:
-        """Return the public key of an ed25519 key, for processes that verify and must not sign."""
+        """Return the public key of an ed25519 key, for processes that verify and must not sign.
+
+        Raises `ValueError` for any other key.
+        """
         found = _Key("key", key)
         if found.algorithm != ED25519:
             raise ValueError(
@@ -146,12 +155,12 @@ class KeyRing:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of the keys."""
+        """The ids of all keys of the ring, in the order in which they were given."""
         return tuple(self._keys)
 
     @property
     def has_secrets(self) -> bool:
-        """Whether a key of the ring can sign."""
+        """Whether at least one key of the ring is secret, so that it could sign."""
         return not all(key.is_public for key in self._keys.values())
 
     def algorithm_of(self, key_id: str) -> str:
@@ -159,18 +168,21 @@ class KeyRing:
         return self._keys[key_id].algorithm
 
     def sign(self, data: bytes) -> str:
-        """Sign data, as text, with the key `sign_with`; raise `NoSigningKey` if there is none."""
+        """Sign data with the key `sign_with` and return hexadecimal digits; raise `NoSigningKey` without a key."""
         if self.sign_with is None:
             raise NoSigningKey(what="this")
         return self._keys[self.sign_with].sign(data)
 
     def verify(self, key_id: str, data: bytes, signature: str) -> bool:
-        """Return whether a signature is right; False if the ring does not have the key."""
+        """Return whether `signature` is that of `data` with the key; False if the ring does not have the key."""
         key = self._keys.get(key_id)
         return key is not None and key.verify(data, signature)
 
     def verifier(self, key_id: str) -> Verify:
-        """Return a function that verifies data and a signature with a key, for many calls."""
+        """Return a function that gets data and a signature, and returns whether the key has signed the data.
+
+        Raises `KeyError` if the ring does not have the key.
+        """
         return self._keys[key_id].verify
 
     def __contains__(self, key_id: object) -> bool:
@@ -220,10 +232,10 @@ class _Key:
 
 
 def _make_hmac(secret: bytes) -> tuple[Sign, Verify]:
-    """Return functions that sign and verify with HMAC-SHA256 (RFC 2104).
+    """Return a function that signs and one that verifies with HMAC-SHA256 (RFC 2104), cut to 128 bits.
 
-    The states of both hashes after the key are copied for each signature. This is faster than `hmac.digest`, and a
-    worker verifies every job.
+    The key is hashed once; each signature copies the states of both hashes. This is faster than `hmac.digest`, and
+    a worker verifies every job.
     """
     padded = (sha256(secret).digest() if len(secret) > BLOCK else secret).ljust(BLOCK, b"\0")
     copy_inner, copy_outer = sha256(padded.translate(_INNER)).copy, sha256(padded.translate(_OUTER)).copy
@@ -247,7 +259,7 @@ def _make_hmac(secret: bytes) -> tuple[Sign, Verify]:
 
 
 def _make_ed25519(public: bytes) -> Verify:
-    """Return a function that verifies with an ed25519 key."""
+    """Return a function that verifies signatures with the bytes of an ed25519 public key."""
     verify = _ed25519().Ed25519PublicKey.from_public_bytes(public).verify
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - the line before reports a missing one
 

@@ -48,17 +48,17 @@ class Permissions:
     """The queues; None for all."""
 
     def has(self, scope: Scope) -> bool:
-        """Return whether the caller has a scope at all, perhaps for certain types and queues only.
+        """Return whether the caller has a scope, or `admin`, if only for certain types and queues.
 
-        Lists use this, and leave out what `allows` refuses.
+        Lists use this, and leave out the jobs that `allows` refuses.
         """
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
     def allows(self, scope: Scope, *, type: str | None = None, queue: str | None = None) -> bool:
-        """Return whether the caller may do an action of this scope.
+        """Return whether the caller may do an action of this scope for a job type and a queue.
 
-        - `type`: the job type that the action concerns; None if it concerns all
-        - `queue`: the queue that the action concerns; None if it concerns all
+        - `type`: the job type that the action concerns; None if it concerns all, which needs a right for all
+        - `queue`: the queue that the action concerns; None if it concerns all, which needs a right for all
         """
         return self.has(scope) and _includes(self.types, type) and _includes(self.queues, queue)
 
@@ -106,7 +106,11 @@ def parse_scopes(given: Iterable[str]) -> frozenset[Scope]:
 
 
 def parse_names(given: Iterable[str] | None, what: str) -> frozenset[str] | None:
-    """Return names of job types or queues, after a check; None, and no names, mean all."""
+    """Check names of job types or queues and return them; return None, which means all, for None and no names.
+
+    Raises `ValueError` for a wrong name or too many, and `TypeError` for a string instead of a list. `what` is
+    `types` or `queues`, for errors.
+    """
     if isinstance(given, str):
         raise TypeError(f"{what} must be a list of names, got {given!r}; write [{given!r}]")
     names = frozenset(() if given is None else given)

@@ -35,29 +35,33 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Stamp(Struct, frozen=True, gc=False):
-    """A signature that was read from its text. It may still be wrong."""
+    """The parts of the text of a signature. Reading the text does not verify the signature."""
 
     form: str
     key: str
     signed: int
-    """The instant of the signature."""
+    """The instant of the signature, in microseconds since 1970."""
     until: int
-    """The instant after which the signature is not valid any more; 0 if there is none."""
+    """The instant after which the signature is not valid any more, in microseconds; 0 if it stays valid."""
     prefix: str
-    """The text without the signature itself."""
+    """The text up to its last part, which is the signature itself."""
     signature: str
     alias: str | None = None
     """For a job that may replace another one: the id that was signed, which need not be the id of the job."""
 
     def is_expired(self, now: int) -> bool:
-        """Return whether the signature is not valid any more."""
+        """Return whether the time until which the signature is valid is over; False if it stays valid for ever."""
         return bool(self.until) and now > self.until
 
 
 def sign(
     ring: KeyRing, form: str, fields: tuple[Any, ...], *, signed: int, until: int = 0, alias: str | None = None
 ) -> str:
-    """Sign fields, and return the text of the signature. Raises `NoSigningKey` if the ring cannot sign."""
+    """Sign fields, and return the text of the signature. Raises `NoSigningKey` if the ring cannot sign.
+
+    `alias` is the signed id of a job that may replace another one. Instants are microseconds since 1970; `until=0`
+    means that the signature stays valid.
+    """
     prefix = begin(ring, form, signed=signed, until=until)
     if alias is not None:
         prefix = f"{prefix}.{alias.encode().hex()}"
@@ -65,18 +69,21 @@ def sign(
 
 
 def begin(ring: KeyRing, form: str, *, signed: int, until: int) -> str:
-    """Return the beginning of the text of a signature; it is the same for all jobs of a bulk submit."""
+    """Return the beginning of the text of a signature: version, form, id of the key, and times.
+
+    The jobs of a bulk submit share it.
+    """
     seconds = -((signed - until) // SECOND) if until else 0
     return f"{VERSION}{form}.{ring.sign_with}.{signed:x}.{seconds:x}"
 
 
 def complete(ring: KeyRing, prefix: str, fields: tuple[Any, ...]) -> str:
-    """Sign the beginning of a text and fields, and return the whole text."""
+    """Sign the beginning of a signature's text together with fields, and return the whole text."""
     return f"{prefix}.{ring.sign(_encode((prefix, *fields)))}"
 
 
 def read(text: str) -> Stamp | None:
-    """Read the text of a signature; return None if it is not one."""
+    """Split the text of a signature into its parts, without verifying it; return None if it has another form."""
     prefix, _, signature = text.rpartition(".")
     parts = prefix.split(".")
     form = parts[0].removeprefix(VERSION)
@@ -94,7 +101,7 @@ def read(text: str) -> Stamp | None:
 
 
 def to_number(digits: str) -> int | None:
-    """Return a hexadecimal number; None if the text is none."""
+    """Parse hexadecimal digits; return None if the text is no such number, or has more than 16 digits."""
     if not digits.isascii() or not digits.isalnum() or len(digits) > MAX_DIGITS:
         return None
     try:
@@ -104,7 +111,7 @@ def to_number(digits: str) -> int | None:
 
 
 def find_problem(ring: KeyRing, stamp: Stamp, fields: tuple[Any, ...]) -> str | None:
-    """Return why a signature does not hold for these fields; None if it does. Its end is not checked."""
+    """Return why a signature does not match these fields; None if it does. Its expiry is not checked."""
     if stamp.key not in ring:
         return f"its signature is of the unknown key {stamp.key!r}"
     if not is_right(ring, stamp.key, stamp.prefix, stamp.signature, fields):
@@ -113,7 +120,10 @@ def find_problem(ring: KeyRing, stamp: Stamp, fields: tuple[Any, ...]) -> str | 
 
 
 def is_right(ring: KeyRing, key: str, prefix: str, signature: str, fields: tuple[Any, ...]) -> bool:
-    """Return whether a key of the ring has signed these fields and this beginning of the text."""
+    """Return whether `signature` is that of the key for this beginning of its text and these fields.
+
+    Return False if the ring does not have the key.
+    """
     try:
         data = _encode((prefix, *fields))
     except (msgspec.MsgspecError, ValueError, OverflowError, TypeError):  # such a value cannot have been signed

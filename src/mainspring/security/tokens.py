@@ -40,7 +40,7 @@ CHECKSUM_LENGTH = 6  # 62 ** 6 > 2 ** 32
 MAX_LENGTH = len(PREFIX) + 1 + ID_LENGTH + 1 + SECRET_LENGTH + CHECKSUM_LENGTH
 MAX_TOKEN_NAME = 100
 MAX_TOKENS = 1_000
-"""How many tokens a store has at most that can still be used."""
+"""The largest number of active tokens, neither expired nor revoked, in a store."""
 KEPT_AFTER_END = 30 * 86_400 * 1_000_000
 """How many microseconds after its expiry or revocation a token stays in lists."""
 _FORM = re.compile(
@@ -51,7 +51,7 @@ _ANY_TOKEN = re.compile(rf"{PREFIX}_[0-9A-Za-z]+_[0-9A-Za-z]+", re.ASCII)
 
 
 class TokenState(StrEnum):
-    """Whether a token can be used."""
+    """Whether a token can be used: only an active one can."""
 
     ACTIVE = "active"
     EXPIRED = "expired"
@@ -67,23 +67,23 @@ class TokenRecord(Struct, frozen=True, kw_only=True):
     """The SHA-256 hash of the token, in hexadecimal digits."""
     scopes: tuple[str, ...]
     types: tuple[str, ...] | None = None
-    """The job types that it may touch; None for all."""
+    """The job types to which the scopes of the token apply; None for all."""
     queues: tuple[str, ...] | None = None
-    """The queues that it may touch; None for all."""
+    """The queues to which the scopes of the token apply; None for all."""
     created: int
     expires: int | None = None
     revoked: int | None = None
     last_used: int | None = None
-    """When it was last used. Servers store this at most once a minute."""
+    """When the token was last used; None if never. Servers store this at most once a minute."""
 
     def state(self, now: int) -> TokenState:
-        """Return whether the token can be used at an instant."""
+        """Return the state of the token at `now`; a token that was revoked and has expired is REVOKED."""
         if self.revoked is not None:
             return TokenState.REVOKED
         return TokenState.ACTIVE if self.expires is None or now < self.expires else TokenState.EXPIRED
 
     def ended(self, now: int) -> int | None:
-        """Return when the token was revoked or expired; None if it can still be used."""
+        """Return when the token was revoked or expired, whichever came first; None if it can be used at `now`."""
         ends = [end for end in (self.revoked, self.expires) if end is not None and end <= now]
         return min(ends, default=None)
 
@@ -111,7 +111,7 @@ def _encode(number: int, length: int) -> str:
 
 
 def _random_bits(number: int) -> int:
-    """Return random bits of the operating system, as `secrets.randbits` does; that module is slow to import."""
+    """Return a random integer of `number` bits, as `secrets.randbits` does; that module is slow to import."""
     return int.from_bytes(os.urandom(-(-number // 8))) >> (-number % 8)
 
 
@@ -120,7 +120,7 @@ def _checksum(text: str) -> str:
 
 
 def hash_token(token: str) -> str:
-    """Return the hash of a token, which is stored instead of it."""
+    """Return the SHA-256 hash of a token, in hexadecimal digits. The store has it instead of the token."""
     return sha256(token.encode()).hexdigest()
 
 
@@ -132,7 +132,7 @@ def make_token(
     expires: int | None = None,
     random_bits: Callable[[int], int] | None = None,
 ) -> tuple[str, TokenRecord]:
-    """Make a token; return the token itself, which is stored nowhere, and its record."""
+    """Make a random token; return its text, which is stored nowhere, and its record, which the caller stores."""
     random_bits = random_bits or _random_bits
     token_id = _encode(random_bits(ID_BITS), ID_LENGTH)
     body = f"{PREFIX}_{token_id}_{_encode(random_bits(SECRET_BITS), SECRET_LENGTH)}"
@@ -150,7 +150,7 @@ def make_token(
 
 
 def parse_token(text: str) -> str:
-    """Return the public id of a token; raise `TokenInvalid` if it has not the form of a token."""
+    """Return the public id of a token; raise `TokenInvalid` if the text is no token, or its checksum is wrong."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise TokenInvalid(
@@ -169,7 +169,7 @@ _NO_DIGEST = "0" * 64  # compared if there is no such token, so that this takes 
 
 
 def authenticate(token: str, records: Mapping[str, TokenRecord], now: int) -> TokenRecord:
-    """Return the record of a token that can be used; raise `TokenInvalid` for any other text.
+    """Return the record of a token; raise `TokenInvalid` if it is malformed, unknown, expired or revoked.
 
     - `token`: the token that the caller has sent
     - `records`: the stored tokens, by id
@@ -193,17 +193,20 @@ def authenticate(token: str, records: Mapping[str, TokenRecord], now: int) -> To
 
 
 def hide_tokens(text: str) -> str:
-    """Return a text in which each token is replaced by its prefix and id, for logs."""
+    """Return a text for logs, in which `***` stands for the secret of each token. Prefix and id are kept."""
     return _ANY_TOKEN.sub(lambda found: found[0][: len(PREFIX) + 1 + ID_LENGTH] + "_***", text)
 
 
 def revoke(record: TokenRecord, at: int) -> TokenRecord:
-    """Return a token as revoked; one that was revoked before keeps the earlier time."""
+    """Return the record of a token as revoked at `at`; a token that was revoked before keeps its earlier time."""
     return record if record.revoked is not None else replace(record, revoked=at)
 
 
 def merge_uses(records: Iterable[TokenRecord], uses: Mapping[str, int]) -> list[TokenRecord]:
-    """Return tokens with their last uses, by name and id."""
+    """Return records of tokens with the time of their last use, sorted by name and creation.
+
+    `uses` has later uses by token id; the latest one is kept.
+    """
     merged = [
         replace(record, last_used=max(uses[record.id], record.last_used or 0)) if record.id in uses else record
         for record in records
@@ -212,5 +215,5 @@ def merge_uses(records: Iterable[TokenRecord], uses: Mapping[str, int]) -> list[
 
 
 def without_old(records: Sequence[TokenRecord], now: int) -> list[TokenRecord]:
-    """Return tokens without those that expired, or were revoked, long ago."""
+    """Return records without those of tokens that expired or were revoked more than 30 days ago."""
     return [record for record in records if (ended := record.ended(now)) is None or now - ended <= KEPT_AFTER_END]

@@ -1,6 +1,6 @@
-"""Decides at the start of a server whom it admits.
+"""Decides at the start of an HTTP server which callers it admits.
 
-- Tokens of the store, if there are any that can be used.
+- Those with a token of the store, if the store has tokens that can be used.
 - Without them on loopback: a token that only this process knows, in a link that is printed, as Jupyter does.
 - Without them elsewhere: the server refuses to start.
 - `--no-auth`: every caller, on loopback only.
@@ -24,21 +24,23 @@ LINK_TOKEN = "the printed link"
 
 
 class Access(NamedTuple):
-    """Whom a server admits."""
+    """Which callers a server admits, and the link that is printed for its user."""
 
     authenticator: Authenticator
     link: str | None
-    """A URL with a token that allows everything; None if tokens are stored, or with `--no-auth`."""
+    """A URL with a token that allows everything; None if the store has usable tokens, or with `--no-auth`."""
     is_open: bool = False
     """Whether every caller may do everything."""
 
 
 def choose_access(app: Mainspring, listener: Listener, *, no_auth: bool, command: Sequence[str]) -> Access:
-    """Decide whom a server admits; raise `CannotListen` if it must not listen at its address.
+    """Decide which callers a server admits.
+
+    Raises `CannotListen` if other machines can reach the address, and there is no token, or `no_auth` is set.
 
     - `app`: the application, whose store may have tokens
     - `listener`: where the server listens
-    - `no_auth`: whether the user has said that every caller is admitted
+    - `no_auth`: whether the option `--no-auth` admits every caller
     - `command`: the command that makes a token, for errors
     """
     if no_auth:

@@ -21,7 +21,7 @@ MAX_PORT = 65_535
 
 
 class HttpAddress(NamedTuple):
-    """A host and a port."""
+    """The host and the port at which the HTTP server listens."""
 
     host: str
     port: int
@@ -57,7 +57,7 @@ class Listener:
     def __init__(self, address: HttpAddress, sockets: Sequence[socket.socket]) -> None:
         self.sockets = list(sockets)
         self.address = HttpAddress(address.host, sockets[0].getsockname()[1])
-        """The address, with the port that the system has chosen."""
+        """The address, with the real port: for port 0, the one that the system has chosen."""
         self.ips = [str(each.getsockname()[0]) for each in sockets]
 
     @property
@@ -67,7 +67,7 @@ class Listener:
 
     @property
     def url(self) -> str:
-        """The URL of the server for people on this machine."""
+        """The URL of the server for a browser on this machine."""
         first = ip_address(self.ips[0].partition("%")[0])
         host = self.address.host
         if first.is_unspecified:
@@ -107,7 +107,7 @@ def open_listener(address: HttpAddress) -> Listener:
 
 
 def _listen(family: int, place: object, *, is_optional: bool) -> socket.socket | None:
-    """Return a socket that listens; None if it is optional, and the machine has no addresses of this family."""
+    """Return a socket that listens at `place`; None if it is optional and the machine lacks such an address."""
     try:
         opened = socket.socket(
             family, socket.SOCK_STREAM, socket.IPPROTO_TCP

@@ -51,7 +51,7 @@ register_url_convertor("mainspring_path", AnyPath())
 
 
 class HttpApp:
-    """The routes of one application."""
+    """The HTTP routes of one application: probes, metrics, the API and the dashboard."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class HttpApp:
         self.dashboard = Dashboard(app, authenticator, self._api, limits=limits, is_read_only=read_only)
 
     def routes(self) -> list[Route]:
-        """Return the routes."""
+        """Return the routes, in the order in which Starlette matches them; the dashboard gets all other paths."""
         return [
             Route("/healthz", self.healthz, methods=["GET"]),
             Route("/readyz", self.readyz, methods=["GET"]),
@@ -82,17 +82,17 @@ class HttpApp:
         ]
 
     async def identify(self, request: Request) -> Identity:
-        """Return the caller of a request. Each route that is not open calls this first."""
+        """Return the caller of a request, and note its name for the log; raise an error if none is identified."""
         identity = await self._authenticator.identify(request.scope)
         request.scope[CALLER] = identity.name
         return identity
 
     async def healthz(self, _request: Request) -> Response:
-        """Answer whether the process must be restarted."""
+        """Answer 200 if the process is alive, and 503 if it must be restarted."""
         return _probe_response(await self._probes.live())
 
     async def readyz(self, _request: Request) -> Response:
-        """Answer whether the process can do its work."""
+        """Answer 200 if the process can do its work, and 503 if it cannot at present."""
         return _probe_response(await self._probes.ready())
 
     async def metrics(self, request: Request) -> Response:
@@ -126,8 +126,8 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = error.status_code
     details = {
-        404: ("not-found", f"there is nothing at {hide_tokens(request.url.path)[:200]!r}; the API is at {API}/"),
-        405: ("method", f"{request.method} is not possible here; see the header Allow"),
+        404: ("not-found", f"there is no page {hide_tokens(request.url.path)[:200]!r}; the API is at {API}/"),
+        405: ("method", f"this path does not allow {request.method}; see the header Allow"),
     }
     name, detail = details.get(status, ("http-error", str(error.detail)))
     headers = dict(error.headers or {})
@@ -157,7 +157,10 @@ def build(
     store_metrics: bool = False,
     read_only: bool = False,
 ) -> AsgiApp:
-    """Build the ASGI application of a `Mainspring`."""
+    """Build the ASGI application of a `Mainspring`, with its guard. The options are those of `app.asgi()`.
+
+    `worker` tells the health of a worker in the same process; None if there is none.
+    """
     limits = limits or HttpLimits()
     http = HttpApp(
         app, authenticator, worker=worker, store_metrics=store_metrics, limits=limits, read_only=read_only

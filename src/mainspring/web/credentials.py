@@ -1,11 +1,12 @@
-"""Finds out who sends a request: the token in `Authorization: Bearer`, or a function of the application.
+"""Identifies the caller of a request: by the token in `Authorization: Bearer`, or by a function of the
+application.
 
 Invariants
-- Only the header `Authorization` has a token. Cookies and the query are never read.
+- This module reads tokens from the header `Authorization` only, never from cookies or the query.
 - A token that was revoked is refused at once in the process that revoked it, and on NATS in every process that is
-  connected, by a notification. Other processes refuse it within `MAX_AGE`: no cached list of tokens is older. If
+  connected, by a notification. Other processes refuse it within a second: no cached list of tokens is older. If
   the list cannot be read again, every token is refused.
-- The last use of tokens is stored at most once in `USE_INTERVAL` for each process, never by a request itself.
+- Each process stores the last use of tokens at most once a minute, and no request waits for that.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ logger = logging.getLogger("mainspring.http")
 
 
 class Authenticator(Protocol):
-    """Finds out who sends a request."""
+    """The interface of objects that identify the caller of a request."""
 
     async def identify(self, scope: AsgiScope) -> Identity:
-        """Return the caller of a request; raise `Refused` or `TokenInvalid` if no caller is known."""
+        """Return the caller of a request; raise `Refused` or `TokenInvalid` if it cannot be identified."""
 
     async def flush(self) -> None:
-        """Store what is not stored yet, such as the last use of tokens."""
+        """Store the last use of tokens that is not stored yet. The server calls this when it stops."""
 
 
 def read_bearer(headers: Headers) -> str:
-    """Return the token of a request; raise `Refused` unless there is exactly one `Authorization: Bearer`."""
+    """Return the text of a request's token, unchecked; raise `Refused` if there is not one bearer token."""
     found = [value for name, value in headers if name.lower() == b"authorization"]
     if not found:
         raise _unauthorized("the request has no token; send the header Authorization: Bearer msp_...")
@@ -52,7 +53,7 @@ def read_bearer(headers: Headers) -> str:
         raise refuse(400, "authorization-repeated", "the request has several Authorization headers; send one")
     scheme, _, token = found[0].strip(b" \t").partition(b" ")
     if scheme.lower() != b"bearer":
-        raise _unauthorized("the Authorization header has another scheme; send Authorization: Bearer msp_...")
+        raise _unauthorized("the Authorization header has no bearer token; send Authorization: Bearer msp_...")
     text = token.strip(b" \t")
     if len(text) > MAX_LENGTH:
         raise _unauthorized(f"the token is too long: a token has {MAX_LENGTH} characters; copy it again")
@@ -89,7 +90,7 @@ class OpenAuthenticator:
 
 
 class FunctionAuthenticator:
-    """Asks a function of the application who sends a request."""
+    """Identifies callers by a function of the application, which gets the ASGI scope of a request."""
 
     def __init__(self, function: AuthFunction) -> None:
         self._function = function
@@ -98,7 +99,9 @@ class FunctionAuthenticator:
         answer = self._function(scope)
         found = await answer if isawaitable(answer) else answer
         if found is None:
-            raise refuse(401, "not-authenticated", "the request has no known caller; log in to the application")
+            raise refuse(
+                401, "not-authenticated", "the application does not know the caller of the request; log in to it"
+            )
         if not isinstance(found, Identity):
             raise TypeError(f"the function given as auth= must return an Identity or None, got {type(found)!r}")
         return found
@@ -111,7 +114,7 @@ class TokenAuthenticator:
     """Compares the token of a request with those in the store.
 
     - `source`: the application, whose store has the tokens
-    - `extra`: tokens that only this process knows
+    - `extra`: tokens that are valid in this process only, such as that of the printed link
     - `clock`: the clock that measures the age of the cached list
     """
 
@@ -134,18 +137,21 @@ class TokenAuthenticator:
         return await self.identify_token(read_bearer(scope["headers"]))
 
     async def identify_token(self, token: str) -> Identity:
-        """Return the caller that has a token; raise `TokenInvalid` if it cannot be used."""
+        """Return the caller that has a token; raise `TokenInvalid` if the token is wrong, expired or revoked."""
         now = await self._prepare()
         record = authenticate(token, self._records, now)
         self._note(record.id, now)
         return self._identities[record.id]
 
     def is_of_process(self, token_id: str | None) -> bool:
-        """Return whether only this process knows a token: that of the printed link."""
+        """Return whether the token with this id is valid in this process only, as that of the printed link is."""
         return token_id in self._extra
 
     async def identify_by_id(self, token_id: str) -> Identity | None:
-        """Return the caller whose token has an id, for sessions; None if the token cannot be used any more."""
+        """Return the caller whose token has this id; None if that token is unknown, expired or revoked.
+
+        Sessions of the dashboard use this.
+        """
         now = await self._prepare()
         record = self._records.get(token_id)
         if record is None or record.state(now) is not TokenState.ACTIVE:
@@ -154,7 +160,7 @@ class TokenAuthenticator:
         return self._identities[token_id]
 
     async def _prepare(self) -> int:
-        """Read the tokens if the list is outdated, and return the time by the clock of the store."""
+        """Read the tokens from the store if the cached list is outdated; return the time by the store's clock."""
         manager = await open_manager(self._source)
         if self._is_outdated(manager.engine.token_changes):
             await self._refresh()
@@ -171,7 +177,7 @@ class TokenAuthenticator:
         return self._clock.monotonic_ns() - read_ns > MAX_AGE_NS
 
     async def _refresh(self) -> None:
-        """Read the tokens again. Requests that come at the same time share one read, if it began after them."""
+        """Read the tokens again. Requests that come at the same time share one read that began after they came."""
         task = self._reading
         if task is not None and not task.done() and task.get_loop() is asyncio.get_running_loop():
             await asyncio.shield(task)  # began before this request, so the list may still be outdated
@@ -201,7 +207,7 @@ class TokenAuthenticator:
             self._storing = asyncio.get_running_loop().create_task(self.flush())
 
     async def flush(self) -> None:
-        """Store the last use of tokens. A failure is logged: it is no reason to refuse requests."""
+        """Store the last use of tokens; log a warning if the store fails, because requests need not be refused."""
         uses, self._uses = self._uses, {}
         if not uses:
             return
@@ -216,7 +222,7 @@ def _identities_of(records: Mapping[str, TokenRecord]) -> dict[str, Identity]:
 
 
 def make_authenticator(source: ManagerProvider, auth: Auth | None) -> Authenticator:
-    """Return the authenticator for the value of `auth=`; raise an error for any other value."""
+    """Return the authenticator for the value of `auth=`; raise `TypeError` for a value that is not allowed."""
     if auth is None:
         return ClosedAuthenticator()
     if auth == "tokens":

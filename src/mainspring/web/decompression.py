@@ -13,14 +13,14 @@ from mainspring.web.problems import Refused, refuse
 
 GZIP = 31  # zlib: the largest window, with the header and the checksum of gzip
 ALWAYS_ALLOWED = 65_536
-"""Up to this size, the ratio does not matter."""
+"""Up to this size of the decompressed body, in bytes, `max_ratio` does not apply."""
 ENCODINGS = frozenset({"gzip", "x-gzip"})
 
 
 def inflater_for(encoding: str | None, limits: HttpLimits) -> Inflater | None:
     """Return an inflater for the value of `Content-Encoding`; None if the body is not compressed.
 
-    Raise `Refused` for an encoding that the server does not know.
+    Raises `Refused` for an encoding that the server does not support.
     """
     name = "" if encoding is None else encoding.strip().lower()
     if name in ("", "identity"):
@@ -36,7 +36,7 @@ def inflater_for(encoding: str | None, limits: HttpLimits) -> Inflater | None:
 
 
 class Inflater:
-    """Decompresses one body, part by part."""
+    """Decompresses the body of one request, part by part."""
 
     def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
@@ -45,10 +45,13 @@ class Inflater:
         self._size = 0
 
     def inflate(self, part: bytes, *, is_last: bool) -> bytes:
-        """Decompress a part of the body; raise `Refused` if it is no gzip, or becomes too large."""
+        """Decompress the next part of the body; raise `Refused` if the body is no gzip, or becomes too large.
+
+        With `is_last`, the body must be complete.
+        """
         self._received += len(part)
         if self._stream.eof and part:
-            raise _invalid("data follows its end")
+            raise _invalid("data follow the end of the compressed data")
         allowed = min(self._limits.max_body, max(ALWAYS_ALLOWED, round(self._received * self._limits.max_ratio)))
         try:
             data = self._stream.decompress(part, allowed - self._size + 1)
@@ -58,7 +61,7 @@ class Inflater:
         if self._size > allowed:
             raise self._too_large()
         if self._stream.unused_data:
-            raise _invalid("data follows its end")
+            raise _invalid("data follow the end of the compressed data")
         if is_last and not self._stream.eof:
             raise _invalid("it is not complete")
         return data

@@ -7,9 +7,9 @@ Invariants
   readers run on several event loops, each loop has one.)
 - The hub keeps the latest events in one list, and a reader is only a place in it. So the memory does not grow with
   the number of readers, and a slow reader delays no other.
-- A reader that is not within the list, because it is slow or continues after a restart, reads the store itself,
-  one page at a time, until it is. If the store does not hold these events any more, it gets a reset.
-- A reader misses no event without a reset.
+- A reader that is behind the list, because it is slow or continues after a restart, reads the store itself, one
+  page at a time, until it reaches the list. If the store does not hold these events any more, it gets a reset.
+- A reader that misses an event gets a reset.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from mainspring.web.problems import refuse
 
 PAGE = 1_000
 BATCH = 500
-"""The most events that a reader gets at once, so that other tasks of the event loop have their turn."""
+"""The largest number of events that a reader gets at once, so that other tasks of the event loop can run."""
 KEPT = 10_000
-"""How many of the latest events the list has at least, once so many have come; at most, twice as many."""
+"""The list is cut to this number of latest events when it has twice as many."""
 POLL_SECONDS = 0.1
 RETRY_SECONDS = 1.0
 STORE_READS = 2
@@ -47,18 +47,18 @@ class HubEvent(Struct):
     """An event, or a reset, and its position."""
 
     position: str
-    """A reader continues here, after this event."""
+    """The position after this event, at which a reader can continue."""
     event: Event | None
-    """None for a reset: events before this position are missing."""
+    """The event; None for a reset, which means that events before this position are missing."""
     frame: bytes | None = None
-    """The event as readers send it, so that it is encoded once for all of them; None until the first needs it."""
+    """The encoded event that readers send. The first reader encodes it for all; None before that."""
 
 
 class EventHub:
     """Lets any number of readers follow the events of one store.
 
     - `source`: the application, whose store has the events
-    - `max_readers`: how many readers there may be at once
+    - `max_readers`: the largest number of readers at once
     """
 
     def __init__(self, source: ManagerProvider, *, max_readers: int) -> None:
@@ -69,17 +69,17 @@ class EventHub:
 
     @property
     def readers(self) -> int:
-        """How many readers there are."""
+        """How many readers follow the events now."""
         return sum(feed.readers for feed in list(self._feeds.values()))
 
     @property
     def followers(self) -> int:
-        """How many tasks follow the store: one if there are readers, else none."""
+        """How many tasks read the store's events: one for each event loop with readers, else none."""
         return sum(feed.is_following for feed in list(self._feeds.values()))
 
     @asynccontextmanager
     async def reader(self, after: str | None = None) -> AsyncIterator[EventReader]:
-        """Follow the events during the `with` block.
+        """Return a context manager whose reader follows the events during the `with` block.
 
         Raises `Refused` if there are too many readers, or if the server stops.
 
@@ -114,7 +114,7 @@ class EventHub:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the server stops, so that no answer may last."""
+        """Whether the server stops, so that answers that wait or stream must end."""
         return self._is_closed
 
     def open(self) -> None:
@@ -122,7 +122,7 @@ class EventHub:
         self._is_closed = False
 
     def close(self) -> None:
-        """End the streams of all readers, and refuse others. Any thread may call it."""
+        """End the streams of all readers, and refuse new readers until `open`. Any thread may call this."""
         self._is_closed = True
         for loop, feed in list(self._feeds.items()):
             if not loop.is_closed():
@@ -143,9 +143,10 @@ class _Feed:
         """The number of the first event of the list; events are numbered from 0."""
         self.readers = 0
         self.has_ended = False
-        """Whether the readers must end, because the server stops or the follower has failed."""
+        """Whether the readers must end, because the server stops or the task that reads the store has failed."""
         self.news = asyncio.Event()
-        """Set when something happens; then replaced, so a reader gets it before it looks at the list."""
+        """Is set when events arrive or readers must end, and then replaced by a new one. So a reader must get it
+        before it looks at the list."""
         self.store_reads = asyncio.Semaphore(STORE_READS)
 
     # -- the life of the follower
@@ -155,7 +156,10 @@ class _Feed:
         return self._following is not None
 
     async def start(self) -> None:
-        """Start to follow the store, unless this is done already. When it returns, engines write events."""
+        """Start to follow the store, if this was not done.
+
+        When this returns, engines write events for the readers.
+        """
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(self._start())
         task = self._starting
@@ -174,13 +178,13 @@ class _Feed:
         self._following = asyncio.get_running_loop().create_task(self._follow(follower))
 
     def stop(self) -> None:
-        """Stop to follow the store, because the last reader has left. The feed is not used any more."""
+        """Stop following the store, because the last reader has left. The feed is not used any more."""
         for task in (self._starting, self._following):
             if task is not None:
                 task.cancel()
 
     def end(self) -> None:
-        """Let all readers end."""
+        """Make `next` of all readers return None, so that they end."""
         self.has_ended = True
         self._announce()
 
@@ -193,7 +197,7 @@ class _Feed:
                 except MainspringError as error:
                     seconds = failures.failed(clock.monotonic_ns())
                     if seconds is not None:
-                        logger.warning("events cannot be read, for %.0f s: %s", seconds, error)
+                        logger.warning("events cannot be read from the store, for %.0f s now: %s", seconds, error)
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
                 failures.succeeded()
@@ -201,7 +205,7 @@ class _Feed:
                 if len(page.events) < PAGE:
                     await asyncio.sleep(POLL_SECONDS)
         except Exception:  # a task has no caller that could handle it
-            logger.exception("the follower of events has failed; the streams of its readers end")
+            logger.exception("the task that reads events from the store has failed; all event streams end")
             self.end()
 
     # -- the list
@@ -229,13 +233,13 @@ class _Feed:
 
     @property
     def end_number(self) -> int:
-        """The number of the next event."""
+        """The number that the next event of the list will have."""
         return self.first + len(self._events)
 
     def number_after(self, position: str) -> int | None:
         """Return the number of the event after a position; None if the position is not within the list.
 
-        A reset has the position of the event before it, and comes after it.
+        A reset has the same position as the event before it; the number is then that of the reset.
         """
         for number in range(len(self._events) - 1, -1, -1):
             found = self._events[number]
@@ -244,18 +248,18 @@ class _Feed:
         return self.first if position == self._before else None
 
     def events_from(self, number: int, limit: int) -> list[HubEvent]:
-        """Return events of the list."""
+        """Return at most `limit` events of the list, from this number on."""
         return self._events[number - self.first : number - self.first + limit]
 
     # -- the store
 
     async def holds(self, position: str) -> bool:
-        """Return whether the store has all events after a position."""
+        """Return whether the store still has all events after a position."""
         assert self._engine is not None
         return await self._source.off_loop.read(self._engine.holds, position)
 
     async def read_store(self, position: str) -> EventPage:
-        """Return a page of events from the store itself."""
+        """Return at most 500 events after a position from the store itself, for a reader that is behind."""
         assert self._engine is not None
         async with self.store_reads:
             return await self._source.off_loop.read(self._engine.events, position, BATCH)
@@ -272,7 +276,7 @@ class EventReader:
         """The position after the last event that the reader got."""
 
     async def continue_after(self, position: str) -> None:
-        """Continue after a position that a reader of any process had; with a reset if that is not possible."""
+        """Continue after a position that a reader of any process had; begin with a reset if events are missing."""
         number = self._feed.number_after(position)
         if number is not None or await self._feed.holds(position):
             self._number, self.position = number, position
@@ -284,9 +288,9 @@ class EventReader:
         self._resets = [HubEvent(self.position, None)]
 
     async def next(self, timeout: float) -> Sequence[HubEvent] | None:
-        """Return the next events, at most 500; none after `timeout` seconds; None if the reader must end.
+        """Wait for the next events and return at most 500; return `()` if none come within `timeout` seconds.
 
-        It may return sooner without an event.
+        Return None if the reader must end, because the server stops or events cannot be read.
         """
         feed = self._feed
         deadline = asyncio.get_running_loop().time() + timeout
@@ -304,7 +308,7 @@ class EventReader:
         return None
 
     async def _take(self) -> list[HubEvent]:
-        """Return the next events that there are."""
+        """Return the next events that are there already, from the list or the store; empty if there are none."""
         feed = self._feed
         if self._resets:
             found, self._resets = self._resets, []

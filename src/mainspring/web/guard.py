@@ -1,13 +1,14 @@
-"""Checks every request before a route sees it, and completes every answer.
+"""Checks every request before a route gets it, and completes every answer.
 
-It gives a request its id, checks `Host`, `Origin` and the content type, decompresses the body, enforces its sizes
-and its time, turns errors into problems, adds the headers that every answer has, and logs the request.
+The guard gives a request its id, checks `Host`, `Origin` and the content type, decompresses the body, enforces the
+limits of sizes and times, turns errors into problems, adds the headers that every answer has, and logs the
+request.
 
 Invariants
 - Each request is answered, also if a route raises an error.
 - A log line has the path without the query, which may contain a token, and no header but the request id.
-- A request of a foreign web page changes nothing: a write needs an `Origin`, if there is one, of this server, and
-  for the API a JSON content type, for which a browser asks first. Forms of pages have a CSRF token instead.
+- A request of a foreign web page changes nothing. A write whose `Origin` is not this server is refused, and the
+  API needs a JSON content type, for which a browser asks first (CORS). Forms of pages have a CSRF token instead.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from mainspring.web.host_names import HostRule, is_same_origin
 from mainspring.web.problems import FAILURE, MEDIA_TYPE, Problem, Refused, problem_of, refuse
 
 REQUEST_ID = "mainspring.request_id"
-"""The key of the request id in the scope."""
+"""The key of the request id in the ASGI scope."""
 CALLER = "mainspring.caller"
-"""The key of the caller's name in the scope, once it is known."""
+"""The key of the caller's name in the ASGI scope. It is there once the caller was identified."""
 PROBES = frozenset({"/healthz", "/readyz"})
 OK = 200
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -40,7 +41,7 @@ FORM = "application/x-www-form-urlencoded"
 """The content type of the forms of pages. Any foreign page can send it, so pages check a CSRF token as well."""
 API_ROOT = "/api"
 BROWSER_STATE = frozenset({"/login", "/logout", "/theme"})
-"""Requests that change only the session or a cookie of a browser."""
+"""The paths of writes that change only the session or a cookie of a browser. A read-only server allows them."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}", re.ASCII)
 _HEADERS = {
     b"x-content-type-options": b"nosniff",
@@ -53,13 +54,13 @@ logger = logging.getLogger("mainspring.http")
 
 
 def route_path(scope: Mapping[str, Any]) -> str:
-    """Return the path of a request below the place where the application is mounted."""
+    """Return the path of a request without the path where the application is mounted; at least `/`."""
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
     return (path.removeprefix(root) if path.startswith(f"{root}/") or path == root else path) or "/"
 
 
 def header_of(scope: Mapping[str, Any], name: bytes) -> str | None:
-    """Return the value of a header that a request has once; raise `Refused` if it has it several times."""
+    """Return the value of a header; None if the request does not have it; raise `Refused` if it is repeated."""
     found = [value for key, value in scope["headers"] if key.lower() == name]
     if len(found) > 1:
         raise refuse(400, "header-repeated", f"the request has the header {name.decode()} several times; send one")
@@ -67,10 +68,10 @@ def header_of(scope: Mapping[str, Any], name: bytes) -> str | None:
 
 
 class RequestGuard:
-    """An ASGI application around another one: see the module.
+    """An ASGI application that checks and logs every request, and passes it to the application with the routes.
 
-    - `app`: the application with the routes
-    - `limits`: the sizes and times
+    - `app`: the ASGI application with the routes
+    - `limits`: the largest sizes and longest times of a request
     - `hosts`: the names of this server; None accepts all, because the server around it checks them
     - `clock`: the clock for the durations in the log
     - `read_only`: refuse all requests that may change something, except those that log a browser in or out
@@ -95,7 +96,10 @@ class RequestGuard:
         self._clock = clock or SystemClock()
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Serve one connection, as an ASGI application does."""
+        """Serve one ASGI request: check it, pass it on, answer an error as a problem, and log it.
+
+        Other scopes, such as lifespan, are only passed on.
+        """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -135,7 +139,9 @@ class RequestGuard:
         if scope["method"] not in READS:
             _check_write(scope, host)
             if self._read_only and route_path(scope) not in BROWSER_STATE:
-                raise refuse(403, "read-only", "this server is read-only: it refuses all changes; use another one")
+                raise refuse(
+                    403, "read-only", "this server is read-only: it refuses all changes; use another server"
+                )
 
     def _log(self, scope: AsgiScope, answer: _Answer, began: int) -> None:
         is_quiet = route_path(scope) in PROBES or route_path(scope) == "/metrics"
@@ -168,12 +174,12 @@ class RequestGuard:
 
 
 def _loggable(scope: Mapping[str, Any]) -> str:
-    """Return the path of a request for the log: not the query, and no token that was put into the path."""
+    """Return the path of a request for the log, at most 500 characters, without the query and without tokens."""
     return hide_tokens(str(scope["path"]))[:500]
 
 
 def _request_id(scope: Mapping[str, Any]) -> str:
-    """Return the id that the client has given, if there is one of a harmless form; else a new one."""
+    """Return the client's `X-Request-ID` if it is a short plain text without a token; else a new random id."""
     given = [value for name, value in scope["headers"] if name.lower() == b"x-request-id"]
     text = given[0].decode("latin-1") if len(given) == 1 else ""
     return text if _REQUEST_ID.fullmatch(text) and hide_tokens(text) == text else uuid4().hex
@@ -186,8 +192,8 @@ def _check_host(host: str | None, rule: HostRule) -> None:
         raise refuse(
             421,
             "host-unknown",
-            f"this server is not known as {hide_tokens(host)[:100]!r}; use its address, or name the host with "
-            "--host-name, or with hosts= of app.asgi()",
+            f"the Host header {hide_tokens(host)[:100]!r} is no name of this server; use its address, or name the "
+            "host with --host-name, or with hosts= of app.asgi()",
         )
 
 
@@ -197,12 +203,17 @@ def _check_write(scope: AsgiScope, host: str | None) -> None:
         raise refuse(
             403,
             "origin-foreign",
-            f"the request comes from a page of {hide_tokens(origin)[:100]!r}, which is another server; pages of "
-            "other servers change nothing here",
+            f"the request comes from a page of {hide_tokens(origin)[:100]!r}, which is another server, and must "
+            "not change anything; send it from a page of this server",
         )
     site = header_of(scope, b"sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):
-        raise refuse(403, "origin-foreign", f"the request comes from a page of another server ({site[:20]!r})")
+        raise refuse(
+            403,
+            "origin-foreign",
+            f"the request comes from a page of another server (Sec-Fetch-Site: {site[:20]!r}), and must not "
+            "change anything; send it from a page of this server",
+        )
     kind = (header_of(scope, b"content-type") or "").partition(";")[0].strip().lower()
     path = route_path(scope)
     if kind == FORM and path != API_ROOT and not path.startswith(f"{API_ROOT}/"):
@@ -221,7 +232,7 @@ def _has_body(scope: AsgiScope) -> bool:
 
 
 class _Body:
-    """Passes the body of a request on, up to its limits."""
+    """Passes the body of a request on to the application, decompressed, and enforces its limits."""
 
     def __init__(self, receive: Receive, limits: HttpLimits) -> None:
         self._receive = receive
@@ -233,9 +244,10 @@ class _Body:
         self.is_disconnected = False
 
     def prepare(self, scope: AsgiScope) -> None:
-        """Refuse a request that announces a body which is too large, or is encoded in an unknown way.
+        """Raise `Refused` if the headers announce a body that is too large, or that has an unknown encoding.
 
-        The application behind the guard gets the decompressed body, and no header that says otherwise.
+        The application behind the guard gets the decompressed body, so the headers `Content-Encoding` and
+        `Content-Length` of a compressed body are removed.
         """
         length = header_of(scope, b"content-length")
         # a number with more digits would be an error of `int`, and no body is that large
@@ -247,7 +259,7 @@ class _Body:
             scope["headers"] = [pair for pair in scope["headers"] if pair[0].lower() not in hidden]
 
     async def receive(self) -> AsgiMessage:
-        """Return the next message of the client."""
+        """Return the next ASGI message of the client; raise `Refused` if the body is too large or too slow."""
         if self._is_complete:
             return await self._receive()  # a disconnect, at any time
         loop = asyncio.get_running_loop()
@@ -285,7 +297,7 @@ class _Body:
 
 
 class _Answer:
-    """The answer to one request."""
+    """Sends the answer to one request, with the headers that every answer has, and notes its status."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
@@ -304,7 +316,7 @@ class _Answer:
         await self._send(message)
 
     async def refuse(self, problem: Problem) -> None:
-        """Send a problem, unless an answer has begun already."""
+        """Answer the request with a problem; do nothing if an answer has begun already."""
         if self.status is not None:
             return
         body = problem.body(self.request_id)

@@ -1,8 +1,8 @@
-"""Decides which `Host` headers a server accepts, and which `Origin` fits to them.
+"""Decides which `Host` headers a server accepts, and whether an `Origin` is that of the same server.
 
-A foreign web page can let its own name point to 127.0.0.1 (DNS rebinding). The browser then sends requests of this
-page to a server on the user's machine, with the foreign name as `Host`. So a server accepts only the names and
-addresses that it is known by.
+The owner of a foreign web page can let its name point to 127.0.0.1 (DNS rebinding). The browser then sends
+requests of this page to a server on the user's machine, with the foreign name as `Host`. So a server accepts only
+its own names and addresses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def split_host(value: str) -> tuple[str, str | None] | None:
 
 
 class HostRule:
-    """The names and addresses that a server is known by.
+    """The names and addresses of a server, which it accepts in the header `Host`.
 
     - `names`: host names and addresses, without a port
     - `any_address`: accept every IP address as well; a rebinding page cannot use one, because it needs a name
@@ -46,7 +46,7 @@ class HostRule:
 
 
 def normal_name(name: str) -> str:
-    """Return a host name or address in lower case, without brackets; raise `ValueError` if it has another form."""
+    """Return a host name or an IP address in lower case, without brackets; raise `ValueError` for other text."""
     if _is_address(name.strip()):
         return str(ip_address(name.strip()))
     parts = split_host(name)
@@ -56,7 +56,7 @@ def normal_name(name: str) -> str:
 
 
 def rule_for(addresses: Iterable[str], names: Iterable[str]) -> HostRule:
-    """Return the rule for a server that listens at these IP addresses, and is also known by these names."""
+    """Return the rule for a server that listens at these IP addresses, and also has these names."""
     known = set(names)
     any_address = False
     for address in addresses:

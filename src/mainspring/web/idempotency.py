@@ -1,4 +1,4 @@
-"""Honours `Idempotency-Key`: a request that is repeated with the same key is not carried out twice.
+"""Implements `Idempotency-Key`: a request that is repeated with the same key is not carried out twice.
 
 The store has a record for each caller and key: see `jobs/request_records.py`. So it does not matter which process
 gets the repetition, or whether the first one was killed.
@@ -41,15 +41,15 @@ from mainspring.web.problems import Problem, Refused, problem_of, refuse
 HEADER = b"idempotency-key"
 MAX_KEY = 255
 BUSY_SECONDS = 10.0
-"""A request that has no answer after this time may be carried out by its repetition.
+"""If a request has no answer after this time, in seconds, a repetition with the same key is carried out.
 
 Both make jobs with the same ids, so that a slow server does no harm.
 """
 MAX_ANSWER = 262_144
-"""The largest compressed answer that is kept. The ids of a batch of 10,000 jobs have about 30 KiB."""
+"""The size of the largest compressed answer that is kept, in bytes. That of 10,000 jobs has about 30 KiB."""
 COMPRESSED_FROM = 1_024
 PASSING = frozenset({401, 403, 408, 425, 429})
-"""The statuses below 500 that are not kept: a repetition may get another one."""
+"""The statuses below 500 whose answers are not kept, because a repetition may be answered differently."""
 REPLAYED = "Idempotency-Replayed"
 _BARE = re.compile(r"[!#-+\--\[\]-~]+", re.ASCII)  # no blanks, commas, quotation marks and backslashes
 _STRING = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"', re.ASCII)
@@ -84,7 +84,10 @@ def _malformed(problem: str) -> Refused:
 
 
 def digest_of(*parts: bytes) -> str:
-    """Return a hash of a request. Each part is hashed with its length, so that no two requests have the same."""
+    """Return a hash of the parts of a request.
+
+    Each part is hashed with its length, so that parts cannot be mixed.
+    """
     found = sha256()
     for part in parts:
         found.update(len(part).to_bytes(8))
@@ -96,14 +99,14 @@ def digest_of(*parts: bytes) -> str:
 
 
 class StoredAnswer(Struct, frozen=True, array_like=True):
-    """An answer as it is kept. New fields go to its end."""
+    """The answer to a request with an idempotency key, as the store keeps it. Add new fields at the end."""
 
     status: int
     headers: dict[str, str]
     body: bytes
-    """The body of an answer, or of a problem, in JSON; empty if it is too large to be kept."""
+    """The body of the answer in JSON; empty for a problem, and if the answer is too large to be kept."""
     problem: str | None = None
-    """The type of the problem; None if the answer is none."""
+    """The type of the problem; None if the answer is not a problem."""
     detail: str = ""
     members: dict[str, Any] = {}
     is_too_large: bool = False
@@ -113,7 +116,7 @@ _decode_answer = msgspec.msgpack.Decoder(StoredAnswer).decode
 
 
 def encode_answer(answer: StoredAnswer) -> bytes:
-    """Encode an answer for the store, compressed if it is long."""
+    """Encode an answer for the store, compressed if it is long; of one that is too large, only the status."""
     data = msgspec.msgpack.encode(answer)
     packed = b"z" + zlib.compress(data, 6) if len(data) >= COMPRESSED_FROM else b"-" + data
     if len(packed) <= MAX_ANSWER:
@@ -128,13 +131,13 @@ def decode_answer(data: bytes) -> StoredAnswer:
 
 
 def is_kept(status: int) -> bool:
-    """Return whether an answer with this status is repeated for the same key."""
+    """Return whether an answer with this status is kept, and repeated for the same key."""
     return status < 500 and status not in PASSING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteAnswer:
-    """The answer to a write, with its body encoded."""
+    """The answer to a request that may change something, with its body encoded as JSON."""
 
     status: int
     body: bytes
@@ -142,7 +145,7 @@ class WriteAnswer:
 
 
 class IdempotentWrites:
-    """Carries out writes, each at most once for its key.
+    """Carries out requests with an idempotency key; a repetition with the same key gets the stored answer.
 
     - `source`: the application, whose store keeps the keys
     - `limits`: how long and how many keys are kept
@@ -159,7 +162,9 @@ class IdempotentWrites:
         digest: str,
         carry_out: Callable[[RequestIds], Awaitable[WriteAnswer]],
     ) -> WriteAnswer:
-        """Carry out a request with a key, or return the answer that it got before.
+        """Carry out a request with a key, or return or raise the answer that the same request got before.
+
+        Raises `Refused` if the key was used for another request, or if the first request is still in progress.
 
         - `identity`: the caller, to whom the key belongs
         - `key`: the key, see `parse_key`
@@ -206,8 +211,9 @@ class IdempotentWrites:
             raise refuse(
                 429,
                 "too-many-idempotency-keys",
-                f"the store keeps {self._limits.idempotency_keys:,} keys of a token for {hours:g} h, or has no "
-                "room for the keys of all tokens; send fewer requests with a key, such as batches, or send none",
+                f"the store has no room for another idempotency key: it keeps at most "
+                f"{self._limits.idempotency_keys:,} of a token, each for {hours:g} h; send fewer requests with a "
+                "key, such as batches, or send no key",
                 retry_after="60",
             )
         return record, request
@@ -245,7 +251,7 @@ class IdempotentWrites:
 
 
 def caller_of(identity: Identity) -> str:
-    """Return the name under which the keys of a caller are kept: the id of its token, if it has one."""
+    """Return the name under which the keys and rates of a caller are kept: by its token's id, else by its name."""
     return f"token {identity.token}" if identity.token is not None else f"caller {identity.name}"
 
 
@@ -261,13 +267,13 @@ def _stored_problem(problem: Problem) -> StoredAnswer:
 
 
 def _repeat(stored: StoredAnswer, key: str) -> WriteAnswer:
-    """Return or raise the answer that the first request got."""
+    """Return the answer that the first request got; raise it as `Refused` if it is a problem or was not kept."""
     if stored.is_too_large:
         raise refuse(
             409,
             "idempotency-answer-too-large",
             f"the request with the key {key!r} was carried out, with the status {stored.status}, and its answer "
-            "is too large to be kept; read what it has changed",
+            "is too large to be kept; read the objects that it has changed",
         )
     if stored.problem is not None:
         headers = {**stored.headers, REPLAYED: "true"}

@@ -17,7 +17,7 @@ COLLECTOR = "mainspring.monitoring.prometheus"
 
 
 class MetricsPage:
-    """Makes the page that Prometheus reads.
+    """Makes the page `/metrics` that Prometheus reads.
 
     - `app`: the application
     - `store`: whether the page has the metrics of the store, too
@@ -30,9 +30,10 @@ class MetricsPage:
         self._registry: Any = None
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """Return the page and its content type. It may read the store, so it must not run on an event loop.
+        """Return the page and its content type, in the format that the header `accept` of a scrape asks for.
 
-        Raises `MissingExtra` if the packages for metrics are not installed.
+        It may read the store, so call it on a thread without an event loop. Raises `MissingExtra` if the packages
+        for metrics are not installed.
         """
         try:
             exposition: Any = import_module("prometheus_client.exposition")

@@ -14,7 +14,10 @@ from mainspring.web.problems import refuse
 
 
 def path_segments(scope: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return the decoded parts of the path below a prefix of the application, such as `/api/v1`."""
+    """Return the decoded parts of a request's path, without the mount path and a prefix such as `/api/v1`.
+
+    Raises `Refused` if the path is not UTF-8. The parts of `/` are one empty text.
+    """
     below = route_path(scope)
     raw = scope.get("raw_path") or b""
     try:
@@ -30,12 +33,15 @@ def path_segments(scope: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 
 def split_pattern(pattern: str) -> tuple[str, ...]:
-    """Return the parts of a pattern such as `/jobs/{id}`."""
+    """Return the parts of a pattern: `("jobs", "{id}")` for `/jobs/{id}`."""
     return tuple(pattern.split("/")[1:])
 
 
 def match_segments(pattern: Sequence[str], segments: Sequence[str]) -> dict[str, str] | None:
-    """Return the parameters of a path that matches the parts of a pattern; None if it does not match."""
+    """Return the values of the parameters if the parts of a path match those of a pattern; None if they do not.
+
+    An empty part does not match a parameter.
+    """
     if len(pattern) != len(segments):
         return None
     values: dict[str, str] = {}

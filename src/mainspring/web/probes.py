@@ -1,7 +1,7 @@
 """`/healthz` and `/readyz`. They need no token, so they tell a state and the kind of a problem, and no details.
 
-Beside a worker they answer what `mainspring healthcheck --live` and `--ready` say about it, by the same rule. In a
-process without one, `/healthz` says that the process answers, and `/readyz` whether its store does.
+In a process with a worker they answer the same as `mainspring healthcheck --live` and `--ready`, by the same rule.
+In a process without one, `/healthz` says that the process answers, and `/readyz` whether its store does.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from mainspring.foreground.health_rules import HealthLevel, HealthProblem, Probl
 from mainspring.jobs.handle import ManagerProvider, open_manager
 
 STORE_SECONDS = 5.0
-"""A store that does not answer a probe within this time counts as unavailable."""
+"""A store that does not answer a probe within this time, in seconds, counts as unavailable."""
 KEPT_NS = NANOSECONDS
-"""For this time a probe repeats the last answer of the store, so that open probes put no load on it."""
+"""For this time, in nanoseconds, probes reuse the last answer of the store, so that they put no load on it."""
 
 
 class HealthSource(Protocol):
     """Tells the health of the worker in this process: see `OwnHealth`."""
 
     def problem(self, level: HealthLevel) -> HealthProblem | None:
-        """Return the problem of the worker; None if it is healthy enough."""
+        """Return the problem that keeps the worker below a level of health; None if it has the level."""
 
 
 class ProbeAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of an answer to a probe."""
+    """The body of an answer to a probe: the status, and the kind of the problem if there is one."""
 
     status: str
     reason: ProblemKind | None = None
 
     @property
     def is_ok(self) -> bool:
-        """Whether the probe succeeds."""
+        """Whether the probe succeeds: there is no problem."""
         return self.reason is None
 
 
 def to_answer(kind: ProblemKind | None) -> ProbeAnswer:
-    """Return the answer for the kind of a problem; None means that there is none."""
+    """Return the answer of a probe: `unavailable` with the kind of the problem, or `ok` for None."""
     return ProbeAnswer("ok") if kind is None else ProbeAnswer("unavailable", kind)
 
 
@@ -65,11 +65,11 @@ class Probes:
         self._last: ProblemKind | None = None
 
     async def live(self) -> ProbeAnswer:
-        """Answer `/healthz`: whether the process must be restarted."""
+        """Answer `/healthz`: not ok if the worker of this process hangs, so that the process must be restarted."""
         return self._of_worker(HealthLevel.LIVE) or to_answer(None)
 
     async def ready(self) -> ProbeAnswer:
-        """Answer `/readyz`: whether the process can do its work."""
+        """Answer `/readyz`: ok if the worker is ready, or, in a process without a worker, if the store answers."""
         return self._of_worker(HealthLevel.READY) or to_answer(await self._ask_store())
 
     def _of_worker(self, level: HealthLevel) -> ProbeAnswer | None:
@@ -79,7 +79,10 @@ class Probes:
         return to_answer(None if problem is None else problem.kind)
 
     async def _ask_store(self) -> ProblemKind | None:
-        """Ask the store, at most once at a time and once in `KEPT_NS`."""
+        """Return whether the store answers (None), or the problem; it is asked at most once a second.
+
+        Probes that come at the same time share one question.
+        """
         if self._asked_ns is not None and self._clock.monotonic_ns() - self._asked_ns <= KEPT_NS:
             return self._last
         task = self._asking

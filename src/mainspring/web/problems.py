@@ -119,30 +119,30 @@ STATUS_OF: dict[str, int] = {
     "lease-lost": 409,
     "too-many-logins": 429,
 }
-"""The status of each type of problem."""
+"""The HTTP status of each type of problem."""
 MEMBERS: dict[type[MainspringError], dict[str, str]] = {
     DuplicateJob: {"existing_id": "existing_id"},
     InvalidArguments: {"parameter": "parameter"},
     InvalidTransition: {"job_status": "status"},
 }
-"""Members of the bodies of some problems, with the attributes of the errors that have their values."""
+"""Additional members in the bodies of some problems, each with the attribute of the error that has its value."""
 STORE_DETAIL = "the store does not answer, or cannot be used; try again, and ask the operator to look at the log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """An error of a request."""
+    """The error with which a request is answered: an HTTP status, a type for programs, and a text for people."""
 
     status: int
     type: str
-    """The last part of the type, such as `token-invalid`."""
+    """The type of the problem without its prefix, such as `token-invalid`."""
     detail: str
     headers: Mapping[str, str] = field(default_factory=dict)
     members: Mapping[str, Any] = field(default_factory=dict)
     """More members of the body, which programs may read: see `MEMBERS`."""
 
     def body(self, request_id: str | None = None) -> bytes:
-        """Return the body of the answer, as JSON."""
+        """Return the body of the answer as JSON (RFC 9457), with the id of the request if it is given."""
         values: dict[str, Any] = {
             "type": f"{TYPE_PREFIX}{self.type}",
             "title": HTTPStatus(self.status).phrase,
@@ -163,7 +163,7 @@ FAILURE = Problem(
 
 
 class Refused(Exception):
-    """Raised to answer a request with a problem."""
+    """An exception that makes the server answer a request with its problem."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -171,16 +171,16 @@ class Refused(Exception):
 
 
 def refuse(status: int, type: str, detail: str, **headers: str) -> Refused:
-    """Return an exception that answers a request with a problem; `retry_after="1"` becomes a header."""
+    """Return the exception that answers a request with a problem; `retry_after="1"` becomes `Retry-After: 1`."""
     named = {name.replace("_", "-").title(): value for name, value in headers.items()}
     return Refused(Problem(status=status, type=type, detail=detail, headers=named))
 
 
 def problem_of(error: MainspringError) -> Problem:
-    """Return the problem for an error of the library, with its remedy.
+    """Return the problem for an error of the library, with its status, type and text.
 
-    The detail of a store that fails is not told: it has paths and addresses, and belongs into the log. The same
-    holds for an error that no request should raise.
+    The text of an error of the store is replaced, because it has paths and addresses; the log has it. An error
+    that no request should raise becomes `FAILURE`.
     """
     for kind, status, name in _ERRORS:
         if isinstance(error, kind):
@@ -195,7 +195,7 @@ def _detail(error: MainspringError) -> str:
     if isinstance(error, EngineUnavailable):
         return STORE_DETAIL
     if isinstance(error, RefusedByStore):
-        return f"the store refused this: {error.reason}; nothing of it was stored; {error.remedy}"
+        return f"the store refused the request: {error.reason}; nothing of it was stored; {error.remedy}"
     return str(error)
 
 

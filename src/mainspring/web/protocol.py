@@ -28,13 +28,13 @@ WRITABLE = (h11.IDLE, h11.SEND_RESPONSE)
 
 
 class LimitedProtocol(H11Protocol):
-    """One connection of a client. `with_limits` makes the class for a server."""
+    """One connection of a client, with the limits of the server. `with_limits` makes the class for a server."""
 
     limits = HttpLimits()
 
     @classmethod
     def with_limits(cls, limits: HttpLimits) -> type[LimitedProtocol]:
-        """Return the class with other limits."""
+        """Return a subclass whose connections have these limits."""
         return type(cls.__name__, (cls,), {"limits": limits})
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -63,7 +63,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Close the connection, after the answer to its request. A server that stops calls it."""
+        """Close the connection after the answer to its current request. A server that stops calls this."""
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request, unlike its type says
         if cycle is not None and not cycle.response_started:
             # The client shall send its next request over another connection, and not into a closed one. A request
@@ -88,7 +88,8 @@ class LimitedProtocol(H11Protocol):
 
     def _refuse_slow_header(self) -> None:
         seconds = f"{self.limits.header_seconds:g} s"
-        self._send_problem(408, "header-too-slow", f"the header of the request did not arrive within {seconds}")
+        detail = f"the header of the request did not arrive within {seconds}; send it faster"
+        self._send_problem(408, "header-too-slow", detail)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -117,7 +118,10 @@ class LimitedProtocol(H11Protocol):
     # -- errors
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a request that is no HTTP; uvicorn calls this while it handles the error of the parser."""
+        """Answer a request that is no valid HTTP with 400, or one whose header is too large with 431.
+
+        uvicorn calls this while it handles the error of the parser.
+        """
         error = sys.exc_info()[1]
         status = getattr(error, "error_status_hint", 400)
         if status == HEADER_TOO_LARGE:
@@ -157,7 +161,7 @@ def _busy_app(app: AsgiApp, limit: int) -> AsgiApp:
     problem = Problem(
         status=503,
         type="too-many-connections",
-        detail=f"the server has {limit:,} connections, which is its limit; try again, and keep fewer open",
+        detail=f"the server has {limit:,} connections, which is its limit; try again, and keep fewer connections",
     )
 
     async def serve(scope: AsgiScope, receive: Receive, send: Send) -> None:

@@ -11,12 +11,12 @@ from mainspring.security.http_limits import HttpLimits
 from mainspring.web.problems import refuse
 
 EXAMINED = 122
-"""How many occurrences are examined. All minutes of a cron expression have the same seconds, so that the first two
-minutes show the shortest gap."""
+"""How many gaps between occurrences are examined. A cron expression has the same seconds in all of its minutes, so
+that the first two minutes show the shortest gap."""
 
 
 def require_sparse(rule: Rule, now: int, limits: HttpLimits) -> None:
-    """Raise `Refused` if a schedule has two occurrences that are too close to each other.
+    """Raise `Refused` if two of the next occurrences of a schedule are closer than `schedule_seconds`.
 
     - `rule`: the cron expression or the interval
     - `now`: the time, in microseconds

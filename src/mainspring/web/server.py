@@ -1,6 +1,6 @@
 """Runs the HTTP server under uvicorn, on a thread with an event loop of its own.
 
-So a worker in the same process and the server do not wait for each other, and the command handles signals.
+So a worker in the same process and the server do not wait for each other, and the main thread handles signals.
 """
 
 from __future__ import annotations
@@ -62,17 +62,19 @@ class _Server(uvicorn.Server):
 
 
 async def _take_turns() -> None:
-    """Let the event loop look for new connections and data, and handle them."""
+    """Give the event loop a few turns, in which it accepts new connections and reads data that have arrived."""
     for _ in range(READ_TURNS):
         await asyncio.sleep(0)
 
 
 class HttpServer:
-    """A server that runs during a `with` block. At the end it answers the requests whose header has arrived.
+    """An HTTP server that runs on its own thread during a `with` block.
+
+    At the end of the block it answers the requests whose header has arrived, for at most `grace_seconds`.
 
     - `app`: the ASGI application
     - `listener`: the open sockets, which the server closes
-    - `limits`: numbers, sizes and times
+    - `limits`: the largest numbers and sizes and the longest times; None for the defaults
     """
 
     def __init__(self, app: AsgiApp, listener: Listener, *, limits: HttpLimits | None = None) -> None:
@@ -108,10 +110,13 @@ class HttpServer:
         self._server.should_exit = True
         self._thread.join(self._limits.grace_seconds + JOIN_MARGIN_SECONDS)
         if self._thread.is_alive():
-            logger.warning("the HTTP server did not stop within %g s", self._limits.grace_seconds)
+            logger.warning(
+                "the HTTP server did not stop within %g s; requests in progress are dropped when the process ends",
+                self._limits.grace_seconds,
+            )
 
     def hurry(self) -> None:
-        """Do not wait for requests any more. Any thread may call it."""
+        """Stop now, and drop requests that are not answered yet. Any thread may call this."""
         self._server.force_exit = True
         self._server.should_exit = True
 

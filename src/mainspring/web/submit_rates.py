@@ -31,7 +31,7 @@ class _Bucket:
 
 
 class SubmitRates:
-    """The token buckets of all callers of one server process. For use on one event loop.
+    """The token buckets of all callers of one server process. Only one event loop may use this.
 
     - `limits`: the rate and the burst
     - `clock`: the clock that refills the buckets
@@ -46,13 +46,13 @@ class SubmitRates:
         self._policy = f'"{POLICY}";q={self._burst};w={window}'
 
     def meter(self, caller: str) -> SubmitMeter:
-        """Return the meter for one request of a caller."""
+        """Return a meter that counts the jobs of one request of a caller."""
         return SubmitMeter(self, caller)
 
     def spend(self, caller: str, jobs: int) -> dict[str, str]:
-        """Count jobs that a caller submits; return the headers of the answer.
+        """Count jobs that a caller submits; return the `RateLimit` headers of the answer.
 
-        Raise `Refused` with 429 and count nothing if they are too many at this time.
+        If the caller's rate does not admit so many jobs now, raise `Refused` with 429, and count nothing.
         """
         bucket = self._filled(caller)
         if jobs > bucket.tokens:
@@ -86,8 +86,8 @@ class SubmitRates:
             Problem(
                 status=429,
                 type="submit-rate",
-                detail=f"this token may submit {self._rate:g} jobs per second, and {floor(bucket.tokens):,} at "
-                f"this moment; the request has {format_count(jobs, 'job')}; {remedy}",
+                detail=f"this token may submit {self._rate:g} jobs per second on average, and "
+                f"{floor(bucket.tokens):,} at this moment; the request has {format_count(jobs, 'job')}; {remedy}",
                 headers={**headers, **self._headers(bucket)},
             )
         )
@@ -100,8 +100,8 @@ class SubmitMeter:
         self._rates = rates
         self._caller = caller
         self.headers: dict[str, str] = {}
-        """The headers of the answer; empty if the request has submitted no jobs."""
+        """The `RateLimit` headers of the answer; empty if the request has submitted no jobs."""
 
     def count(self, jobs: int = 1) -> None:
-        """Count jobs before they are submitted; raise `Refused` with 429 if they are too many at this time."""
+        """Count jobs before they are submitted; raise `Refused` (429) if the caller's rate does not admit them."""
         self.headers = self._rates.spend(self._caller, jobs)

@@ -27,7 +27,7 @@ def test_a_check_that_fails_is_a_finding() -> None:
 
     (finding,) = carry_out(Check("disk", fail))
     assert (finding.check, finding.severity) == ("disk", Severity.WARNING)
-    assert finding.what == "this could not be checked: OSError: no such device"
+    assert finding.what == "this check failed: OSError: no such device"
 
 
 def test_a_check_may_fail_after_its_first_finding() -> None:

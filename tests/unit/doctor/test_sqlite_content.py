@@ -62,7 +62,7 @@ def test_a_newer_schema_and_the_files_of_others_are_refused(store: Path, tmp_pat
     change(store, f"PRAGMA user_version = {VERSION + 1}")
     with pytest.raises(StoreTooNew):
         content.check_schema(store)
-    assert content.why_not_open(store) == "it cannot be read"
+    assert content.why_not_open(store) == "the file cannot be read"
     other = tmp_path / "other.db"
     change(other, "CREATE TABLE cats (name)")
     with pytest.raises(StoreCorrupt):

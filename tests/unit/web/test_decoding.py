@@ -167,19 +167,19 @@ KNOWN = "the parameters are limit, theirs, word, argument.NAME"
         (b"word=%00", "the parameter 'word' contains a NUL character; leave it out"),
         (b"word=%ff", "the query is not UTF-8 in percent-encoding; encode it as UTF-8"),
         (b"\xff=1", "the query is not UTF-8 in percent-encoding; encode it as UTF-8"),
-        (b"own=1", f"there is no parameter 'own' here; {KNOWN}"),
-        (b"lmit=1", "there is no parameter 'lmit' here; did you mean 'limit'?"),
-        (b"argument=1", "there is no parameter 'argument' here; did you mean 'argument.NAME'?"),
-        (b"argument.=1", "there is no parameter 'argument.' here; did you mean 'argument.NAME'?"),
-        (b"limit.a=1", "there is no parameter 'limit.a' here; did you mean 'limit'?"),
-        (b".a=1", f"there is no parameter '.a' here; {KNOWN}"),
-        (b"theirs=null", "the parameter 'theirs' is 'null', which is no value of it"),
+        (b"own=1", f"this endpoint has no parameter 'own'; {KNOWN}"),
+        (b"lmit=1", "this endpoint has no parameter 'lmit'; did you mean 'limit'?"),
+        (b"argument=1", "this endpoint has no parameter 'argument'; did you mean 'argument.NAME'?"),
+        (b"argument.=1", "this endpoint has no parameter 'argument.'; did you mean 'argument.NAME'?"),
+        (b"limit.a=1", "this endpoint has no parameter 'limit.a'; did you mean 'limit'?"),
+        (b".a=1", f"this endpoint has no parameter '.a'; {KNOWN}"),
+        (b"theirs=null", "the parameter 'theirs' cannot be 'null'; give another value"),
         (
             b"&".join(b"argument.a%d=1" % n for n in range(MAX_PARAMETERS + 1)),
             "the query has more than 100 parameters; give fewer",
         ),
-        (b"msp_0123456789_abc=1", f"there is no parameter 'msp_0123456789_***' here; {KNOWN}"),
-        (b"x" * 300 + b"=1", f"there is no parameter '{'x' * MAX_SHOWN}' here; {KNOWN}"),
+        (b"msp_0123456789_abc=1", f"this endpoint has no parameter 'msp_0123456789_***'; {KNOWN}"),
+        (b"x" * 300 + b"=1", f"this endpoint has no parameter '{'x' * MAX_SHOWN}'; {KNOWN}"),
     ],
 )
 def test_a_wrong_query_is_explained(query: bytes, problem: str) -> None:
@@ -191,7 +191,7 @@ def test_a_wrong_query_is_explained(query: bytes, problem: str) -> None:
 def test_a_query_without_parameters_says_so() -> None:
     with pytest.raises(Refused) as refused:
         decode_query(b"a=1", Empty)
-    assert problem_of(refused)[2] == "there is no parameter 'a' here; it takes no parameters"
+    assert problem_of(refused)[2] == "this endpoint has no parameter 'a'; it takes no parameters"
 
 
 TOO_LARGE = LimitExceeded(what="the body", size=2, limit=1, remedy="send less")

@@ -192,7 +192,7 @@ def test_a_store_that_does_not_answer_is_asked_again(
     with caplog.at_level(logging.WARNING, "mainspring.events"):
         run(main)
     assert [record.message for record in caplog.records if "cannot be read" in record.message] == [
-        "events cannot be read, for 0 s: the store: it is away; wait"
+        "events cannot be read from the store, for 0 s now: the store: it is away; wait"
     ]
 
 

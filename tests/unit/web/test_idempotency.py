@@ -279,7 +279,7 @@ def test_a_token_with_too_many_keys_is_told_so(app: Mainspring, token: str) -> N
     answer = submit(asgi, token, "c")
     assert (answer.status, answer.problem) == (429, "too-many-idempotency-keys")
     assert answer.headers["retry-after"] == "60"
-    assert "keeps 2 keys of a token for 24 h" in answer.json["detail"]
+    assert "keeps at most 2 of a token, each for 24 h" in answer.json["detail"]
     assert submit(asgi, token, None).status == 201
     other = app.tokens.create("mail", scopes=["submit"]).secret
     assert submit(asgi, other, "c").status == 201

@@ -42,7 +42,9 @@ def test_a_token_submits_a_burst_and_then_at_its_rate() -> None:
     refused = spend(rates, 7)
     assert refused is not None
     assert refused.problem.headers["Retry-After"] == "4"
-    assert "2 jobs per second, and 0 at this moment; the request has 7 jobs; try again in 4 s" in str(refused)
+    assert "2 jobs per second on average, and 0 at this moment; the request has 7 jobs; try again in 4 s" in str(
+        refused
+    )
     clock.advance(3.5)
     assert spend(rates, 7) is None
 

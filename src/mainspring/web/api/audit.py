@@ -1,7 +1,8 @@
 """The endpoint of the audit trail: who changed jobs, queues, schedules and tokens.
 
-Invariant: a restricted token sees an entry only if it is about nothing but its job types and queues. Changes of
-tokens, and others that may concern all types, are for tokens without restrictions.
+Invariant: a token that is restricted to job types or queues sees an entry only if all types and queues of the
+entry are among its own. Changes of tokens, and others that may concern all types, are for tokens without
+restrictions.
 """
 
 from __future__ import annotations
@@ -119,10 +120,10 @@ def _check_action(action: str | None) -> None:
 
 
 class AuditEndpoints:
-    """Lists the audit trail."""
+    """The endpoint that lists the audit trail."""
 
     async def list(self, call: ApiCall[None, AuditListQuery]) -> ApiAnswer:
-        """Answer the latest entries."""
+        """Answer a page of the audit trail, the latest entry first; raise `Refused` for an unknown action."""
         _check_action(call.query.action)
         manager = await open_manager(call.app)
         return ApiAnswer(
@@ -131,7 +132,7 @@ class AuditEndpoints:
 
 
 def endpoints(_app: Mainspring) -> list[Endpoint]:
-    """Return the declarations of this module."""
+    """Return the declaration of the endpoint that lists the audit trail."""
     example = {
         "id": EXAMPLE_ID,
         "at": "2026-11-17T12:00:00Z",

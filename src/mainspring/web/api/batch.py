@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 Line: TypeAlias = tuple[int, bytes | msgspec.Raw]
-"""The number of a line, from 1, and its JSON."""
+"""The number of a line or an array element, counted from 1, and its JSON, which is not decoded yet."""
 
 
 class BatchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of a batch."""
+    """The query parameters of a batch of jobs."""
 
     atomic: Annotated[
         bool, Meta(description="Store all jobs or none. SQLite can; jobs must not have ids of their own then.")
@@ -45,7 +45,7 @@ class BatchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class BatchView(Struct, frozen=True, kw_only=True):
-    """The answer to a batch that was stored."""
+    """The answer to a batch whose jobs are all stored."""
 
     ids: Annotated[list[str], Meta(description="The ids of the jobs, in the order of the lines.")]
     stored: Annotated[int, Meta(description="How many jobs are new.")]
@@ -55,10 +55,10 @@ class BatchView(Struct, frozen=True, kw_only=True):
 
 
 class BatchEndpoints:
-    """Submits many jobs."""
+    """The endpoint that submits many jobs at once."""
 
     async def submit(self, call: ApiCall[None, BatchQuery]) -> ApiAnswer:
-        """Submit the jobs of a body, on a thread: it may take a while."""
+        """Submit the jobs of a body, on another thread; raise `Refused` if one is wrong or could not be stored."""
         manager = await open_manager(call.app)
         kind = call.request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
         lines = _lines(call.raw) if kind != JSON else await call.app.off_loop.read(_items, call.raw)
@@ -114,7 +114,7 @@ def _prepare(call: ApiCall[None, BatchQuery], manager: JobManager, lines: Sequen
 
 
 def _lines(raw: bytes) -> list[Line]:
-    """Return the lines that are not blank, with their numbers from 1."""
+    """Return the lines of an NDJSON body that are not blank, with their numbers from 1."""
     return [(number, line) for number, line in enumerate(raw.split(b"\n"), 1) if line.strip()]
 
 
@@ -124,7 +124,7 @@ def _items(raw: bytes) -> list[Line]:
 
 
 def _hide_unknown(call: ApiCall[None, BatchQuery], manager: JobManager, result: MixedSubmit) -> set[int]:
-    """Take the ids of jobs that the caller may not know out of a result; return their places."""
+    """Remove the ids of existing jobs that the caller may not see from a result; return their places in it."""
     existing = {place: result.ids[place] or "" for place in result.existing}
     existing |= {
         place: error.existing_id
@@ -141,9 +141,9 @@ def _hide_unknown(call: ApiCall[None, BatchQuery], manager: JobManager, result: 
 
 
 def _require_independent(options: SubmitOptions, own: Unique | str | None, *, is_restricted: bool) -> None:
-    """Refuse a job of an atomic batch that may fail because of another job.
+    """Raise `Refused` for a job of an atomic batch that another job could make fail: by its id or unique key.
 
-    `is_restricted` is whether the caller may use certain queues only.
+    `own` is the `unique` option of the handler. `is_restricted` is whether the token may use certain queues only.
     """
     unique = options.unique or own
     if unique is not None and is_restricted:
@@ -154,7 +154,9 @@ def _require_independent(options: SubmitOptions, own: Unique | str | None, *, is
     if options.id is not None:
         raise invalid_value("a job of an atomic batch cannot have an id; leave id out, or atomic")
     if isinstance(unique, Unique) and unique.on_conflict == "raise":
-        raise invalid_value("on_conflict 'raise' and atomic contradict each other; use on_conflict 'return'")
+        raise invalid_value(
+            "a job of an atomic batch cannot have on_conflict 'raise'; use 'return', or leave atomic out"
+        )
 
 
 def _at_line(problem: Problem, number: int) -> Problem:
@@ -164,9 +166,10 @@ def _at_line(problem: Problem, number: int) -> Problem:
 
 
 def _failure(result: MixedSubmit, hidden: Iterable[int], numbers: Sequence[int]) -> Problem:
-    """Return the problem of a batch that was stored in part, or not at all.
+    """Return the problem that answers a batch if some of its jobs, or all, were not stored.
 
-    `hidden` are the places of jobs whose unique keys jobs have that the caller may not know.
+    `hidden` are the places of jobs whose unique key belongs to a job that the caller may not see. `numbers` are
+    the line numbers of all jobs.
     """
     found = {place: problem_of(error) for place, error in result.failed.items()}
     found.update(dict.fromkeys(hidden, HIDDEN_DUPLICATE))
@@ -190,7 +193,7 @@ def _were(count: int) -> str:
 
 
 def endpoints(_app: Mainspring) -> list[Endpoint]:
-    """Return the declarations of this module."""
+    """Return the declaration of the endpoint that submits batches."""
     return [
         Endpoint(
             name="submit_jobs",

@@ -1,7 +1,7 @@
 """The endpoints for all jobs that filters choose: count them, and change them.
 
 Invariants
-- They concern only jobs that the caller may read, or may operate on.
+- They count only jobs that the caller may read, and change only jobs that it may operate on.
 - A request takes a bounded time: it counts at most 10,000 jobs and changes at most 500. `next` of the answer
   continues a change. Its time `until` is kept, so that jobs that are submitted meanwhile are not changed.
 - A caller without the scope `read` may not filter by arguments or text: the number of jobs would tell the values.
@@ -71,7 +71,11 @@ class JobFilterFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return None
 
     def selection(self, identity: Identity, now: int) -> JobSelection:
-        """Return the jobs that the filters choose among those that the caller may see or change."""
+        """Return a selection of the jobs that match these filters and the types and queues of the caller.
+
+        Raises `NotAllowed` for a filter by arguments or text without the scope `read`, and `Refused` for a wrong
+        time.
+        """
         if (self.argument or self.text) and not identity.permissions.has(Scope.READ):
             raise NotAllowed(name=identity.name, scope=str(Scope.READ), type=self.type, queue=self.queue)
         return JobSelection(
@@ -95,7 +99,7 @@ def _moment(text: str | None, name: str, now: int) -> datetime | None:
 
 
 class JobCountQuery(JobFilterFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The filters of a count."""
+    """The filters of a count of jobs."""
 
     action: Annotated[
         ActionName | None, Meta(description="Only jobs that this action of `change_jobs` would concern.")
@@ -111,19 +115,19 @@ class JobCountView(Struct, frozen=True, kw_only=True):
 
 
 class JobChangeBody(JobFilterFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which jobs to change: filters, or all. And how."""
+    """Which jobs to change, by filters or `all`, and the action."""
 
-    action: Annotated[ActionName, Meta(description="What is done with each job.")]
-    all: Annotated[bool, Meta(description="All that the token may change, without a filter.")] = False
+    action: Annotated[ActionName, Meta(description="The change that is made to each job.")]
+    all: Annotated[bool, Meta(description="Change all jobs that the token may change, without a filter.")] = False
     ids: Annotated[
         Annotated[list[str], Meta(max_length=STEP)] | None,
-        Meta(description="Only jobs with these ids. Not together with `argument` or `text`."),
+        Meta(description="Change only jobs with these ids. Not together with `argument` or `text`."),
     ] = None
     delay: Annotated[
         Annotated[float, Meta(ge=0)] | None,
-        Meta(description="For `reschedule`: how many seconds from now they are due."),
+        Meta(description="For `reschedule`: how many seconds from now the jobs are due."),
     ] = None
-    at: Annotated[Instant | None, Meta(description="For `reschedule`: when they are due.")] = None
+    at: Annotated[Instant | None, Meta(description="For `reschedule`: when the jobs are due.")] = None
     after: Annotated[str | None, Meta(description="`next.after` of the answer before.")] = None
     dry_run: Annotated[bool, Meta(description="Count the jobs, and change nothing.")] = False
 
@@ -134,7 +138,7 @@ class JobChangeBody(JobFilterFields, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class NextChangeView(Struct, frozen=True, kw_only=True):
-    """The fields that the next request adds to the same body."""
+    """The fields that the next request puts into the same body, to continue the change."""
 
     after: str
     until: Instant
@@ -142,26 +146,30 @@ class NextChangeView(Struct, frozen=True, kw_only=True):
 
 
 class JobChangeView(Struct, frozen=True, kw_only=True):
-    """The answer to a change of jobs."""
+    """The answer to a change of many jobs: how many were changed, or, for a dry run, how many match."""
 
     is_dry_run: bool
     total: Annotated[
-        int | None, Meta(description="How many match; null unless it is a dry run, which counts them.")
+        int | None, Meta(description="How many jobs match; null unless it is a dry run, which counts them.")
     ] = None
     is_exact: Annotated[bool, Meta(description="False if there may be more than `total`.")] = True
     changed: int = 0
-    asked_to_stop: Annotated[int, Meta(description="How many run, and were asked to stop.")] = 0
+    asked_to_stop: Annotated[int, Meta(description="How many RUNNING jobs were asked to stop.")] = 0
     left: Annotated[
-        int, Meta(description="How many were left as they are: they have started or ended meanwhile, or are due.")
+        int,
+        Meta(description="How many jobs were left as they are: they have started or ended meanwhile, or are due."),
     ] = 0
-    next: Annotated[NextChangeView | None, Meta(description="Null if all are done, or if it is a dry run.")] = None
+    next: Annotated[
+        NextChangeView | None,
+        Meta(description="The fields of the next request; null if all jobs are done, or if it is a dry run."),
+    ] = None
 
 
 class BulkEndpoints:
-    """Counts the jobs that match filters, or changes all of them in the same way."""
+    """The endpoints that count the jobs which match filters, and change all of them in the same way."""
 
     async def count(self, call: ApiCall[None, JobCountQuery]) -> ApiAnswer:
-        """Count the jobs that match filters."""
+        """Answer how many jobs that the caller may read match filters."""
         manager = await open_manager(call.app)
         selection = call.query.selection(call.identity, manager.engine.now())
         action = None if call.query.action is None else BulkAction(call.query.action)
@@ -169,15 +177,18 @@ class BulkEndpoints:
         return ApiAnswer(content=JobCountView(number=found.number, is_exact=found.is_exact, scanned=found.scanned))
 
     async def change(self, call: ApiCall[JobChangeBody, NoQuery]) -> ApiAnswer:
-        """Cancel, retry, run now or reschedule jobs that match filters, at most `STEP` in one request.
+        """Cancel, retry, run now or reschedule jobs that match filters, at most 500 in one request.
 
-        With `dry_run`, only count these jobs.
+        With `dry_run`, only count these jobs. Raises `Refused` if there is neither a filter nor `all`, or a value
+        is wrong.
         """
         manager = await open_manager(call.app)
         body, now = call.body, manager.engine.now()
         filters = (body.status, body.queue, body.type, body.argument, body.since, body.until, body.text)
         if not body.all and not any(filters) and body.ids is None:
-            raise invalid_value('which jobs? give a filter, such as queue or type, or ids, or "all": true')
+            raise invalid_value(
+                'the request chooses no jobs; give a filter such as queue or type, or ids, or "all": true'
+            )
         selection = body.selection(call.identity, now)
         action = BulkAction(body.action)
         if body.status is not None and body.status not in action.statuses:
@@ -224,10 +235,13 @@ def _change(
 
 
 def _due(body: JobChangeBody, action: BulkAction, now: int) -> int | None:
-    """Return the new due time; raise `Refused` if it is missing, given twice, or not for this action."""
+    """Return the new due time in microseconds for `reschedule`, None for other actions.
+
+    Raises `Refused` if it is missing, given twice, or given for another action.
+    """
     if action is not BulkAction.RESCHEDULE:
         if body.delay is not None or body.at is not None:
-            raise invalid_value(f"the action {action} takes no delay and no at; leave them out")
+            raise invalid_value(f"the action {action} takes no due time; leave delay and at out")
         return None
     if (body.delay is None) == (body.at is None):
         raise invalid_value("give the new due time: delay or at, and not both")
@@ -237,7 +251,7 @@ def _due(body: JobChangeBody, action: BulkAction, now: int) -> int | None:
 
 
 def endpoints(_app: Mainspring) -> list[Endpoint]:
-    """Return the declarations of this module."""
+    """Return the declarations of the endpoints that count and change many jobs."""
     bulk = BulkEndpoints()
     return [
         Endpoint(

@@ -17,12 +17,13 @@ from mainspring.security.permissions import Identity, Scope
 
 
 class HttpRequestBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request that a worker sends when the job is due."""
+    """An HTTP request that a worker sends when the job is due."""
 
     url: Annotated[
         str,
         Meta(
-            description="The URL, which the allow-list must have.", examples=["https://hooks.example.com/orders"]
+            description="The URL. The allow-list of the application must allow it.",
+            examples=["https://hooks.example.com/orders"],
         ),
     ]
     method: Literal["POST", "PUT", "PATCH", "DELETE", "GET", "HEAD"] = "POST"
@@ -57,11 +58,11 @@ class HttpRequestBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def submit_scope(type_: str) -> Scope:
-    """Return the scope that a submit of this type needs."""
+    """Return the scope that a submit of this job type needs: `callback` for `HTTP_TYPE`, else `submit`."""
     return Scope.CALLBACK if type_ == HTTP_TYPE else Scope.SUBMIT
 
 
 def require_url_right(identity: Identity, handler: Handler, queue: str | None) -> None:
-    """Raise `NotAllowed` if the arguments of a handler are a URL, and the caller may not choose one."""
+    """Raise `NotAllowed` if jobs of a handler have a URL as argument and the caller lacks the scope `callback`."""
     if handler.chooses_url:
         identity.require(Scope.CALLBACK, type=handler.name, queue=queue)

@@ -82,14 +82,14 @@ class LetterPageView(Struct, frozen=True, kw_only=True):
 
 
 class EditBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Changes of the arguments of a dead letter."""
+    """Changes of the arguments of a dead letter: new values and removed names."""
 
     changes: Annotated[dict[str, Any], Meta(description="New values of arguments, by name.")] = {}
     without: Annotated[list[str], Meta(description="Arguments to remove.")] = []
 
 
 class EditedView(Struct, frozen=True, kw_only=True):
-    """The answer to an edit."""
+    """The answer to an edit of a dead letter's arguments."""
 
     id: str
     changed: Annotated[list[str], Meta(description="The names of the arguments that were set.")]
@@ -97,40 +97,45 @@ class EditedView(Struct, frozen=True, kw_only=True):
 
 
 class ReplayBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which dead letters to replay: ids, or filters, or all. And how."""
+    """Which dead letters to replay, by ids, filters or `all`, and when and with which arguments."""
 
     ids: Annotated[
         Annotated[list[str], Meta(max_length=MAX_REPLAYED)], Meta(description="The ids of dead letters.")
     ] = []
-    queue: Annotated[str | None, Meta(description="Those of this queue.")] = None
-    type: Annotated[str | None, Meta(description="Those of this type.")] = None
-    all: Annotated[bool, Meta(description="All that the token may replay.")] = False
+    queue: Annotated[str | None, Meta(description="Replay the dead letters of this queue.")] = None
+    type: Annotated[str | None, Meta(description="Replay the dead letters of this type.")] = None
+    all: Annotated[bool, Meta(description="Replay all dead letters that the token may replay.")] = False
     until: Annotated[
-        Instant | None, Meta(description="With filters: only jobs that were submitted before this instant; now.")
+        Instant | None,
+        Meta(description="With filters: only jobs that were submitted before this instant; by default, now."),
     ] = None
     limit: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_REPLAYED)] | None,
-        Meta(description=f"With filters: replay at most this many, those submitted first; {MAX_REPLAYED}."),
+        Meta(
+            description=f"With filters: replay at most this many, those submitted first; default {MAX_REPLAYED}."
+        ),
     ] = None
     rate: Annotated[
         Annotated[float, Meta(ge=MIN_RATE)] | None,
         Meta(description="Spread the due times of the new jobs: at most this many jobs per second."),
     ] = None
-    start: Annotated[Instant | None, Meta(description="When the first of the new jobs is due; now.")] = None
-    changes: Annotated[dict[str, Any], Meta(description="Arguments of the new jobs with other values.")] = {}
+    start: Annotated[
+        Instant | None, Meta(description="When the first of the new jobs is due; by default, now.")
+    ] = None
+    changes: Annotated[dict[str, Any], Meta(description="New values of arguments of the new jobs, by name.")] = {}
     without: Annotated[list[str], Meta(description="Arguments that the new jobs do not have.")] = []
     dry_run: Annotated[bool, Meta(description="Make all checks, and replay nothing.")] = False
 
 
 class ReplayedView(Struct, frozen=True, kw_only=True):
-    """A dead letter that was replayed."""
+    """A dead letter that was replayed, and its new job."""
 
     letter: Annotated[str, Meta(description="The id of the dead letter.")]
     job: Annotated[str, Meta(description="The id of the new job.")]
 
 
 class PlannedLetterView(Struct, frozen=True, kw_only=True):
-    """A dead letter that a dry run would replay."""
+    """A dead letter that a replay would submit again, as a dry run shows it."""
 
     letter: Annotated[str, Meta(description="The id of the dead letter.")]
     type: str
@@ -139,22 +144,23 @@ class PlannedLetterView(Struct, frozen=True, kw_only=True):
 
 
 class NextReplayView(Struct, frozen=True, kw_only=True):
-    """The fields that the next request adds to the same body."""
+    """The fields that the next request puts into the same body, to continue the replay."""
 
     until: Instant
     start: Instant | None
 
 
 class ReplayView(Struct, frozen=True, kw_only=True):
-    """The answer to a replay."""
+    """The answer to a replay of dead letters, or to its dry run."""
 
     is_dry_run: bool
-    count: Annotated[int, Meta(description="How many this request has replayed, or would replay.")]
+    count: Annotated[int, Meta(description="How many dead letters this request has replayed, or would replay.")]
     total: Annotated[
-        int | None, Meta(description="How many match at all; null unless it is a dry run, which counts them.")
+        int | None,
+        Meta(description="How many dead letters match; null unless it is a dry run, which counts them."),
     ] = None
     is_exact: Annotated[
-        bool, Meta(description="False if `total` may be too small: 10,000 of a type are counted.")
+        bool, Meta(description="False if `total` may be too small: at most 10,000 of a type are counted.")
     ] = True
     replayed: list[ReplayedView] = []
     left_out: Annotated[
@@ -166,7 +172,7 @@ class ReplayView(Struct, frozen=True, kw_only=True):
     ] = []
     letters: Annotated[
         list[PlannedLetterView] | None,
-        Meta(description=f"The first {SHOWN} of a dry run; null without the scope `read`."),
+        Meta(description=f"The first {SHOWN} dead letters of a dry run; null without the scope `read`."),
     ] = None
     next: Annotated[
         NextReplayView | None,
@@ -184,25 +190,25 @@ class PurgeBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class PurgedView(Struct, frozen=True, kw_only=True):
-    """The answer to a purge."""
+    """The answer to a purge: how many jobs were deleted."""
 
     count: Annotated[int, Meta(description="How many jobs were deleted.")]
 
 
 class DeadLetterEndpoints:
-    """Reads, edits, replays and deletes dead letters."""
+    """The endpoints that list, read, edit, replay and delete dead letters."""
 
     async def list(self, call: ApiCall[None, LetterListQuery]) -> ApiAnswer:
-        """Answer a page of dead letters."""
+        """Answer a page of the dead letters that match filters and that the caller may read."""
         manager = await open_manager(call.app)
         return ApiAnswer(content=await call.app.off_loop.read(_list, manager, call.query, call.identity))
 
     async def get(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Answer one dead letter."""
+        """Answer one job that failed; raise `InvalidTransition` if the job has not failed."""
         return ApiAnswer(content=await view_of(call, _require_failed(await find_job(call, Scope.READ), "read")))
 
     async def edit(self, call: ApiCall[EditBody, NoQuery]) -> ApiAnswer:
-        """Change arguments of a dead letter."""
+        """Set or remove arguments of a dead letter; raise `Refused` if the request changes nothing."""
         changes, without = call.body.changes, call.body.without
         letter = _require_failed(await find_job(call, Scope.OPERATE), "edit")
         if not changes and not without:
@@ -215,19 +221,19 @@ class DeadLetterEndpoints:
         )
 
     async def replay(self, call: ApiCall[ReplayBody, NoQuery]) -> ApiAnswer:
-        """Replay dead letters, or say which would be replayed."""
+        """Submit dead letters again as new jobs; with `dry_run`, only answer which ones a replay would submit."""
         manager = await open_manager(call.app)
         run = call.app.off_loop.read if call.body.dry_run else call.app.off_loop.write
         return ApiAnswer(content=await run(_replay, manager, call.body, call.identity))
 
     async def purge(self, call: ApiCall[PurgeBody, NoQuery]) -> ApiAnswer:
-        """Delete failed jobs."""
+        """Delete the failed jobs with these ids; delete none if one of them may not be deleted."""
         manager = await open_manager(call.app)
         return ApiAnswer(content=await call.app.off_loop.write(_purge, manager, call.body, call.identity))
 
 
 def _list(manager: JobManager, query: LetterListQuery, identity: Identity) -> dict[str, Any]:
-    """Return a page. Jobs are encoded a few at a time, so that large ones are not all in memory twice."""
+    """Return a page of dead letters. A few are encoded at a time, so that not all are in memory twice."""
     permissions, jobs = identity.permissions, list[msgspec.Raw]()
     after, size = query.after, 0
     while True:
@@ -253,7 +259,7 @@ def _list(manager: JobManager, query: LetterListQuery, identity: Identity) -> di
 
 
 def _require_failed(record: JobRecord, action: str) -> JobRecord:
-    """Return a record after a check that it is one of a dead letter, replayed or not."""
+    """Return the record if its job has failed, replayed or not; else raise `InvalidTransition`."""
     if record.status is not JobStatus.FAILED:
         words = f"{action} the dead letter of" if action == "read" else action
         raise InvalidTransition(job_id=record.id, status=str(record.status), action=words, needs="FAILED")
@@ -262,7 +268,7 @@ def _require_failed(record: JobRecord, action: str) -> JobRecord:
 
 @contextmanager
 def _only_known_types(identity: Identity) -> Iterator[None]:
-    """Let the error about a handler that is not registered name only types of the caller."""
+    """Let an `UnknownHandler` that the block raises list only the job types that the caller may use."""
     try:
         yield
     except UnknownHandler as error:
@@ -323,13 +329,16 @@ def _limit(body: ReplayBody) -> int:
 
 
 def _plan(manager: JobManager, body: ReplayBody, identity: Identity) -> list[PlannedReplay]:
-    """Return the dead letters to replay, or one more than the limit, after all checks."""
+    """Check a replay, and return the dead letters that it chooses, at most one more than its limit.
+
+    The one more shows that there are more. Raises `Refused`, `JobNotFound` or `NotAllowed` if a check fails.
+    """
     filters = [name for name in ("queue", "type", "until", "limit") if getattr(body, name) is not None]
     if body.ids and (filters or body.all):
         names = ", ".join([*filters, *(["all"] if body.all else [])])
         raise invalid_value(f"ids of dead letters are given together with {names}; leave out the ids, or these")
     if not body.ids and body.queue is None and body.type is None and not body.all:
-        raise invalid_value('which dead letters? give ids, queue, type, or "all": true')
+        raise invalid_value('the request chooses no dead letters; give ids, queue, type, or "all": true')
     change = None
     if body.changes or body.without:
         change = partial(apply_changes, changes=body.changes, without=body.without)
@@ -350,7 +359,7 @@ def _plan(manager: JobManager, body: ReplayBody, identity: Identity) -> list[Pla
 
 
 def _require_possible(job_id: str) -> str:
-    """Return an id; raise `JobNotFound` if no job can have it."""
+    """Return a job id; raise `JobNotFound` if its form is one that no job can have."""
     try:
         return require_id(job_id)
     except (ValueError, LimitExceeded):
@@ -358,7 +367,7 @@ def _require_possible(job_id: str) -> str:
 
 
 def _require_edit(registry: HandlerRegistry, identity: Identity, letter: JobRecord) -> None:
-    """Raise `NotAllowed` if an edit could change a URL that the caller may not choose."""
+    """Raise `NotAllowed` if the dead letter's arguments have a URL and the caller lacks the scope `callback`."""
     if letter.type in registry:
         require_url_right(identity, registry.get(letter.type), letter.queue)
 
@@ -377,7 +386,7 @@ def _check_for(manager: JobManager, identity: Identity, *, is_edit: bool) -> Cal
 
 
 def _count(manager: JobManager, body: ReplayBody, identity: Identity) -> tuple[int, bool]:
-    """Return how many dead letters match the filters, and whether that is exact."""
+    """Return how many dead letters match queue and type and the caller may replay, and whether that is exact."""
     type_ = None if body.type is None else manager.registry.full_name(body.type)
     groups = [
         group
@@ -404,7 +413,7 @@ def _shown(plans: Sequence[PlannedReplay], identity: Identity) -> list[PlannedLe
 
 
 def _purge(manager: JobManager, body: PurgeBody, identity: Identity) -> PurgedView:
-    """Delete failed jobs, after all of them were checked."""
+    """Delete failed jobs, after all of them were checked; raise an error and delete none if one is refused."""
     check, ids = _check_for(manager, identity, is_edit=False), list(dict.fromkeys(body.ids))
     for job_id in ids:
         letter = manager.record(_require_possible(job_id))
@@ -417,7 +426,7 @@ def _purge(manager: JobManager, body: PurgeBody, identity: Identity) -> PurgedVi
 
 
 def endpoints(_app: Mainspring) -> list[Endpoint]:
-    """Return the declarations of this module."""
+    """Return the declarations of the endpoints of dead letters."""
     letters = DeadLetterEndpoints()
     example = {
         **EXAMPLE_JOB,

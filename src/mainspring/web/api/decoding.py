@@ -1,7 +1,8 @@
 """Decodes bodies and query strings of requests. Every wrong one is a problem that names the place and the remedy.
 
 Invariants
-- No input raises anything but `Refused`: neither deep nesting, nor invalid UTF-8, nor a number out of range.
+- No input raises an exception other than `Refused`: neither deep nesting, nor invalid UTF-8, nor a number out of
+  range.
 - An unknown field or parameter is refused, with the name that may have been meant.
 """
 
@@ -71,9 +72,10 @@ def decode_json(
 
 
 def decode_query(query_string: bytes, kind: type[StructT]) -> StructT:
-    """Decode a query string to a struct of parameters; raise `Refused` for one that is unknown, repeated or wrong.
+    """Decode a query string to a struct of parameters.
 
-    A field of the struct that is a dict gets the parameters with its name and a dot before theirs.
+    A field of the struct that is a dict gets all parameters that begin with its name and a dot: `argument.id=42`.
+    Raises `Refused` for a parameter that is unknown, repeated or wrong.
     """
     names, groups = _parameters(kind)
     values: dict[str, Any] = {name: {} for name in groups}
@@ -92,20 +94,23 @@ def decode_query(query_string: bytes, kind: type[StructT]) -> StructT:
         else:
             known = sorted(names) + sorted(f"{group}.NAME" for group in groups)
             hint = did_you_mean(name[:MAX_SHOWN], known) or _known_names(known, "parameters")
-            raise _bad_query(f"there is no parameter {_shown(name)} here; {hint}")
+            raise _bad_query(f"this endpoint has no parameter {_shown(name)}; {hint}")
     try:
         query = msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _bad_query(f"a parameter is wrong{_explain(str(error), kind)}") from None
     for name in values.keys() - groups:
         if getattr(query, names[name]) is None:  # msgspec takes the text "null" for None
-            raise _bad_query(f"the parameter {_shown(name)} is {_shown(values[name])}, which is no value of it")
+            raise _bad_query(f"the parameter {_shown(name)} cannot be {_shown(values[name])}; give another value")
     return query
 
 
 @cache
 def _parameters(kind: type[msgspec.Struct]) -> tuple[dict[str, str], frozenset[str]]:
-    """Return the parameters of a query with the names of their fields, and the groups of parameters."""
+    """Return the names of a query's parameters with the names of their fields, and the names of dict fields.
+
+    A dict field gets all parameters that begin with its name and a dot.
+    """
     fields = {each.encode_name: each.name for each in msgspec.structs.fields(kind)}
     hints = get_type_hints(kind, include_extras=False)  # slow: it evaluates each annotation
     groups = frozenset(name for name, own in fields.items() if get_origin(hints[own]) is dict)
@@ -126,9 +131,9 @@ def _pairs(query_string: bytes) -> list[tuple[str, str]]:
 
 @contextmanager
 def checked_values() -> Iterator[None]:
-    """Turn errors about values of a request, which checks of the library raise, into problems.
+    """Turn a `ValueError`, `TypeError`, `OverflowError` or `LimitExceeded` of the block into a `Refused` with 422.
 
-    Only checks belong inside: an error of any other code there would be taken for an error of the caller.
+    Only checks of a request's values belong inside: an error of other code would be blamed on the caller.
     """
     try:
         yield
@@ -137,7 +142,7 @@ def checked_values() -> Iterator[None]:
 
 
 def invalid_value(detail: str) -> Refused:
-    """Return the problem of a request whose values have the right types, and are wrong."""
+    """Return the `Refused` (422) for a request with a value that has the right type but is not acceptable."""
     return refuse(422, "invalid-value", detail)
 
 
@@ -149,7 +154,7 @@ def _bad_query(detail: str) -> Refused:
 
 
 def _check_depth(raw: bytes, what: str, limit: int) -> None:
-    """Raise `Refused` if JSON is nested too deep, in time that is linear in its size."""
+    """Raise `Refused` if JSON has more than `limit` nested levels. The check is linear in the size of the JSON."""
     if raw.count(b"[") + raw.count(b"{") <= limit:
         return
     steps = memoryview(_STRINGS.sub(b"", raw).translate(_STEPS, _NOT_BRACKETS)).cast("b")
@@ -165,7 +170,7 @@ def _too_deep(what: str, limit: int) -> Refused:
 
 
 def _explain(text: str, kind: Any) -> str:
-    """Return where and how a value is wrong, with a remedy: ` at $.delay: expected int, got str`."""
+    """Turn msgspec's text about a wrong value into one for users: ` at 'delay': expected int, got str`."""
     path = _PATH.search(text)
     where = "" if path is None else f" at {_shown(path['path'].lstrip('.'))}"
     problem = text if path is None else text[: path.start()]
@@ -180,7 +185,7 @@ def _explain(text: str, kind: Any) -> str:
 
 
 def _field_names(kind: Any, path: str) -> set[str]:
-    """Return the names of the fields that the object at a path of a type may have."""
+    """Return the names of the fields that an object at a path inside of a value of type `kind` may have."""
     found = _structs_in(kind)
     for name in re.findall(r"[^.\[\]]+", path):
         hints = [get_type_hints(struct, include_extras=False) for struct in found]

@@ -6,8 +6,8 @@ declarations, and add that function to `routes.py`.
 
 Invariants
 - The scopes of a declaration are checked before the body is read: a caller without one of them learns nothing.
-- The coroutine checks the rights for the job type and the queue where the action is done, with
-  `call.identity.require(...)` on the record that it has read. The check at the door does not know the type.
+- The coroutine checks the rights for the job type and the queue, with `call.identity.require(...)` and the record
+  that it has read. The check of the scopes does not know the type.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EVENT_STREAM = "text/event-stream"
 OK = 200
 CREATED = 201
 Instant: TypeAlias = Annotated[datetime, Meta(tz=True)]
-"""A time in a body or an answer. It has a time zone, and the document calls it `date-time`."""
+"""A time in a body or an answer. It has a time zone, and the OpenAPI document calls it `date-time`."""
 
 BodyT = TypeVar("BodyT")
 QueryT = TypeVar("QueryT", bound=Struct)
@@ -51,7 +51,7 @@ class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCall(Generic[BodyT, QueryT]):
-    """One request, after the caller is known and the body and the query are decoded."""
+    """One request to an endpoint, after the caller was identified and the body and the query were decoded."""
 
     app: Mainspring
     identity: Identity
@@ -98,7 +98,7 @@ class AnswerType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """An endpoint: see the module."""
+    """The declaration of an endpoint, for the router, the OpenAPI document and the table of rights."""
 
     name: str
     """The name of the operation in generated clients, such as `get_job`."""
@@ -108,15 +108,15 @@ class Endpoint:
     subject: str
     """The group of the endpoint in the documentation: `jobs`."""
     summary: str
-    """One sentence in the imperative."""
+    """What the endpoint does, as one sentence in the imperative, for the OpenAPI document."""
     scopes: tuple[Scope, ...]
-    """The caller needs one of these scopes, for any types and queues; empty if every known caller is admitted."""
+    """The caller needs one of these scopes, for any types and queues; empty if an identified caller needs none."""
     serve: Callable[[ApiCall[Any, Any]], Awaitable[ApiAnswer]]
     """The coroutine that serves the endpoint, and checks the rights for the type and the queue."""
     answers: Mapping[int, AnswerType]
-    """The answers by status, without the problems."""
+    """The answers by HTTP status, without the problems."""
     description: str = ""
-    """More about the endpoint."""
+    """More about the endpoint than the summary, for the OpenAPI document."""
     path_parameters: Mapping[str, str] = field(default_factory=dict)
     """A description for each parameter of the path."""
     query: type[Struct] = NoQuery
@@ -138,5 +138,5 @@ class Endpoint:
 
     @property
     def is_write(self) -> bool:
-        """Whether the endpoint may change something."""
+        """Whether the endpoint may change something: its method is not GET."""
         return self.method != "GET"

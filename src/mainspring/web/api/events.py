@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 KEEP_ALIVE_SECONDS = 15.0
 """After this time without an event the stream sends a comment, so that no proxy takes it for idle."""
 CHECK_SECONDS = 5.0
-"""How long a checked token counts as valid."""
+"""After this time a token is checked again, before the next events are sent."""
 RETRY_MILLISECONDS = 2_000
-"""After this time a browser connects again."""
+"""After this time a browser whose stream has ended connects again."""
 HEADERS = [
     (b"content-type", f"{EVENT_STREAM}; charset=utf-8".encode()),
     (b"cache-control", b"no-store"),
@@ -51,7 +51,7 @@ RESET_REASON = "events are missing, because the store does not hold them any mor
 
 
 class EventQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which events a stream has."""
+    """The filters of a stream of events."""
 
     queue: Annotated[str | None, Meta(description="Only events of jobs in this queue.")] = None
     type: Annotated[str | None, Meta(description="Only events of jobs of this type.")] = None
@@ -80,7 +80,7 @@ class ResetView(Struct, frozen=True, kw_only=True):
 
 
 class EventFilter:
-    """Decides which events a stream has: those that the client wants, and may read."""
+    """Decides which events a stream has: those that match the client's filters and that it may read."""
 
     def __init__(self, query: EventQuery, type: str | None) -> None:
         self._queue = query.queue
@@ -89,7 +89,7 @@ class EventFilter:
         self._kinds = None if query.kind is None else _kinds(query.kind)
 
     def accepts(self, permissions: Permissions) -> Callable[[Event], bool] | None:
-        """Return the function that decides, for a caller with these permissions; None if it accepts all."""
+        """Return a function that says whether a caller with these permissions gets an event; None if all."""
         queue, type_, job, kinds = self._queue, self._type, self._job, self._kinds
         is_free = permissions.types is None and permissions.queues is None
         if is_free and (queue, type_, job, kinds) == (None, None, None, None):
@@ -120,7 +120,10 @@ def _kinds(text: str) -> frozenset[EventKind]:
 
 
 def encode(found: HubEvent) -> bytes:
-    """Return an event of the hub as a server-sent event. It is encoded once for all streams."""
+    """Return an event of the hub as a server-sent event; a missing event is `reset`.
+
+    The bytes are kept in the event, so that it is encoded once for all streams.
+    """
     if found.frame is None:
         event = found.event
         if event is None:
@@ -140,10 +143,10 @@ def encode(found: HubEvent) -> bytes:
 
 
 class EventStreamResponse(Response):
-    """The answer to one client.
+    """The stream of server-sent events that answers one client.
 
     - `hub`: has the events
-    - `authenticator`: checks the token again
+    - `authenticator`: checks the token again, every few seconds
     - `identity`: the caller
     - `wanted`: the filter of the client
     - `after`: the position after which the client continues; None to begin now
@@ -218,7 +221,7 @@ class EventStreamResponse(Response):
                     body = b": keep-alive\nid: %b\n\n" % reader.position.encode()
 
     async def _check(self, scope: AsgiScope) -> Permissions | None:
-        """Return the rights of the caller; None if it may not read any more."""
+        """Return the current rights of the caller; None if its token is invalid by now, or may not read."""
         try:
             identity = await self._authenticator.identify(scope)
         except (Refused, MainspringError):
@@ -227,16 +230,16 @@ class EventStreamResponse(Response):
 
 
 async def _gone(receive: Receive) -> None:
-    """Wait until the client is gone."""
+    """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 class EventEndpoints:
-    """Streams events."""
+    """The endpoint that streams events."""
 
     async def follow(self, call: ApiCall[None, EventQuery]) -> ApiAnswer:
-        """Answer a stream of events."""
+        """Answer a stream of the events that match the filters; raise `Refused` for an unknown kind of event."""
         query, state = call.query, call.request.app.state
         type_ = None if query.type is None else call.app.registry.full_name(query.type)
         response = EventStreamResponse(
@@ -250,7 +253,7 @@ class EventEndpoints:
 
 
 def endpoints(_app: Mainspring) -> list[Endpoint]:
-    """Return the declarations of this module."""
+    """Return the declaration of the endpoint that streams events."""
     events = EventEndpoints()
     return [
         Endpoint(

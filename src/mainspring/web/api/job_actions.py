@@ -26,16 +26,16 @@ UNREPLAYED = "FAILED, was not replayed, and whose unique key no other job has,"
 
 
 class RescheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The new due time of a job: one of the two."""
+    """The new due time of a job: give either `delay` or `at`."""
 
     delay: Annotated[
-        Annotated[float, Meta(ge=0)] | None, Meta(description="How many seconds from now it is due.")
+        Annotated[float, Meta(ge=0)] | None, Meta(description="How many seconds from now the job is due.")
     ] = None
-    at: Annotated[Instant | None, Meta(description="When it is due, with a time zone.")] = None
+    at: Annotated[Instant | None, Meta(description="When the job is due, with a time zone.")] = None
 
 
 class ChangedJobView(Struct, frozen=True, kw_only=True):
-    """The answer to a change of a job."""
+    """The answer to a change of a job: its id and its status."""
 
     id: str
     status: Annotated[JobStatus, Meta(description="The status of the job after the change.")]
@@ -46,10 +46,10 @@ class ChangedJobView(Struct, frozen=True, kw_only=True):
 
 
 class JobActions:
-    """Changes jobs."""
+    """The endpoints that change one job."""
 
     async def cancel(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
-        """Cancel a job. A RUNNING job is asked to stop."""
+        """Cancel a PENDING job, or ask a RUNNING job to stop; raise `InvalidTransition` for one that has ended."""
         record = await find_job(call, Scope.OPERATE)
         is_done = await call.app.cancel_async(record.id)
         status = JobStatus.CANCELED if is_done else (await find_job(call, Scope.OPERATE)).status
@@ -60,7 +60,7 @@ class JobActions:
         return _answer(record.id, status, is_done=is_done)
 
     async def retry(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
-        """Run a dead letter again, as the same job."""
+        """Run a dead letter again, as the same job; raise `InvalidTransition` for any other job."""
         record = await find_job(call, Scope.OPERATE)
         try:
             await call.app.retry_async(record.id)
@@ -72,7 +72,7 @@ class JobActions:
         return _answer(record.id, JobStatus.PENDING)
 
     async def reschedule(self, call: ApiCall[RescheduleBody, NoQuery]) -> ApiAnswer:
-        """Change the due time of a PENDING job."""
+        """Change the due time of a PENDING job; raise `InvalidTransition` if it has started or ended."""
         record = await find_job(call, Scope.OPERATE)
         delay, at = call.body.delay, call.body.at
         if (delay is None) == (at is None):
@@ -85,7 +85,7 @@ class JobActions:
         return _answer(record.id, JobStatus.PENDING)
 
     async def run_now(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
-        """Make a PENDING job due now."""
+        """Make a PENDING job due now; raise `InvalidTransition` if it has started or ended."""
         record = await find_job(call, Scope.OPERATE)
         if not await call.app.run_now_async(record.id):
             raise await self._refusal(call, "run")
@@ -101,7 +101,7 @@ def _answer(job_id: str, status: JobStatus, *, is_done: bool = True) -> ApiAnswe
 
 
 def endpoints(_app: Mainspring) -> list[Endpoint]:
-    """Return the declarations of this module."""
+    """Return the declarations of the endpoints that change one job."""
     actions = JobActions()
 
     def declare(verb: str, summary: str, description: str, status: str, **more: Any) -> Endpoint:

@@ -55,22 +55,24 @@ class ProgressView(Struct, frozen=True, kw_only=True):
 
 
 class JobView(Struct, frozen=True, kw_only=True):
-    """A job."""
+    """A job as the API shows it."""
 
     id: str
     type: str
     queue: str
     priority: PriorityName
     status: JobStatus
-    due: Annotated[Instant, Meta(description="When it may start.")]
-    created: Annotated[Instant, Meta(description="When it was submitted.")]
+    due: Annotated[Instant, Meta(description="When the job may start.")]
+    created: Annotated[Instant, Meta(description="When the job was submitted.")]
     started: Annotated[Instant | None, Meta(description="When the last attempt started.")]
-    finished: Annotated[Instant | None, Meta(description="When it ended.")]
+    finished: Annotated[Instant | None, Meta(description="When the job ended.")]
     arguments: Annotated[Any, Meta(description="The arguments by name. Bytes are base64.")]
     result: Annotated[Any, Meta(description="What the handler returned; null if there is no result.")]
     error: Annotated[str | None, Meta(description="The last error: a description, and the traceback below.")]
-    warning: Annotated[str | None, Meta(description="How the result of a COMPLETED job is not what was declared.")]
-    attempts: Annotated[int, Meta(description="The attempts that are used up: failures and timeouts.")]
+    warning: Annotated[
+        str | None, Meta(description="How the result of a COMPLETED job differs from the handler's annotation.")
+    ]
+    attempts: Annotated[int, Meta(description="How many attempts are used up: failures and timeouts.")]
     starts: int
     failures: int
     timeouts: int
@@ -85,7 +87,7 @@ class JobView(Struct, frozen=True, kw_only=True):
     sequence: str | None
     unique_key: str | None
     limits: Annotated[list[str], Meta(description="Descriptions of the limits that apply to the job.")]
-    expires: Annotated[Instant | None, Meta(description="From this instant on it may not start any more.")]
+    expires: Annotated[Instant | None, Meta(description="From this instant on the job may not start any more.")]
     schedule: str | None
     occurrence: Instant | None
     headers: dict[str, str]
@@ -93,7 +95,7 @@ class JobView(Struct, frozen=True, kw_only=True):
 
 
 def to_view(job: JobInfo) -> JobView:
-    """Return a job as the API shows it."""
+    """Convert a snapshot of a job to the form that the API shows."""
     return JobView(
         id=job.id,
         type=job.type,
@@ -132,7 +134,7 @@ def to_view(job: JobInfo) -> JobView:
 
 
 def to_json(value: Any) -> Any:
-    """Return arguments or a result, encoded; or their text, if JSON has no form for them."""
+    """Return arguments or a result as encoded JSON; or their `ascii()` text, cut, if JSON has no form for them."""
     try:
         return msgspec.Raw(encode_json(value))
     except (TypeError, ValueError, RecursionError):  # such as a key that is a tuple, or a lone surrogate

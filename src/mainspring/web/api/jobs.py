@@ -1,8 +1,8 @@
-"""The endpoints that read jobs: one, a list in pages, and the explanation of its status.
+"""The endpoints that read jobs: one job, its explanation, the jobs that it is linked with, and lists in pages.
 
 Invariants
-- A list leaves out jobs that the caller may not read. The store does not read them either, so pages are full.
-  Cursors of SQLite are positions among all jobs: two of them hint at how many jobs others have submitted.
+- A list leaves out jobs that the caller may not read. The store filters them out, so pages are full nevertheless.
+  Cursors of SQLite are positions among all jobs: two of them reveal about how many jobs others have submitted.
 - A page has at most about `PAGE_BYTES` of data: it may be shorter than its limit, and `next` continues it.
 """
 
@@ -64,7 +64,7 @@ class JobListQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class JobPageView(Struct, frozen=True, kw_only=True):
-    """A page of a list of jobs."""
+    """A page of a list of jobs, with the position of the next page."""
 
     jobs: list[JobView]
     next: Annotated[str | None, Meta(description="`after` of the next page; null on the last one.")]
@@ -73,49 +73,51 @@ class JobPageView(Struct, frozen=True, kw_only=True):
         Meta(description="False if a search by arguments or text ended before its page was full; `next` goes on."),
     ]
     scanned: Annotated[int, Meta(description="How many jobs a search by arguments or text has read.")]
-    reached: Annotated[Instant | None, Meta(description="When the last job that it has read was submitted.")]
+    reached: Annotated[Instant | None, Meta(description="When the last job that a search has read was submitted.")]
 
 
 class ExplanationView(Struct, frozen=True, kw_only=True):
-    """Why a job has its status."""
+    """Why a job has its status, and what would change it."""
 
     id: str
     status: JobStatus
     reason: Annotated[str, Meta(examples=[str(Reason.NOT_DUE), str(Reason.NO_WORKER)])]
     text: Annotated[str, Meta(description="One sentence for people.")]
-    remedy: Annotated[str | None, Meta(description="What would change it; null if nothing is necessary.")]
-    until: Annotated[Instant | None, Meta(description="When it changes by itself; null if that is not known.")]
-    blocked_by: Annotated[list[str], Meta(description="The ids of the jobs that it waits for.")]
+    remedy: Annotated[str | None, Meta(description="What would change the status; null if nothing is necessary.")]
+    until: Annotated[
+        Instant | None, Meta(description="When the status changes by itself; null if that is not known.")
+    ]
+    blocked_by: Annotated[list[str], Meta(description="The ids of the jobs that the job waits for.")]
 
 
 class JobEndpoints:
-    """Reads jobs."""
+    """The endpoints that read jobs."""
 
     async def get(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Answer one job."""
+        """Answer one job; raise `JobNotFound` if there is none that the caller may read."""
         return ApiAnswer(content=await view_of(call, await find_job(call, Scope.READ)))
 
     async def list(self, call: ApiCall[None, JobListQuery]) -> ApiAnswer:
-        """Answer a page of jobs."""
+        """Answer a page of the jobs that match filters and that the caller may read."""
         manager = await open_manager(call.app)
         content = await call.app.off_loop.read(_list, manager, call.query, call.identity)
         return ApiAnswer(content=content)
 
     async def explain(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Explain the status of a job."""
+        """Answer why a job has its status; texts about jobs that the caller may not read are left out."""
         record = await find_job(call, Scope.READ)
         manager = await open_manager(call.app)
         return ApiAnswer(content=await call.app.off_loop.read(_explain, manager, record, call.identity))
 
     async def links(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Answer the jobs that a job is linked with."""
+        """Answer the jobs that a job is linked with, such as its follow-up, as far as the caller may read them."""
         record = await find_job(call, Scope.READ)
         manager = await open_manager(call.app)
         return ApiAnswer(content=await call.app.off_loop.read(_links, manager, record, call.identity))
 
 
 def _list(manager: JobManager, query: JobListQuery, identity: Identity) -> dict[str, Any]:
-    """Return a page of jobs. Without a search, a few at a time are read and encoded, to save memory."""
+    """Return a page of jobs. Without a search, a few jobs are read and encoded at a time, to save memory."""
     permissions = identity.permissions
     is_search = bool(query.argument or query.text)
     jobs: list[msgspec.Raw] = []
@@ -152,7 +154,7 @@ def _list(manager: JobManager, query: JobListQuery, identity: Identity) -> dict[
 
 
 def meanings_of(text: str) -> tuple[Any, ...]:
-    """Return the values that the text of an argument may mean: 42 and "42"."""
+    """Return the values that the text of an argument may mean: `42` is the number 42 or the string "42"."""
     try:
         return msgspec.json.decode(text), text
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -160,7 +162,10 @@ def meanings_of(text: str) -> tuple[Any, ...]:
 
 
 def parse_past(text: str | None, name: str) -> datetime | timedelta | None:
-    """Parse an instant, or a time before now."""
+    """Parse an instant, or a time before now such as `2h`; return None for None.
+
+    Raises `Refused` for any other text; `name` is the parameter, for the error.
+    """
     if text is None:
         return None
     ago = _AGO.fullmatch(text)
@@ -208,7 +213,7 @@ def _explanation(found: Explanation, text: str, remedy: str | None, blocked_by: 
 
 
 class LinkedJobView(Struct, frozen=True, kw_only=True):
-    """A job that another job is linked with."""
+    """A job that another job is linked with, and its relation to that job."""
 
     relation: Annotated[
         Relation, Meta(description="What it is to the job: its predecessor, its follow-up, its replay, ...")
@@ -242,7 +247,7 @@ def _links(manager: JobManager, record: JobRecord, identity: Identity) -> Linked
 
 
 def endpoints(_app: Mainspring) -> list[Endpoint]:
-    """Return the declarations of this module."""
+    """Return the declarations of the endpoints that read jobs."""
     jobs = JobEndpoints()
     return [
         Endpoint(

@@ -67,7 +67,7 @@ seconds. Lists come in pages: send `next` of one page as `after` for the next on
 
 
 class ProblemBody(msgspec.Struct, frozen=True, kw_only=True):
-    """An error (RFC 9457)."""
+    """The body of an answer with an error: problem details (RFC 9457)."""
 
     type: str
     title: str
@@ -77,7 +77,7 @@ class ProblemBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenApiDocument:
-    """The document. It is made at the first request."""
+    """The OpenAPI document. It is made at the first request for it, and kept."""
 
     def __init__(self, endpoints: Sequence[Endpoint], *, version: str) -> None:
         self._endpoints = endpoints
@@ -85,7 +85,7 @@ class OpenApiDocument:
         self._document: dict[str, Any] | None = None
 
     def encode(self, root_path: str) -> bytes:
-        """Return the document as JSON, for an API below this path."""
+        """Return the document as JSON, with the API below `root_path` as the address of the server."""
         if self._document is None:
             self._document = self.build()
         return msgspec.json.encode({**self._document, "servers": [{"url": f"{root_path}{API}"}]})
@@ -122,7 +122,7 @@ class OpenApiDocument:
 
 
 class _Schemas:
-    """The schemas of all bodies, queries and answers."""
+    """The JSON schemas of the bodies, queries and answers of all endpoints."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         types: list[Any] = [ProblemBody]
@@ -148,11 +148,11 @@ class _Schemas:
 
 
 def _problem_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a problem: some problems have more members."""
+    """Return the schema of a problem, with the members that only some types of problems have."""
     names = [f"{TYPE_PREFIX}{name}" for name in sorted(STATUS_OF)]
     properties = {
         **schema["properties"],
-        "type": {"type": "string", "description": "What kind of problem it is.", "examples": names},
+        "type": {"type": "string", "description": "The kind of the problem, for programs.", "examples": names},
         "detail": {"type": "string", "description": "What was wrong, and what to do."},
         "request_id": {
             "type": "string",
@@ -167,7 +167,7 @@ def _problem_schema(schema: dict[str, Any]) -> dict[str, Any]:
         "ids": {
             "type": "array",
             "items": {"type": ["string", "null"]},
-            "description": "The ids of a batch that was stored in part, in order; null for jobs that were not.",
+            "description": "The ids of the jobs of a batch, in order; null for jobs that were not stored.",
         },
         "failed": {
             "type": "array",
@@ -247,7 +247,7 @@ def _headers(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a parameter that may be left out: a query has no null."""
+    """Return the schema of a query parameter without the option null, because a query string has no null."""
     options = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
     if not options:
         return schema
@@ -256,7 +256,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _request_body(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
-    """Return the body of a request. NDJSON is described in words: client generators know no lines of JSON."""
+    """Return the description of a request's body. NDJSON is only mentioned in words: client generators lack it."""
     content: dict[str, Any] = {"schema": schemas.of(endpoint.body)}
     if endpoint.body_examples:
         content["examples"] = {name: {"value": value} for name, value in endpoint.body_examples.items()}
@@ -284,7 +284,10 @@ def _response(answer: AnswerType, schemas: _Schemas) -> dict[str, Any]:
 
 
 def _stream(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of an event stream, which is text. OpenAPI 3.1 cannot tell the type of single events."""
+    """Return the content of an event stream as text, because OpenAPI 3.1 cannot describe single events.
+
+    The type of the events is in the text and in the extension `x-event-data`.
+    """
     name = content["schema"]["$ref"].rpartition("/")[2]
     text = f"Server-sent events. The `data` of each is a `{name}` in JSON."
     return {

@@ -39,7 +39,7 @@ class RateView(Struct, frozen=True, kw_only=True):
 
 
 class QueueView(Struct, frozen=True, kw_only=True):
-    """A queue. The numbers are those of the job types that the token may read."""
+    """A queue, with the numbers of its jobs whose type the token may read."""
 
     name: str
     is_paused: bool
@@ -54,9 +54,13 @@ class QueueView(Struct, frozen=True, kw_only=True):
     oldest_blocked: Annotated[
         float | None, Meta(description="How many seconds the oldest blocked job has waited.")
     ]
-    is_exact: Annotated[bool, Meta(description="False if numbers may be too small: 10,000 of a type are counted.")]
+    is_exact: Annotated[
+        bool, Meta(description="False if numbers may be too small: at most 10,000 of a type are counted.")
+    ]
     max_depth: Annotated[int | None, Meta(description="How many jobs may be pending; null for no such quota.")]
-    submit_rate: Annotated[RateView | None, Meta(description="A quota of submits; null if there is none.")]
+    submit_rate: Annotated[
+        RateView | None, Meta(description="How many jobs may be submitted within a time; null for no such quota.")
+    ]
 
 
 class QueueListView(Struct, frozen=True, kw_only=True):
@@ -66,7 +70,7 @@ class QueueListView(Struct, frozen=True, kw_only=True):
 
 
 class ChangedQueueView(Struct, frozen=True, kw_only=True):
-    """The answer to a change of a queue."""
+    """The answer to a pause or a resume of a queue."""
 
     name: str
     is_paused: bool
@@ -79,12 +83,12 @@ def readable_groups(groups: Collection[GroupStatistics], identity: Identity) -> 
 
 
 def in_seconds(age: timedelta | None) -> float | None:
-    """Return an age in seconds; None if there is none."""
+    """Return an age in seconds; None for None."""
     return None if age is None else age.total_seconds()
 
 
 def longest(ages: Iterable[timedelta | None]) -> float | None:
-    """Return the longest age in seconds; None if there is none."""
+    """Return the longest of these ages in seconds; None if all are None."""
     return in_seconds(max((age for age in ages if age is not None), default=None))
 
 
@@ -101,7 +105,7 @@ def _list(manager: JobManager, identity: Identity) -> QueueListView:
 
 
 def _names(manager: JobManager, groups: Collection[GroupStatistics], identity: Identity) -> list[str]:
-    """Return the queues that the caller may know."""
+    """Return the names of the queues that the caller may see: those of its job types, within its queues."""
     types, queues = identity.permissions.types, identity.permissions.queues
     if types is None:
         names = set(queue_names(manager))
@@ -132,28 +136,28 @@ def _view(name: str, groups: Collection[GroupStatistics], quota: Quota, *, is_pa
 
 
 class QueueEndpoints:
-    """Lists, pauses and resumes queues."""
+    """The endpoints that list, pause and resume queues."""
 
     async def list(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Answer all queues."""
+        """Answer all queues that the caller may see, with the numbers of their jobs."""
         manager = await open_manager(call.app)
         return ApiAnswer(content=await call.app.off_loop.read(_list, manager, call.identity))
 
     async def pause(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
-        """Pause a queue."""
+        """Pause a queue; do nothing if it is paused. The caller needs the right for all job types."""
         queue = _queue(call)
         is_changed = await queue.pause_async()
         return ApiAnswer(content=ChangedQueueView(name=queue.name, is_paused=True, is_changed=is_changed))
 
     async def resume(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
-        """Resume a queue."""
+        """Resume a queue; do nothing if it is not paused. The caller needs the right for all job types."""
         queue = _queue(call)
         is_changed = await queue.resume_async()
         return ApiAnswer(content=ChangedQueueView(name=queue.name, is_paused=False, is_changed=is_changed))
 
 
 def _queue(call: ApiCall[Any, Any]) -> Queue:
-    """Return the queue that the path names, if the caller may pause it: for all job types."""
+    """Return the queue that the path names; raise `NotAllowed` unless the caller may operate on all job types."""
     name = call.path["name"]
     call.identity.require(Scope.OPERATE, queue=name)
     with checked_values():
@@ -161,7 +165,7 @@ def _queue(call: ApiCall[Any, Any]) -> Queue:
 
 
 def endpoints(_app: Mainspring) -> list[Endpoint]:
-    """Return the declarations of this module."""
+    """Return the declarations of the endpoints of queues."""
     queues = QueueEndpoints()
     example = {
         "name": "orders",

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 MAX_WAIT = 30.0
-"""How many seconds a claim may wait for a job."""
+"""The longest time that a claim may wait for a job, in seconds."""
 MAX_CLAIMED = 100
 MAX_HELD = 1_000
 MAX_DIGITS = 18  # of the number of a worker
@@ -63,20 +63,26 @@ Delay = Annotated[float, Meta(ge=0, le=315_360_000)]
 
 
 class EnrollBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A remote worker."""
+    """A remote worker that wants to enroll."""
 
     name: Annotated[
         str, Meta(min_length=1, max_length=200, description="A name for lists and logs.", examples=["images-1"])
     ]
     types: Annotated[
-        Names | None, Meta(description="The job types that it runs; null for all that the token may work on.")
+        Names | None,
+        Meta(description="The job types that the worker runs; null for all that the token may work on."),
     ] = None
     queues: Annotated[
-        Names | None, Meta(description="The queues that it serves; null for all that the token may work on.")
+        Names | None,
+        Meta(description="The queues that the worker serves; null for all that the token may work on."),
     ] = None
     lease: Annotated[
         float,
-        Meta(ge=1, le=3600, description="After so many seconds without a heartbeat its jobs go to other workers."),
+        Meta(
+            ge=1,
+            le=3600,
+            description="After so many seconds without a heartbeat, the jobs of the worker go to other workers.",
+        ),
     ] = DEFAULT_LEASE
 
 
@@ -88,7 +94,7 @@ class ClaimBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ProgressBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The progress of a job."""
+    """The progress of a job, as its worker reports it."""
 
     done: float
     total: float | None = None
@@ -96,7 +102,7 @@ class ProgressBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class HeldBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job that the worker runs."""
+    """A job that a worker runs, as its heartbeat names it."""
 
     id: JobId
     fencing_token: Token
@@ -104,7 +110,7 @@ class HeldBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class HeartbeatBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The jobs that the worker runs."""
+    """A heartbeat of a worker, with the jobs that it runs."""
 
     jobs: Annotated[
         Annotated[list[HeldBody], Meta(max_length=MAX_HELD)] | None,
@@ -116,7 +122,7 @@ class HeartbeatBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class SettleItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How an attempt ended, or its progress."""
+    """The outcome of an attempt, or, for `progress`, a report while it runs."""
 
     id: JobId
     fencing_token: Token
@@ -138,13 +144,13 @@ class SettleItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class SettleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The outcomes of jobs."""
+    """The outcomes and reports of jobs that a worker has claimed."""
 
     jobs: Annotated[list[SettleItem], Meta(min_length=1, max_length=MAX_CLAIMED)]
 
 
 class DirectBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a remote worker is asked to do."""
+    """The direction that an operator gives a remote worker: run, be quiet, or terminate."""
 
     direction: Direction
 
@@ -153,7 +159,7 @@ class DirectBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class EnrolledView(Struct, frozen=True, kw_only=True):
-    """An enrolled worker."""
+    """A remote worker that is enrolled, with its number and its lease."""
 
     number: Annotated[int, Meta(description="The number in the paths of its requests. It is never used again.")]
     name: str
@@ -164,7 +170,7 @@ class EnrolledView(Struct, frozen=True, kw_only=True):
 
 
 class ClaimedJobView(Struct, frozen=True, kw_only=True):
-    """A job that the worker has to run."""
+    """A job that a worker has claimed and has to run."""
 
     id: str
     type: str
@@ -180,14 +186,14 @@ class ClaimedJobView(Struct, frozen=True, kw_only=True):
 
 
 class ClaimedView(Struct, frozen=True, kw_only=True):
-    """The jobs that a worker has to run."""
+    """The answer to a claim: the jobs that the worker has to run, and its direction."""
 
     jobs: Annotated[list[ClaimedJobView], Meta(description="Empty if no job came within the wait.")]
     direction: Direction
 
 
 class HeldView(Struct, frozen=True, kw_only=True):
-    """What to do about a job."""
+    """What a worker has to do about a job that its heartbeat has named."""
 
     id: str
     fencing_token: int
@@ -198,42 +204,46 @@ class HeldView(Struct, frozen=True, kw_only=True):
             "job any more; stop without a settlement."
         ),
     ]
-    reason: Annotated[Literal["cancel", "timeout"] | None, Meta(description="Why to stop.")]
+    reason: Annotated[
+        Literal["cancel", "timeout"] | None, Meta(description="Why the attempt must stop; null unless it must.")
+    ]
 
 
 class HeartbeatView(Struct, frozen=True, kw_only=True):
-    """What a worker has to do."""
+    """The answer to a heartbeat: the worker's direction, and what to do about each job that it named."""
 
     direction: Direction
     jobs: list[HeldView]
 
 
 class SettledView(Struct, frozen=True, kw_only=True):
-    """What became of an outcome."""
+    """Whether an outcome was accepted, and the status of its job."""
 
     id: str
     fencing_token: int
     accepted: bool
-    status: Annotated[JobStatus | None, Meta(description="The status of the job then; null if it was refused.")]
+    status: Annotated[
+        JobStatus | None, Meta(description="The status of the job afterwards; null if the outcome was refused.")
+    ]
     due: Annotated[Instant | None, Meta(description="For PENDING: when the next attempt is due.")]
-    problem: Annotated[str | None, Meta(description="Why it was refused.")]
+    problem: Annotated[str | None, Meta(description="Why the outcome was refused; null if it was accepted.")]
 
 
 class SettledListView(Struct, frozen=True, kw_only=True):
-    """What became of the outcomes, in the order of the request."""
+    """Whether each outcome of a request was accepted, in the order of the request."""
 
     jobs: list[SettledView]
 
 
 class LeftView(Struct, frozen=True, kw_only=True):
-    """A worker that has left."""
+    """The answer to a worker that has left, with the jobs that it had not settled."""
 
     number: int
     released: Annotated[list[str], Meta(description="The ids of jobs that it had not settled. They run again.")]
 
 
 class DirectedView(Struct, frozen=True, kw_only=True):
-    """A worker that was asked to do something."""
+    """The answer to a new direction of a worker."""
 
     number: int
     direction: Direction
@@ -243,10 +253,10 @@ class DirectedView(Struct, frozen=True, kw_only=True):
 
 
 class RemoteWorkerEndpoints:
-    """Serves remote workers."""
+    """The endpoints of remote workers."""
 
     async def enroll(self, call: ApiCall[EnrollBody, NoQuery]) -> ApiAnswer:
-        """Enroll a worker."""
+        """Enroll a remote worker for job types and queues that its token may work on, and answer its number."""
         body, identity = call.body, call.identity
         types = _types_of(call.app, identity, body.types)
         queues = _queues_of(identity, body.queues)
@@ -275,7 +285,7 @@ class RemoteWorkerEndpoints:
         return ApiAnswer(content=view, status=CREATED, headers={"Location": f"/api/v1/workers/{number}"})
 
     async def claim(self, call: ApiCall[ClaimBody, NoQuery]) -> ApiAnswer:
-        """Claim jobs, and wait for the first one."""
+        """Claim due jobs for a worker; if none is due, wait for the first one, at most `wait` seconds."""
         number, caller = _number_of(call), caller_of(call.identity)
         permissions = call.identity.permissions
         _check_waiting(call)
@@ -313,7 +323,7 @@ class RemoteWorkerEndpoints:
         return ApiAnswer(content=ClaimedView(jobs=views, direction=claimed.direction))
 
     async def settle(self, call: ApiCall[SettleBody, NoQuery]) -> ApiAnswer:
-        """Store the outcomes of jobs."""
+        """Store outcomes and progress of jobs, and answer which were accepted; raise `Refused` if none was."""
         number, caller = _number_of(call), caller_of(call.identity)
         items = call.body.jobs
         _require_once(items)
@@ -331,7 +341,7 @@ class RemoteWorkerEndpoints:
         return ApiAnswer(content=view)
 
     async def heartbeat(self, call: ApiCall[HeartbeatBody, NoQuery]) -> ApiAnswer:
-        """Store a heartbeat."""
+        """Store a worker's heartbeat and the progress of its jobs; answer which jobs it must stop or has lost."""
         number, caller = _number_of(call), caller_of(call.identity)
         manager = call.app.manager()
         now = manager.engine.now()
@@ -343,13 +353,16 @@ class RemoteWorkerEndpoints:
         return ApiAnswer(content=HeartbeatView(direction=beaten.direction, jobs=views))
 
     async def leave(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Remove a worker."""
+        """Remove a worker that ends. The jobs that it has not settled run again elsewhere."""
         number = _number_of(call)
         released = await call.app.manager().remote_workers.leave(number, caller_of(call.identity))
         return ApiAnswer(content=LeftView(number=number, released=released))
 
     async def direct(self, call: ApiCall[DirectBody, NoQuery]) -> ApiAnswer:
-        """Ask a worker to run, to be quiet or to terminate."""
+        """Store the direction of a worker: run, be quiet or terminate. The worker learns it with its next request.
+
+        Raises `WorkerNotFound` if there is no such remote worker.
+        """
         number, direction = _number_of(call), call.body.direction
         manager = call.app.manager()
         found = [each for each in await call.app.off_loop.read(manager.engine.workers) if each.number == number]
@@ -363,7 +376,7 @@ class RemoteWorkerEndpoints:
 
 
 def _check_waiting(call: ApiCall[ClaimBody, NoQuery]) -> None:
-    """Refuse a claim if so many wait that other clients would find no free connection."""
+    """Raise `Refused` (503) for a claim that would wait, if `waiting_claims` claims wait already."""
     most = call.limits.waiting_claims
     if call.body.wait and call.app.manager().remote_workers.waiting >= most:
         raise refuse(
@@ -383,13 +396,20 @@ def _number_of(call: ApiCall[Any, Any]) -> int:
 
 
 def _types_of(app: Mainspring, identity: Identity, given: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the job types of a new worker. Each must be declared with `app.remote_job`."""
+    """Return the job types of a new worker: the given ones, or all remote ones that the token may work on.
+
+    Raises `Refused` if there is none, or one is not declared with `app.remote_job`, and `NotAllowed` if the token
+    lacks the right.
+    """
     allowed = identity.permissions.types
     remote = app.registry.remote_names()
     if given is None:
         types = tuple(name for name in remote if allowed is None or name in allowed)
         if not types:
-            raise invalid_value("the application declares no job types for you; declare one: app.remote_job(name)")
+            raise invalid_value(
+                "the application declares no remote job type that this token may work on; declare one: "
+                "app.remote_job(name)"
+            )
         return types
     for name in given:
         if not identity.allows(Scope.WORK, type=name, queue=_any_queue(identity)):
@@ -404,7 +424,9 @@ def _types_of(app: Mainspring, identity: Identity, given: Sequence[str] | None) 
 
 
 def _any_queue(identity: Identity) -> str | None:
-    """Return a queue that the caller may use, for a question that concerns no queue; None if it may use all."""
+    """Return one queue of a caller that is restricted to queues, for checks of a type alone; None without a
+    restriction.
+    """
     queues = identity.permissions.queues
     return None if queues is None else min(queues)
 
@@ -428,7 +450,7 @@ def _held_of(item: HeldBody | SettleItem, now: int) -> Held:
     if body is None:
         return Held(item.id, item.fencing_token)
     if not isfinite(body.done) or not (body.total is None or isfinite(body.total)):
-        raise invalid_value("the numbers of a progress must be finite")
+        raise invalid_value("done and total of a progress must be finite numbers")
     return Held(item.id, item.fencing_token, Progress(body.done, body.total, body.note, now))
 
 
@@ -441,7 +463,10 @@ def _settlement_of(item: SettleItem) -> Settlement:
 
 
 def _outcome_maker(item: SettleItem) -> Callable[[OutcomeFactory, LeasedJob], Outcome]:
-    """Return a function that makes the outcome, as the answer of a child process does."""
+    """Return a function that makes the outcome of a leased job from what a remote worker has sent.
+
+    Raises `Refused` for fields that do not fit the outcome.
+    """
     error = to_storable_text(item.error) if item.error else None
     match item.outcome:
         case "completed":
@@ -451,7 +476,7 @@ def _outcome_maker(item: SettleItem) -> Callable[[OutcomeFactory, LeasedJob], Ou
             return lambda _factory, job: for_interruption(job)
         case "snoozed":
             if item.delay is None:
-                raise invalid_value("snoozed needs a delay, in seconds")
+                raise invalid_value("the outcome snoozed needs a delay; give delay in seconds")
             answer = ChildAnswer(AnswerKind.SNOOZED, delay=_microseconds(item.delay))
         case "canceled":
             answer = ChildAnswer(AnswerKind.CANCELED, error=error or "canceled by its worker")
@@ -499,7 +524,7 @@ _SETTLED = {**_JOB, "accepted": True, "status": "COMPLETED", "due": None, "probl
 
 
 def endpoints(_app: Mainspring) -> list[Endpoint]:
-    """Return the declarations of this module."""
+    """Return the declarations of the endpoints of remote workers."""
     workers = RemoteWorkerEndpoints()
     return [
         Endpoint(

@@ -44,19 +44,19 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 LARGE_BODY = 65_536
-"""A larger body is decoded on a thread, in bytes."""
+"""A body with more bytes is decoded on another thread, so that other requests need not wait."""
 RECHECK_NS = NANOSECONDS
-"""A caller whose body takes longer to arrive is identified again. No list of tokens is older than that."""
+"""If the body of a request takes longer than this to arrive, the caller is identified again, in nanoseconds."""
 _ALSO_NDJSON = "application/ndjson"
 
 
 def _to_text(value: Any) -> str:
-    """Return a value that JSON has no form for, such as one of a serializer of the application, as text."""
+    """Return the `repr` of a value that JSON has no form for, such as an object of a custom serializer."""
     return repr(value)
 
 
 encode_json = msgspec.json.Encoder(enc_hook=_to_text, decimal_format="string").encode
-"""Encodes the content of an answer."""
+"""Encodes the content of an answer as JSON. Values without a form in JSON become their `repr`."""
 
 
 class JsonResponse(Response):
@@ -72,8 +72,8 @@ class ApiRouter:
     """The ASGI application of the API. It raises `Refused` and errors of the library, which `asgi.py` answers.
 
     - `app`: the application
-    - `authenticator`: finds out who sends a request
-    - `endpoints`: the declarations
+    - `authenticator`: identifies the caller of a request
+    - `endpoints`: the declarations of all endpoints
     - `limits`: the limits of a request, and of all requests of a token
     - `clock`: the clock for the rates of tokens, and for slow bodies
     """
@@ -103,7 +103,7 @@ class ApiRouter:
             methods[endpoint.method] = endpoint
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request: find the endpoint, identify the caller, check its scopes, and send the answer."""
         request = Request(scope, receive)
         endpoint, path = self._match(request)
         identity = await self._authenticator.identify(scope)
@@ -145,7 +145,10 @@ class ApiRouter:
         return await self.perform_write(endpoint, call) if endpoint.is_write else await endpoint.serve(call)
 
     async def _decode(self, raw: bytes, kind: Any) -> Any:
-        """Decode a body. A large one is decoded on a thread, because other requests must not wait for it."""
+        """Decode a body, an empty one as `{}`.
+
+        A large one is decoded on a thread, so that requests need not wait.
+        """
         decode = partial(decode_json, raw if raw.strip() else b"{}", kind, max_depth=self._limits.max_depth)
         return await self._app.off_loop.read(decode) if len(raw) > LARGE_BODY else decode()
 
@@ -193,11 +196,14 @@ class ApiRouter:
         return answer.content
 
     def is_write(self, name: str) -> bool:
-        """Return whether an endpoint may change something."""
+        """Return whether the endpoint with this name may change something: its method is not GET."""
         return self._by_name[name].is_write
 
     async def perform_write(self, endpoint: Endpoint, call: ApiCall[Any, Any]) -> ApiAnswer:
-        """Serve a request that may change something. Every such request passes here, after it was decoded."""
+        """Serve a decoded request that may change something: with its actor for the audit trail and its key.
+
+        Every such request, also of the dashboard, passes here.
+        """
         header = header_of(call.request.scope, IDEMPOTENCY_KEY)
         name = "".join(each if each.isprintable() else "?" for each in call.identity.name) or "?"
         with acting_as(name, source="http", token=call.identity.token, request_id=call.request_id):
@@ -208,7 +214,7 @@ class ApiRouter:
         return replace(answer, headers={**answer.headers, **call.meter.headers}) if call.meter.headers else answer
 
     async def _perform_once(self, endpoint: Endpoint, call: ApiCall[Any, Any], key: str) -> ApiAnswer:
-        """Serve a request with an idempotency key, or repeat its answer."""
+        """Serve a request with an idempotency key, or return the stored answer of an equal earlier request."""
 
         async def carry_out(ids: RequestIds) -> WriteAnswer:
             answer = await endpoint.serve(replace(call, ids=ids))
@@ -237,9 +243,9 @@ class ApiRouter:
             possible.update(() if values is None else methods)
         if possible:
             allowed = ", ".join(sorted(possible | ({"HEAD"} if "GET" in possible else set())))
-            raise refuse(405, "method", f"{request.method} is not possible here; use {allowed}", allow=allowed)
+            raise refuse(405, "method", f"this path does not allow {request.method}; use {allowed}", allow=allowed)
         shown = hide_tokens(request.url.path)[:200]
-        raise refuse(404, "not-found", f"there is nothing at {shown!r}; {API}/openapi.json has all paths")
+        raise refuse(404, "not-found", f"the API has no path {shown!r}; {API}/openapi.json lists all paths")
 
 
 def check_scope(endpoint: Endpoint, identity: Identity) -> None:

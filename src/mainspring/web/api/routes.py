@@ -42,6 +42,6 @@ MODULES: tuple[Callable[[Mainspring], list[Endpoint]], ...] = (
 
 
 def all_endpoints(app: Mainspring) -> list[Endpoint]:
-    """Return the declarations of all endpoints. The first are those about the API itself."""
+    """Return the declarations of all endpoints. The first ones describe the server and the API itself."""
     found = [endpoint for endpoints in MODULES for endpoint in endpoints(app)]
     return [*server_info.endpoints(found), *found]

@@ -43,7 +43,7 @@ Seconds = Annotated[float, Meta(ge=0)]
 
 
 class CronRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="cron", tag_field="kind"):
-    """Recur by the wall clock of a time zone."""
+    """The rule of a schedule that recurs by the wall clock of a time zone: a cron expression."""
 
     expression: Expression
     tz: Zone = "UTC"
@@ -51,21 +51,23 @@ class CronRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     dst_fold: Fold = "auto"
 
     def to_rule(self) -> Cron:
-        """Return the rule; raise `ScheduleInvalid` if there is none."""
+        """Return the rule as a `Cron`; raise `ScheduleInvalid` if the expression or the time zone is wrong."""
         return Cron(self.expression, tz=self.tz, dst_gap=self.dst_gap, dst_fold=self.dst_fold)
 
 
 class EveryRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="every", tag_field="kind"):
-    """Recur at a fixed interval, whatever the wall clock shows."""
+    """The rule of a schedule that recurs at a fixed interval, whatever the wall clock shows."""
 
     interval: Annotated[Seconds, Meta(description="The interval in seconds.", examples=[300])]
     anchor: Annotated[
         Instant | None,
-        Meta(description="An instant at which it occurs; left out, `start`, or the time at which it is stored."),
+        Meta(
+            description="An instant at which the schedule occurs; by default `start`, or the time of storing it."
+        ),
     ] = None
 
     def to_rule(self) -> Every:
-        """Return the rule; raise `ScheduleInvalid` if there is none."""
+        """Return the rule as an `Every`; raise `ScheduleInvalid` if the interval is wrong."""
         anchor = None if self.anchor is None else to_instant(self.anchor, "anchor")
         return Every(timedelta(seconds=self.interval), anchor=anchor)
 
@@ -74,7 +76,7 @@ RuleForm: TypeAlias = CronRule | EveryRule
 
 
 def to_form(rule: Rule | None) -> RuleForm | None:
-    """Return a rule as the API shows it; None if this version cannot read it."""
+    """Convert the rule of a schedule to the form that the API shows; None for a rule that this version lacks."""
     match rule:
         case Cron():
             return CronRule(expression=rule.expression, tz=rule.tz, dst_gap=rule.dst_gap, dst_fold=rule.dst_fold)
@@ -86,7 +88,7 @@ def to_form(rule: Rule | None) -> RuleForm | None:
 
 
 class ScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A schedule to store."""
+    """The definition of a schedule that a caller stores."""
 
     type: Annotated[str, Meta(description="The job type.", examples=["shop.send_report"])]
     rule: Annotated[RuleForm, Meta(description="When it recurs.")]
@@ -102,7 +104,8 @@ class ScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(description="Of the occurrences that were missed, run the latest, none, or the latest `catch_up`."),
     ] = "once"
     catch_up: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="How many of them run; only with `catch-up`.")
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="How many missed occurrences run; only with `catch-up`."),
     ] = None
     overlap: Annotated[
         Literal["skip", "queue", "replace", "allow"],
@@ -119,11 +122,11 @@ class ScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     )
 
     def to_misfire(self) -> Misfire:
-        """Return the misfire policy; raise `ValueError` for a wrong combination."""
+        """Return the misfire policy; raise `ValueError` unless `catch_up` is given exactly with `catch-up`."""
         if (self.catch_up is None) is (self.misfire == "catch-up"):
             raise ValueError(
-                f"misfire is {self.misfire!r} and catch_up is {self.catch_up!r}; give catch_up exactly with "
-                "'catch-up'"
+                f"misfire is {self.misfire!r} and catch_up is {self.catch_up!r}; give catch_up if misfire is "
+                "'catch-up', and leave it out otherwise"
             )
         if self.misfire == "catch-up":
             return CatchUp(self.catch_up or 0)
@@ -131,7 +134,7 @@ class ScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ScheduleView(Struct, frozen=True, kw_only=True):
-    """A schedule."""
+    """A schedule as the API shows it."""
 
     name: str
     type: str
@@ -159,7 +162,7 @@ class ScheduleView(Struct, frozen=True, kw_only=True):
 
 
 def to_schedule_view(schedule: ScheduleInfo) -> ScheduleView:
-    """Return a schedule as the API shows it."""
+    """Convert a snapshot of a schedule to the form that the API shows."""
     misfire = schedule.misfire
     return ScheduleView(
         name=schedule.name,
@@ -191,7 +194,7 @@ class SchedulePageView(Struct, frozen=True, kw_only=True):
 
 
 class StoredScheduleView(Struct, frozen=True, kw_only=True):
-    """The answer to a stored schedule."""
+    """The answer to a request that stored a schedule."""
 
     name: str
     is_new: bool
@@ -204,21 +207,21 @@ class StoredScheduleView(Struct, frozen=True, kw_only=True):
 
 
 class ChangedScheduleView(Struct, frozen=True, kw_only=True):
-    """The answer to a change of a schedule."""
+    """The answer to a pause, a resume or a removal of a schedule."""
 
     name: str
     is_changed: Annotated[bool, Meta(description="False if the schedule was in this state before.")]
 
 
 class TriggeredView(Struct, frozen=True, kw_only=True):
-    """The answer to a trigger."""
+    """The answer to a trigger of a schedule: the job that was submitted."""
 
     name: str
     id: Annotated[str, Meta(description="The id of the new job.")]
 
 
 class DateView(Struct, frozen=True, kw_only=True):
-    """A coming occurrence, or a time that a change of clocks drops."""
+    """A coming occurrence of a schedule, or a time that a change of clocks drops."""
 
     local: Annotated[Instant, Meta(description="The time in the time zone of the rule.")]
     utc: Instant
@@ -227,12 +230,12 @@ class DateView(Struct, frozen=True, kw_only=True):
 
 
 def to_date_view(date: PreviewDate) -> DateView:
-    """Return a date of a preview as the API shows it."""
+    """Convert a date of a schedule's preview to the form that the API shows."""
     return DateView(local=date.local, utc=date.local.astimezone(UTC), note=date.note, is_skipped=date.is_skipped)
 
 
 class PreviewView(Struct, frozen=True, kw_only=True):
-    """The coming occurrences of a rule."""
+    """The coming occurrences of a schedule's rule."""
 
     rule: RuleForm
     is_paused: Annotated[bool, Meta(description="True if the schedule is paused: the dates apply once resumed.")]
@@ -240,7 +243,7 @@ class PreviewView(Struct, frozen=True, kw_only=True):
 
 
 class HistoryEntryView(Struct, frozen=True, kw_only=True):
-    """A job of a schedule, or successive occurrences without a job."""
+    """An entry of a schedule's history: a job, or successive occurrences without a job."""
 
     at: Annotated[Instant, Meta(description="The occurrence, or the last of successive ones.")]
     kind: Annotated[
@@ -254,7 +257,7 @@ class HistoryEntryView(Struct, frozen=True, kw_only=True):
 
 
 def to_entry_view(entry: HistoryEntry) -> HistoryEntryView:
-    """Return an entry of a history as the API shows it."""
+    """Convert an entry of a schedule's history to the form that the API shows."""
     return HistoryEntryView(
         at=entry.at,
         kind=entry.kind,

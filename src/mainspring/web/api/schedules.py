@@ -82,7 +82,7 @@ NAME = {"name": "The name of the schedule. A slash in it is written as %2F."}
 
 
 class ScheduleListQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The filters of a list of schedules."""
+    """The filters of a list of schedules, and the position of its page."""
 
     type: Annotated[str | None, Meta(description="Only schedules of this job type.")] = None
     queue: Annotated[str | None, Meta(description="Only schedules of this queue.")] = None
@@ -94,39 +94,42 @@ class PreviewQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The rule of a preview: an expression with its options, or the name of a schedule."""
 
     expression: Annotated[Expression | None, Meta(description="A cron expression.")] = None
-    tz: Annotated[Zone | None, Meta(description="The time zone of the expression; UTC.")] = None
+    tz: Annotated[Zone | None, Meta(description="The time zone of the expression; by default UTC.")] = None
     dst_gap: Annotated[
         GapName | None,
-        Meta(description="What to do with a time that does not exist because clocks are set forward; auto."),
+        Meta(description="What to do with a time that clocks skip when they are set forward; by default auto."),
     ] = None
     dst_fold: Annotated[
         FoldName | None,
-        Meta(description="Which one counts when a time occurs twice because clocks are set back; auto."),
+        Meta(description="Which one counts if a time occurs twice because clocks are set back; by default auto."),
     ] = None
     name: Annotated[str | None, Meta(description="The name of a stored schedule, instead of an expression.")] = (
         None
     )
-    count: Annotated[int, Meta(ge=1, le=MAX_DATES, description="How many dates.")] = 10
+    count: Annotated[int, Meta(ge=1, le=MAX_DATES, description="How many dates the preview has.")] = 10
     since: Annotated[
         str | None,
         Meta(
-            description="Show dates from this instant on, or from this day on in the time zone of the rule; now.",
+            description="Show dates from this instant or this day on, in the rule's time zone; by default now.",
             examples=["2027-03-28"],
         ),
     ] = msgspec.field(name="from", default=None)
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The size of a history."""
+    """The number of entries of a schedule's history."""
 
-    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="The most entries.")] = 50
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="The most entries of the history.")] = 50
 
 
 # -- rights
 
 
 def check_for(identity: Identity, scope: Scope) -> RecordCheck:
-    """Return the check of each record before an action of this scope: see `RecordCheck`."""
+    """Return a function that checks whether a caller may do an action of this scope with a stored schedule.
+
+    It returns False if the caller must not know of the schedule, and raises `NotAllowed` if it may only read it.
+    """
 
     def check(record: ScheduleRecord | None) -> bool:
         if record is None or identity.allows(scope, type=record.type, queue=record.queue):
@@ -143,7 +146,7 @@ def _schedules(call: ApiCall[Any, Any], check: RecordCheck) -> Schedules:
 
 
 def _name(call: ApiCall[Any, Any]) -> str:
-    """Return the name in the path; raise `ScheduleNotFound` if no schedule can have it."""
+    """Return the name of the schedule in the path; raise `ScheduleNotFound` if no schedule can have that name."""
     name = call.path["name"]
     try:
         return require_id(name, "name")
@@ -161,10 +164,10 @@ def _preconditions(call: ApiCall[Any, Any]) -> Callable[[ScheduleRecord | None],
 
 
 def find_handler(app: Mainspring, identity: Identity, body: ScheduleBody) -> Handler:
-    """Return the handler of a schedule, if the caller may store the schedule.
+    """Return the handler of a schedule that a caller wants to store.
 
-    Raise `NotAllowed` if the caller may not, whether there is such a handler or not. Raise `UnknownHandler`, with
-    the types that the caller may schedule, if no handler is registered.
+    Raises `NotAllowed` if the caller may not store it, whether there is such a handler or not. Raises
+    `UnknownHandler`, with the types that the caller may schedule, if no handler is registered.
     """
     registry, types = app.registry, identity.permissions.types
     if body.type in registry:
@@ -184,7 +187,10 @@ def find_handler(app: Mainspring, identity: Identity, body: ScheduleBody) -> Han
 
 
 def define(app: Mainspring, identity: Identity, name: str, body: ScheduleBody) -> ScheduleDefinition:
-    """Return the definition of a schedule, after all checks; raise `Refused` or an error for a wrong value."""
+    """Check the schedule that a caller wants to store, and return its definition.
+
+    Raises `Refused`, or an error of the library such as `ScheduleInvalid` or `NotAllowed`.
+    """
     handler = find_handler(app, identity, body)
     positional, named = handler.arguments.decode(bytes(body.arguments), "json")
     _require_real(handler, body)
@@ -207,7 +213,10 @@ def define(app: Mainspring, identity: Identity, name: str, body: ScheduleBody) -
 
 
 def _require_real(handler: Handler, body: ScheduleBody) -> None:
-    """Refuse the text that a view has in place of a redacted value: a client may send back what it was shown."""
+    """Raise `Refused` if a redacted argument is the text that the API shows in its place.
+
+    A client that reads a schedule and stores it again would replace the value by that text.
+    """
     given = msgspec.json.decode(body.arguments) if handler.redacted else None
     for name in handler.redacted:
         if isinstance(given, dict) and given.get(name) == REDACTED:
@@ -218,10 +227,10 @@ def _require_real(handler: Handler, body: ScheduleBody) -> None:
 
 
 class ScheduleEndpoints:
-    """Reads and changes schedules."""
+    """The endpoints that read and change schedules."""
 
     async def list(self, call: ApiCall[None, ScheduleListQuery]) -> ApiAnswer:
-        """Answer a page of schedules, by name."""
+        """Answer a page of the schedules that match filters and that the caller may read, sorted by name."""
         query, after = call.query, call.query.after or ""
         found = await _schedules(call, check_for(call.identity, Scope.READ)).list_async()
         wanted = [
@@ -235,12 +244,12 @@ class ScheduleEndpoints:
         return ApiAnswer(content=SchedulePageView(schedules=views, next=None if is_last else page[-1].name))
 
     async def get(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Answer one schedule."""
+        """Answer one schedule with its ETag; raise `ScheduleNotFound` if the caller may read none of this name."""
         schedule = await _schedules(call, check_for(call.identity, Scope.READ)).get_async(_name(call))
         return ApiAnswer(content=to_schedule_view(schedule), headers={"ETag": etag_of(schedule.record)})
 
     async def put(self, call: ApiCall[ScheduleBody, NoQuery]) -> ApiAnswer:
-        """Store a schedule, or change the one with this name."""
+        """Store a schedule, or change the one with this name; answer 201 if it is new, else 200."""
         with checked_values():
             name = require_id(call.path["name"], "name")
         await open_manager(call.app)
@@ -272,7 +281,7 @@ class ScheduleEndpoints:
         )
 
     async def remove(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Delete a schedule."""
+        """Delete a schedule with its history; raise `Refused` if `If-Match` names another version."""
         name, preconditions = _name(call), _preconditions(call)
         may_change = check_for(call.identity, Scope.OPERATE)
 
@@ -286,17 +295,17 @@ class ScheduleEndpoints:
         return ApiAnswer(content=ChangedScheduleView(name=name, is_changed=True))
 
     async def pause(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
-        """Pause a schedule."""
+        """Pause a schedule; do nothing if it is paused."""
         name, schedules = _name(call), _schedules(call, check_for(call.identity, Scope.OPERATE))
         return ApiAnswer(content=ChangedScheduleView(name=name, is_changed=await schedules.pause_async(name)))
 
     async def resume(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
-        """Resume a schedule."""
+        """Resume a schedule; do nothing if it is not paused."""
         name, schedules = _name(call), _schedules(call, check_for(call.identity, Scope.OPERATE))
         return ApiAnswer(content=ChangedScheduleView(name=name, is_changed=await schedules.resume_async(name)))
 
     async def trigger(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
-        """Run the job of a schedule once, now."""
+        """Submit one job of a schedule, due now; raise `ScheduleBusy` if its overlap policy forbids that."""
         name, schedules = _name(call), _schedules(call, check_for(call.identity, Scope.OPERATE))
         chosen = None if call.ids is None else call.ids.take()[0]
         job_id = (await schedules.trigger_async(name, id=chosen)).id
@@ -308,7 +317,7 @@ class ScheduleEndpoints:
         )
 
     async def preview(self, call: ApiCall[None, PreviewQuery]) -> ApiAnswer:
-        """Answer the coming occurrences of a rule."""
+        """Answer the coming occurrences of a cron expression, or of a schedule with a name."""
         query = call.query
         options = (query.tz, query.dst_gap, query.dst_fold)
         if (query.expression is None) is (query.name is None) or (query.name is not None and any(options)):
@@ -342,8 +351,8 @@ def _preview(query: PreviewQuery, schedule: ScheduleInfo | None, now: int) -> Pr
     if schedule is not None:
         if schedule.rule is None:
             raise invalid_value(
-                f"the rule of {schedule.name!r} cannot be read here: a newer version has written it, or its time "
-                "zone is unknown; upgrade Mainspring or tzdata on the server"
+                f"the server cannot read the rule of {schedule.name!r}: a newer version has written it, or its "
+                "time zone is unknown; upgrade Mainspring or tzdata on the server"
             )
         bounded = BoundedRule(schedule.rule, schedule.record.start, schedule.record.end)
     else:
@@ -385,7 +394,10 @@ def _parse_since(text: str) -> datetime | date:
 
 
 def endpoints(_app: Mainspring) -> list[Endpoint]:
-    """Return the declarations of this module. The preview comes first, because its path is also that of a name."""
+    """Return the declarations of the endpoints of schedules.
+
+    The preview comes first, because its path `/schedules/preview` would also match the name of a schedule.
+    """
     schedules = ScheduleEndpoints()
     return [*_reads(schedules), *_definitions(schedules), *_actions(schedules)]
 

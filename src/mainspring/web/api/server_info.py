@@ -13,7 +13,7 @@ from mainspring.web.api.openapi import OpenApiDocument
 
 
 class CallerView(Struct, frozen=True, kw_only=True):
-    """The caller of a request, and what it may do."""
+    """The caller of a request, with its scopes, and the job types and queues that they apply to; null for all."""
 
     name: str
     scopes: list[str]
@@ -22,7 +22,7 @@ class CallerView(Struct, frozen=True, kw_only=True):
 
 
 class ServerView(Struct, frozen=True, kw_only=True):
-    """The version of the API, and the caller."""
+    """The versions of the server and of the API, and the caller of the request."""
 
     name: str = "mainspring"
     version: str
@@ -31,14 +31,14 @@ class ServerView(Struct, frozen=True, kw_only=True):
 
 
 class ServerInfoEndpoints:
-    """Describes the API."""
+    """The endpoints that describe the server and the API."""
 
     def __init__(self) -> None:
         self._version = version("mainspring")
         self.document: OpenApiDocument | None = None
 
     async def root(self, call: ApiCall[Any, Any]) -> ApiAnswer:
-        """Name the version of the API and the rights of the caller."""
+        """Answer the versions of the server and the API, and the rights of the caller."""
         permissions = call.identity.permissions
         caller = CallerView(
             name=call.identity.name,
@@ -49,13 +49,16 @@ class ServerInfoEndpoints:
         return ApiAnswer(content=ServerView(version=self._version, caller=caller))
 
     async def openapi(self, call: ApiCall[Any, Any]) -> ApiAnswer:
-        """Answer the OpenAPI document. It has no secrets, so every known caller may read all of it."""
+        """Answer the OpenAPI document. It has no secrets, so every identified caller may read all of it."""
         assert self.document is not None
         return ApiAnswer(content=self.document.encode(call.request.scope.get("root_path", "")))
 
 
 def endpoints(others: Sequence[Endpoint]) -> list[Endpoint]:
-    """Return the declarations of this module. `others` are those of all other modules, for the document."""
+    """Return the declarations of the endpoints that describe the server and the API.
+
+    `others` are the declarations of all other modules, which the OpenAPI document describes, too.
+    """
     server = ServerInfoEndpoints()
     example = {
         "name": "mainspring",

@@ -2,7 +2,7 @@
 
 Invariants
 - A restricted token sees the numbers of its job types and queues only, and nothing about the process of the
-  server. Of workers it sees those that serve one of its types and queues, and of these nothing else.
+  server. It sees the workers that serve one of its types and queues, without their other types and queues.
 - The findings of doctor concern all types and queues, and name paths and addresses. So they need the scope
   `operate` without restrictions.
 - One examination runs at a time. Requests that come meanwhile share its report.
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 
 
 class WorkerView(Struct, frozen=True, kw_only=True):
-    """A worker."""
+    """A worker as the API shows it."""
 
     number: int
     name: Annotated[str, Meta(description="The host and the process id.", examples=["web-1:4711"])]
     process: int
-    types: Annotated[list[str], Meta(description="The job types that it has handlers for.")]
-    queues: Annotated[list[str] | None, Meta(description="The queues that it serves; null for all.")]
+    types: Annotated[list[str], Meta(description="The job types that the worker has handlers for.")]
+    queues: Annotated[list[str] | None, Meta(description="The queues that the worker serves; null for all.")]
     state: Liveness
     heartbeat: Annotated[Instant | None, Meta(description="The last heartbeat; null if it was declared dead.")]
     slots: Annotated[
         dict[str, int],
-        Meta(description="How many handlers it runs at once, by kind: threads, coroutines, processes."),
+        Meta(description="How many handlers the worker runs at once, by kind: threads, coroutines, processes."),
     ]
-    version: Annotated[str | None, Meta(description="The version of Mainspring; null if it does not tell.")]
-    is_remote: Annotated[bool, Meta(description="Whether it claims jobs over HTTP.")]
+    version: Annotated[str | None, Meta(description="The worker's version of Mainspring; null if it is unknown.")]
+    is_remote: Annotated[bool, Meta(description="Whether the worker claims jobs over HTTP.")]
     direction: Annotated[Direction, Meta(description="What a remote worker is asked to do.")]
 
 
@@ -58,10 +58,10 @@ class WorkerListView(Struct, frozen=True, kw_only=True):
 
 
 def worker_view(worker: WorkerStatus, permissions: Permissions, queue_of: Mapping[str, str]) -> WorkerView | None:
-    """Return a worker as the caller may see it; None if it serves nothing that the caller may read.
+    """Return a worker as the caller may see it; None if it serves no type or queue that the caller may read.
 
-    `queue_of` has the queues of the handlers of this process. A token for certain queues sees the types of these
-    queues, and one for certain types their queues.
+    `queue_of` has the queue of each handler of this process. A token for certain queues sees the types of these
+    queues, and a token for certain types sees their queues.
     """
     types = [name for name in worker.types if permissions.types is None or name in permissions.types]
     if permissions.queues is not None:
@@ -93,7 +93,7 @@ def worker_view(worker: WorkerStatus, permissions: Permissions, queue_of: Mappin
 
 
 class GroupView(Struct, frozen=True, kw_only=True):
-    """The jobs of one queue and job type."""
+    """The numbers of jobs of one queue and job type."""
 
     queue: str
     type: str
@@ -108,7 +108,9 @@ class GroupView(Struct, frozen=True, kw_only=True):
     oldest_blocked: Annotated[
         float | None, Meta(description="How many seconds the oldest blocked job has waited.")
     ]
-    is_exact: Annotated[bool, Meta(description="False if a number may be too small: 10,000 jobs are counted.")]
+    is_exact: Annotated[
+        bool, Meta(description="False if a number may be too small: at most 10,000 jobs are counted.")
+    ]
 
 
 class UpcomingSlotView(Struct, frozen=True, kw_only=True):
@@ -117,10 +119,10 @@ class UpcomingSlotView(Struct, frozen=True, kw_only=True):
     queue: str
     type: str
     at: Instant
-    jobs: Annotated[int, Meta(description="How many; 10,000 means that many or more.")]
+    jobs: Annotated[int, Meta(description="How many jobs the slot has; 10,000 means that many or more.")]
     at_once: Annotated[int, Meta(description="How many of them are due at the same instant.")]
     average: Annotated[float, Meta(description="How many jobs the other slots have on average.")]
-    is_hot: Annotated[bool, Meta(description="Whether it has far more jobs than its share.")]
+    is_hot: Annotated[bool, Meta(description="Whether the slot has far more jobs than the others.")]
 
 
 class SlotsView(Struct, frozen=True, kw_only=True):
@@ -141,7 +143,7 @@ class TimersView(Struct, frozen=True, kw_only=True):
 
 
 class PoolView(Struct, frozen=True, kw_only=True):
-    """A thread pool of a process."""
+    """A thread pool of a process, with the numbers of its threads and tasks."""
 
     name: str
     workers: int
@@ -194,7 +196,7 @@ class StatisticsView(Struct, frozen=True, kw_only=True):
 
 
 def statistics_view(statistics: Statistics, identity: Identity) -> StatisticsView:
-    """Return statistics as a caller may see them."""
+    """Return statistics as a caller may see them: only of its job types and queues if it is restricted."""
     permissions = identity.permissions
     is_restricted = permissions.types is not None or permissions.queues is not None
     groups = readable_groups(statistics.groups, identity)
@@ -285,7 +287,7 @@ def _process_view(process: ProcessStatistics) -> ProcessView:
 
 
 class FindingView(Struct, frozen=True, kw_only=True):
-    """One result of a check."""
+    """One result of a check of `mainspring doctor`."""
 
     check: Annotated[str, Meta(description="The name of the check.", examples=["dead-letters"])]
     severity: Severity
@@ -296,7 +298,7 @@ class FindingView(Struct, frozen=True, kw_only=True):
 
 
 class DoctorView(Struct, frozen=True, kw_only=True):
-    """The findings of all checks."""
+    """The findings of all checks of `mainspring doctor`, and the worst severity among them."""
 
     store: Annotated[str, Meta(description="The URL of the store, without a password.")]
     worst: Severity
@@ -310,7 +312,7 @@ def _doctor_view(report: Report) -> DoctorView:
 
 
 def finding_view(finding: Finding) -> FindingView:
-    """Return a finding of doctor, with its commands as text."""
+    """Convert a finding of `mainspring doctor` to the form that the API shows, with its commands as text."""
     return FindingView(
         check=finding.check,
         severity=finding.severity,
@@ -322,24 +324,24 @@ def finding_view(finding: Finding) -> FindingView:
 
 
 class StoreStateEndpoints:
-    """Shows the state of the store."""
+    """The endpoints that show workers, statistics and the findings of `mainspring doctor`."""
 
     def __init__(self) -> None:
         self._examination: asyncio.Task[Report] | None = None
 
     async def workers(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Answer the workers."""
+        """Answer the workers of the store that the caller may see."""
         permissions = call.identity.permissions
         queue_of = {handler.name: handler.options.queue for handler in call.app.registry.all()}
         views = [worker_view(worker, permissions, queue_of) for worker in await call.app.workers_async()]
         return ApiAnswer(content=WorkerListView(workers=[view for view in views if view is not None]))
 
     async def statistics(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Answer a snapshot of the store."""
+        """Answer the statistics of the store, and of the server's process if the caller is not restricted."""
         return ApiAnswer(content=statistics_view(await call.app.statistics_async(), call.identity))
 
     async def doctor(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Examine the store, and answer the findings."""
+        """Examine the store and the server's machine, and answer the findings; share an examination that runs."""
         call.identity.require(Scope.OPERATE)
         task, loop = self._examination, asyncio.get_running_loop()
         if task is None or task.done() or task.get_loop() is not loop:
@@ -352,7 +354,7 @@ async def _examine(app: Mainspring) -> Report:
 
 
 def endpoints(_app: Mainspring) -> list[Endpoint]:
-    """Return the declarations of this module."""
+    """Return the declarations of the endpoints that show the state of the store."""
     state = StoreStateEndpoints()
     return [
         Endpoint(

@@ -52,11 +52,13 @@ FOUND_AT_ONCE = 500  # how many existing jobs are looked up at once
 
 
 class UniqueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """At most one job of a type for each key."""
+    """The rule of a unique job: at most one job of its type for each key."""
 
     key: Annotated[str | None, Meta(description="The key, or the first part of it.")] = None
     by: Annotated[list[str], Meta(description="Parameters whose values are part of the key.")] = []
-    window: Annotated[Seconds | None, Meta(description="How many seconds a job conflicts.")] = None
+    window: Annotated[
+        Seconds | None, Meta(description="For how many seconds after its submit a job conflicts with others.")
+    ] = None
     states: Annotated[list[JobStatus] | None, Meta(description="The statuses in which a job conflicts.")] = None
     on_conflict: Annotated[
         Literal["return", "replace", "raise"],
@@ -64,7 +66,7 @@ class UniqueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "return"
 
     def to_policy(self) -> Unique:
-        """Return the policy."""
+        """Return the rule as a `Unique`."""
         return Unique(
             key=self.key,
             by=tuple(self.by) or None,
@@ -75,16 +77,18 @@ class UniqueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RetryBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often a job is retried, and with which delays. What is left out has the default of Mainspring."""
+    """How often a job is retried, and with which delays. A field that is left out has the default of `Retry`."""
 
-    max_attempts: Annotated[int, Meta(ge=1, le=1_000_000, description="Including the first.")] = 6
+    max_attempts: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="The number of attempts, including the first.")
+    ] = 6
     base: Annotated[Seconds, Meta(description="The delay before the second attempt, in seconds.")] = 2
-    factor: Annotated[float, Meta(ge=1, description="By which the delay grows each time.")] = 2
+    factor: Annotated[float, Meta(ge=1, description="The factor by which the delay grows each time.")] = 2
     max_delay: Annotated[Seconds, Meta(description="The longest delay, in seconds.")] = 32
     jitter: Annotated[float, Meta(ge=0, le=1, description="The share by which a delay varies.")] = 0
 
     def to_policy(self) -> Retry:
-        """Return the policy."""
+        """Return the retry policy as a `Retry`."""
         return Retry(
             max_attempts=self.max_attempts,
             base=self.base,
@@ -112,8 +116,8 @@ class NewJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             extra_json_schema={"type": "object", "additionalProperties": True, "default": {}},
         ),
     ] = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
-    delay: Annotated[Seconds | None, Meta(description="How many seconds after the submit it is due.")] = None
-    at: Annotated[Instant | None, Meta(description="When it is due, with a time zone.")] = None
+    delay: Annotated[Seconds | None, Meta(description="How many seconds after the submit the job is due.")] = None
+    at: Annotated[Instant | None, Meta(description="When the job is due, with a time zone.")] = None
     queue: str | None = None
     priority: PriorityName | None = None
     id: Annotated[str | None, Meta(description="An id of your own; a job with the same id is a duplicate.")] = None
@@ -126,21 +130,21 @@ class NewJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     retry: Annotated[RetryBody | None, Meta(description="Attempts and delays of this job.")] = None
     timeout: Annotated[Seconds | None, Meta(description="After how many seconds an attempt is stopped.")] = None
     expires: Annotated[
-        Seconds | None, Meta(description="How many seconds after its due time it may still start.")
+        Seconds | None, Meta(description="How many seconds after its due time the job may still start.")
     ] = None
 
     @property
     def job_type(self) -> str:
-        """The job type, also of a request."""
+        """The job type; for a job with `http` it is `HTTP_TYPE`."""
         return HTTP_TYPE if self.http is not None else self.type or ""
 
     @property
     def job_arguments(self) -> bytes:
-        """The arguments as JSON, also those of a request."""
+        """The arguments of the job as JSON; for a job with `http` they are made of the request."""
         return bytes(self.arguments if self.http is None else self.http.to_arguments())
 
     def check_kind(self) -> None:
-        """Raise `Refused` unless there is either a type or a request."""
+        """Raise `Refused` unless the job has either a type or a request in `http`, without arguments."""
         problem = None
         if self.type is None and self.http is None:
             problem = "'type' is missing: give the type of the job, or a request in 'http'"
@@ -152,7 +156,7 @@ class NewJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise refuse(422, "invalid-body", problem)
 
     def to_options(self, handler: Handler) -> SubmitOptions:
-        """Return the options of the submit, after a check; raise `Refused` for a wrong value."""
+        """Check the options of the submit and return them; raise `Refused` for a wrong value."""
         with checked_values():
             unique = self.unique.to_policy() if isinstance(self.unique, UniqueBody) else self.unique
             options = SubmitOptions().changed(
@@ -172,17 +176,18 @@ class NewJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class SubmittedView(Struct, frozen=True, kw_only=True):
-    """The answer to a submit."""
+    """The answer to a submit: the id of the new job, or of the existing one with the same unique key."""
 
     id: str
     is_new: Annotated[bool, Meta(description="False if a job with the same unique key exists: its id is `id`.")]
 
 
 def find_handler(app: Mainspring, identity: Identity, body: NewJobBody) -> Handler:
-    """Return the handler of a new job, if the caller may submit the job.
+    """Return the handler of a new job that a caller wants to submit.
 
-    Raise `NotAllowed` if the caller may not, whether there is such a handler or not. Raise `UnknownHandler`, with
-    the types that the caller may submit, if no handler is registered.
+    Raises `NotAllowed` if the caller may not submit it, whether there is such a handler or not. Raises
+    `UnknownHandler`, with the types that the caller may submit, if no handler is registered, and `CallbackRefused`
+    for a job with `http` if the application has no callback policy.
     """
     registry, type_ = app.registry, body.job_type
     handler = registry.get(type_) if type_ in registry else None
@@ -205,15 +210,15 @@ def find_handler(app: Mainspring, identity: Identity, body: NewJobBody) -> Handl
 
 
 def may_submit(handler: Handler, identity: Identity) -> bool:
-    """Return whether a caller may submit jobs of a handler to its queue."""
+    """Return whether a caller may submit jobs of a handler to the handler's own queue."""
     return identity.allows(submit_scope(handler.name), type=handler.name, queue=handler.options.queue)
 
 
 def to_call(app: Mainspring, identity: Identity, body: NewJobBody, now: int) -> JobCall:
-    """Return the submit of a new job, if the caller may submit it; raise an error that names what is wrong.
+    """Check the job that a caller wants to submit, and return it with its handler, options and arguments.
 
     The arguments are decoded by the types of the handler's signature, so that keys of unique jobs, sequences and
-    limits are the same as those of a submit in Python.
+    limits are the same as those of a submit in Python. Raises `Refused`, or an error such as `NotAllowed`.
     """
     body.check_kind()
     handler = find_handler(app, identity, body)
@@ -227,7 +232,10 @@ def to_call(app: Mainspring, identity: Identity, body: NewJobBody, now: int) -> 
 
 
 def _check_replace(identity: Identity, unique: Unique | str | None) -> None:
-    """Refuse to replace existing jobs if the caller is restricted to queues: they may be in other queues."""
+    """Raise `Refused` if a submit may replace an existing job, and the caller is restricted to queues.
+
+    The existing job may be in another queue.
+    """
     is_replacing = isinstance(unique, Unique) and unique.on_conflict == "replace"
     if is_replacing and identity.permissions.queues is not None:
         raise refuse(
@@ -241,9 +249,9 @@ def _check_replace(identity: Identity, unique: Unique | str | None) -> None:
 
 
 def unknown_ids(manager: JobManager, identity: Identity, ids: Iterable[str]) -> set[str]:
-    """Return those of some ids of existing jobs that the caller may not know, because of its restrictions.
+    """Return which of these ids of existing jobs the caller must not see, because of its types and queues.
 
-    A job that was deleted meanwhile is among them.
+    The ids of jobs that were deleted meanwhile are among them, if the caller is restricted.
     """
     permissions = identity.permissions
     asked = list(dict.fromkeys(ids))
@@ -263,16 +271,16 @@ def unknown_ids(manager: JobManager, identity: Identity, ids: Iterable[str]) -> 
 HIDDEN_DUPLICATE = Problem(
     status=409,
     type="duplicate-job",
-    detail="a job that this token may not know has the same unique key, and nothing was stored; use another key, "
+    detail="a job that this token may not read has the same unique key, and nothing was stored; use another key, "
     "or a token without restrictions",
 )
 
 
 class SubmitEndpoints:
-    """Submits jobs."""
+    """The endpoint that submits one job."""
 
     async def submit(self, call: ApiCall[NewJobBody, NoQuery]) -> ApiAnswer:
-        """Submit one job."""
+        """Submit one job; answer 201 with its id, or 200 with the existing job that has the same unique key."""
         manager = await open_manager(call.app)
         job = to_call(call.app, call.identity, call.body, manager.engine.now())
         call.meter.count()
@@ -299,13 +307,13 @@ class SubmitEndpoints:
         )
 
     async def _require_known(self, call: ApiCall[Any, Any], manager: JobManager, job_id: str) -> None:
-        """Refuse to name an existing job if the caller may not know it."""
+        """Raise `Refused` instead of naming an existing job that the caller must not see."""
         if await call.app.off_loop.read(unknown_ids, manager, call.identity, [job_id]):
             raise Refused(HIDDEN_DUPLICATE)
 
 
 def endpoints(_app: Mainspring) -> list[Endpoint]:
-    """Return the declarations of this module."""
+    """Return the declaration of the endpoint that submits one job."""
     submits = SubmitEndpoints()
     location = {"Location": "The path of the job."}
     return [

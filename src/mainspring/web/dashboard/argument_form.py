@@ -1,8 +1,8 @@
 """A form for the arguments of a job: one field for each parameter, by its type; and the values of a sent form.
 
 Texts, numbers, choices and times have fields of their own. Everything else, such as a list or a dataclass, is a
-field for JSON. `values_of` only turns texts into JSON values: whether they match the signature is checked where
-every submit is checked, so the errors are the same.
+field for JSON. `arguments_of` only turns texts into JSON values: the submit checks whether they match the
+signature, as for every other submit, so the errors are the same.
 
 Invariants
 - A field that is left empty is not given: the default applies, or the submit says that the argument is missing.
@@ -29,15 +29,15 @@ from mainspring.jobs.handlers import Handler
 from mainspring.jobs.masking import REDACTED
 
 PREFIX = "argument."
-"""Names of fields begin with it: `argument.order_id`."""
+"""The beginning of the names of form fields for arguments: `argument.order_id`."""
 EMPTY_TEXT = '""'
-"""What a user writes for an empty text, because an empty field is not given."""
+"""The text that a user writes into a field for an empty string, because an empty field is left out."""
 MAX_EDITABLE = 20_000
-"""How many characters a form shows of an existing argument."""
+"""The largest number of characters of an existing argument that a form can edit."""
 MAX_TYPE = 120  # characters of the name of a type
 _INTEGER = re.compile(r"[+-]?[0-9]{1,300}", re.ASCII)
 _UNEDITABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
-"""Characters that a browser does not send back as they were."""
+"""Characters that a browser does not send back unchanged in a form."""
 _MODULES = re.compile(r"\b(?:[A-Za-z_][A-Za-z0-9_]*\.)+(?=[A-Za-z_])")
 
 _HINTS: dict[Any, str] = {
@@ -61,24 +61,24 @@ class FieldKind(enum.StrEnum):
     CHOICE = "choice"
     JSON = "json"
     ANY = "any"
-    """JSON, or else a text: for a parameter without a type."""
+    """A parameter without a type: the text is read as JSON, or taken as a string if it is no JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormField:
-    """The field of one parameter."""
+    """The form field for one parameter of a handler."""
 
     name: str
     kind: FieldKind
     type: str
-    """The type in words, as the signature has it."""
+    """The type of the parameter as text, such as `int | None`."""
     is_required: bool
     default: str | None = None
-    """The default, as JSON or Python shows it; None if there is none."""
+    """The default of the parameter as JSON, or as Python's `repr`; None if there is none."""
     choices: tuple[tuple[str, str], ...] = ()
     """For `CHOICE`: the values as JSON, and their names."""
     hint: str = ""
-    """An example of a value."""
+    """An example of a value, or of its outline; empty if none is needed."""
     is_optional: bool = False
     """Whether the value may be null."""
     is_redacted: bool = False
@@ -87,7 +87,7 @@ class FormField:
 
     @property
     def input_name(self) -> str:
-        """The name of the field in the form."""
+        """The name of the HTML input: `argument.` and the name of the parameter."""
         return f"{PREFIX}{self.name}"
 
 
@@ -179,7 +179,7 @@ def _hint_of(kind: Any, field: FieldKind) -> str:
 
 
 def _example(kind: Any) -> str:
-    """Return the outline of a value in JSON: the names of the fields, with the types of their values."""
+    """Return the outline of a value of a type in JSON: `[…]`, or an object with the names of its first fields."""
     origin = get_origin(kind) or kind
     if origin in (list, tuple, set, frozenset, Sequence):
         return "[…]"
@@ -237,7 +237,10 @@ def arguments_of(fields: Sequence[FormField], sent: Mapping[str, str]) -> bytes:
 
 
 def texts_of(fields: Sequence[FormField], arguments: Any) -> dict[str, str]:
-    """Return the texts of a form that has arguments of an existing job, by the names of the inputs."""
+    """Return the texts with which a form shows the arguments of an existing job, by the names of the inputs.
+
+    Arguments without a field are left out.
+    """
     if not isinstance(arguments, Mapping):
         return {}
     shown = {field.name: field for field in fields}
@@ -247,7 +250,7 @@ def texts_of(fields: Sequence[FormField], arguments: Any) -> dict[str, str]:
 
 
 def is_editable(text: str) -> bool:
-    """Return whether a form can show a text, and send it back as it was."""
+    """Return whether a form can show a text and send it back unchanged: short and without control characters."""
     return len(text) <= MAX_EDITABLE and _UNEDITABLE.search(text) is None
 
 
@@ -261,7 +264,10 @@ def _text(field: FormField, value: Any) -> str:
 
 
 def _value(field: FormField, text: str) -> bytes:
-    """Return the JSON of a text. A text that is no value of its type stays a text, and the submit refuses it."""
+    """Return the text of a form field as JSON. If it is no value of the field's type, it becomes a JSON string.
+
+    The submit then refuses it.
+    """
     stripped = text.strip()
     if field.is_optional and stripped == "null" and field.kind is not FieldKind.TEXT:
         return b"null"
@@ -289,5 +295,5 @@ def _encode_text(text: str) -> bytes:
 
 
 def _lines(text: str) -> str:
-    """Return a text with the ends of lines that Python has: browsers send CR LF."""
+    """Return a text with LF at the ends of lines, because browsers send CR LF."""
     return text.replace("\r\n", "\n")

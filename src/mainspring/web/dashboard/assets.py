@@ -26,7 +26,7 @@ class _Asset:
 
 
 class Assets:
-    """The files in the folder `static`."""
+    """The files in the folder `static`, with their compressed form and the hash in their name."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._assets: dict[str, _Asset] = {}  # by the name with the hash
@@ -41,11 +41,14 @@ class Assets:
             self._assets[name] = _Asset(content, gzip.compress(content, mtime=0), media_type)
 
     def path_of(self, name: str) -> str:
-        """Return the path of a file below the place where the application is mounted."""
+        """Return the URL path of a file, with its hash, relative to the path where the application is mounted."""
         return f"/{PREFIX}/{self._names[name]}"
 
     def response(self, name: str, accepted_encodings: str) -> Response | None:
-        """Return the answer with a file, by its name with the hash; None if there is no such file."""
+        """Return the response with a file, by its name with the hash; None if there is no such file.
+
+        It is compressed if the client accepts gzip.
+        """
         asset = self._assets.get(name)
         if asset is None:
             return None

@@ -47,7 +47,7 @@ async def _list(call: PageCall) -> Mapping[str, Any]:
 
 
 def _action_choices() -> list[str]:
-    """Return all actions, and before those of one kind the kind itself, which stands for all of them."""
+    """Return the choices of the action filter: each kind of action, such as `job`, followed by its actions."""
     kinds = sorted({action.partition(".")[0] for action in ALL_ACTIONS})
     return [
         each
@@ -68,7 +68,7 @@ def _row(entry: AuditEntryView) -> dict[str, Any]:
 
 
 def _link(kind: str, entry: AuditEntryView) -> tuple[str, str] | None:
-    """Return the parts of the address of the target of an entry; None if it has no page."""
+    """Return the section and the name in the URL of an entry's target; None if the target has no page."""
     pages = {"job": "jobs", "dead_letter": "jobs", "schedule": "schedules", "queue": "queues"}
     place = pages.get(kind)
     return None if place is None or entry.target is None else (place, entry.target)
@@ -82,7 +82,7 @@ def _text(value: object) -> str:
 
 
 def pages(_app: Mainspring) -> list[Page]:
-    """Return the page of the audit trail."""
+    """Return the declaration of the page of the audit trail."""
     return [
         Page(
             name="audit",

@@ -1,4 +1,4 @@
-"""Reads jobs of the store up to a bound, and says how far it has looked.
+"""Reads jobs of the store up to a number and a size, and tells how many it has read.
 
 Pages that group jobs, or look for those of a schedule, cannot use an index. They read the newest jobs up to a
 number and a size, so that a page costs the same with a million jobs, and with jobs of a megabyte each.
@@ -15,18 +15,19 @@ from mainspring.jobs.records import JobRecord, Page, Query
 
 PAGE = 200
 FIRST_PAGE = 20
-"""How many jobs the first read has. If these are large, later reads have fewer."""
+"""How many jobs the first read has. Later reads have up to 200, or fewer if the jobs were large."""
 MAX_BYTES = 32 * 1024 * 1024
 PAGE_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class BoundedScan:
-    """One scan. Iterate over it once; afterwards it says how far it has looked.
+    """One scan of the jobs that match a query. Iterate over it once; afterwards `is_complete` is known.
 
-    - `find`: reads a page, such as `engine.find`
+    - `find`: reads a page of jobs, such as `engine.find`
     - `query`: the filters and the order
-    - `limit`: how many jobs it reads at most
+    - `limit`: the largest number of jobs that are read
+    - `max_bytes`: the scan stops when the jobs that were read have this size
     """
 
     find: Callable[[Query], Page]
@@ -34,9 +35,9 @@ class BoundedScan:
     limit: int
     max_bytes: int = MAX_BYTES
     scanned: int = field(default=0, init=False)
-    """How many jobs it has read."""
+    """How many jobs the scan has read so far."""
     is_complete: bool = field(default=False, init=False)
-    """Whether it has read all jobs that match the filters."""
+    """Whether the scan has read all jobs that match the query, and did not stop at a bound."""
 
     def __iter__(self) -> Iterator[JobRecord]:
         size = 0

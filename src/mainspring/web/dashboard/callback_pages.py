@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 HTTP_TYPE = "mainspring.http"
-"""The type of jobs whose URL is an argument."""
+"""The type of callbacks whose URL is an argument of the job."""
 SHOWN = 50
 MAX_URL = 200
 
 
 def callback_types(app: Mainspring) -> list[str]:
-    """Return the job types whose handlers send HTTP requests."""
+    """Return the names of the job types whose handlers send HTTP requests, sorted, with `HTTP_TYPE`."""
     declared = {handler.name for handler in app.registry.all() if getattr(handler, "is_callback", False)}
     return sorted(declared | {HTTP_TYPE})
 
@@ -46,7 +46,9 @@ def callback_types(app: Mainspring) -> list[str]:
 def _read(
     manager: JobManager, permissions: Permissions, types: list[str], status: str, after: str | None
 ) -> tuple[list[JobInfo], str | None]:
-    """Return a page of deliveries that the caller may read, the newest first, and where the next page begins."""
+    """Return a page of deliveries that the caller may read, newest first, and where the next page begins; None
+    if there is no next page.
+    """
     allowed = [name for name in types if permissions.types is None or name in permissions.types]
     if not allowed:
         return [], None
@@ -86,7 +88,7 @@ async def _list(call: PageCall) -> Mapping[str, Any]:
 
 
 def _may_read(call: PageCall, type_: str) -> bool:
-    """Return whether the caller may read jobs of a type in the queue that its handler names."""
+    """Return whether the caller may read jobs of a type in the queue of its handler; in all, if it has none."""
     handler = call.app.registry.get(type_) if type_ in call.app.registry else None
     return call.may("read", type=type_, queue=None if handler is None else handler.options.queue)
 
@@ -96,12 +98,14 @@ def _row(app: Mainspring, job: JobInfo) -> dict[str, Any]:
     result = job.result if isinstance(job.result, Mapping) else {}
     url = arguments.get("url")
     handler = app.registry.get(job.type) if job.type in app.registry else None
-    target = url if isinstance(url, str) else getattr(getattr(handler, "function", None), "url", None)
+    function = getattr(handler, "function", None)  # has the URL and the method if `app.http_job` declares them
+    target = url if isinstance(url, str) else getattr(function, "url", None)
+    method = arguments.get("method") or getattr(function, "method", "")
     answer = result.get("status")
     return {
         "job": job,
         "url": line(_without_query(str(target)), MAX_URL).text if target else None,
-        "method": line(str(arguments.get("method", "")), 10).text,
+        "method": line(str(method), 10).text,
         "answer": answer if isinstance(answer, int) else None,
         "error": line(job.error) if job.error and job.status is not JobStatus.COMPLETED else None,
         "latency": _latency(job),
@@ -109,7 +113,7 @@ def _row(app: Mainspring, job: JobInfo) -> dict[str, Any]:
 
 
 def _without_query(url: str) -> str:
-    """Return a URL without its query, which may have a secret."""
+    """Return a URL without its query, fragment and credentials, which may have secrets."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -118,7 +122,7 @@ def _without_query(url: str) -> str:
 
 
 def _latency(job: JobInfo) -> float | None:
-    """Return how long the last attempt took, in seconds; None if none has ended."""
+    """Return how long the last ended attempt of a job took, in seconds; None if that is not known."""
     if job.finished is not None and job.started is not None and job.finished >= job.started:
         return (job.finished - job.started).total_seconds()
     if job.history and job.history[-1].started is not None:
@@ -127,7 +131,10 @@ def _latency(job: JobInfo) -> float | None:
 
 
 async def _numbers(call: PageCall, types: set[str]) -> dict[str, Any]:
-    """Return the numbers of the last hour, and of the jobs that wait or have failed."""
+    """Return how many callbacks of these types were delivered and failed in the last hour, and how many wait.
+
+    Also return the median and the 99th percentile of their duration, and the number of dead letters.
+    """
     read: list[ActivityRow] = await call.get(LAST_HOUR)
     rows = [row for row in readable_rows(read, call.identity) if row.type in types]
     durations = Histogram()
@@ -147,7 +154,7 @@ async def _numbers(call: PageCall, types: set[str]) -> dict[str, Any]:
 
 
 def pages(_app: Mainspring) -> list[Page]:
-    """Return the page of callbacks."""
+    """Return the declaration of the page of callbacks."""
     return [
         Page(
             name="callbacks",

@@ -1,10 +1,10 @@
-"""Finds out who sends a request for a page: the holder of a session, or the caller of the authenticator.
+"""Identifies the browser that requests a page: by its session, or, without a login, by the authenticator.
 
 Invariants
 - A page reads a cookie, never the header `Authorization`; the API reads that header, and never a cookie.
 - A form changes something only if it has the CSRF token of the browser's cookie.
-- The cookie is HttpOnly and SameSite=Strict, and Secure unless the server is asked at a loopback address.
-- Its name has the port, because browsers share cookies between all ports of a host.
+- The cookie is HttpOnly and SameSite=Strict, and Secure unless the browser uses http at a loopback address.
+- The name of the cookie has the port, because browsers share cookies between all ports of a host.
 """
 
 from __future__ import annotations
@@ -33,25 +33,26 @@ _COOKIE = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """A browser whose caller is known."""
+    """A browser whose caller was identified."""
 
     identity: Identity
     cookie: str
-    """The value of its cookie: of a session, or a random one that only the CSRF token is made of."""
+    """The value of the browser's cookie: the id of its session, or, without a login, a random value for the CSRF
+    token."""
     is_new: bool
-    """Whether the browser does not have the cookie yet."""
+    """Whether the browser does not have the cookie yet, so that the answer must set it."""
     has_session: bool
 
     @property
     def csrf_token(self) -> str:
-        """The token that forms of this browser must have."""
+        """The CSRF token that each form of this browser must contain."""
         return csrf_token_of(self.cookie)
 
 
 class Callers:
     """Logs browsers in and out, and identifies them.
 
-    - `authenticator`: knows tokens; or every caller (`--no-auth`), or asks the application
+    - `authenticator`: identifies callers: by tokens, which means that browsers log in, or without a login
     - `clock`: measures sessions and failed logins
     """
 
@@ -63,11 +64,11 @@ class Callers:
 
     @property
     def has_login(self) -> bool:
-        """Whether browsers log in here, with a token."""
+        """Whether browsers must log in with a token; False with `--no-auth` and a function as `auth`."""
         return self._tokens is not None
 
     async def identify(self, request: Request) -> Visitor:
-        """Return the browser's caller; raise `Refused` if it has no session, or the authenticator refuses it."""
+        """Return the browser with its caller; raise `Refused` if it has no session, or is not admitted."""
         cookie = _cookie_of(request)
         if self._tokens is None:
             identity = await self._authenticator.identify(request.scope)
@@ -78,29 +79,30 @@ class Callers:
             if found is not None:
                 return Visitor(found, cookie, is_new=False, has_session=True)
             self.sessions.end(cookie)
-        raise refuse(401, NOT_LOGGED_IN, "log in with a token first")
+        raise refuse(401, NOT_LOGGED_IN, "this browser is not logged in; log in with a token first")
 
     async def log_in(self, request: Request, token: str, *, is_link: bool = False) -> str:
-        """Begin a session for a token, and return its id; raise `Refused` or `TokenInvalid`.
+        """Begin a session for a token, and return the id of the session, which becomes the cookie.
 
-        With `is_link`, the token was in a link. A link on a page of another site must not log a browser in with a
-        token of its author, who would then see what the user submits.
+        Raises `TokenInvalid` for a token that cannot be used, and `Refused` after too many failed logins. With
+        `is_link`, the token was in a link. A link on a page of another site must not log a browser in with a token
+        of its author, who would then see what the user submits, so it raises `Refused`.
         """
         if self._tokens is None:
-            raise refuse(404, "not-found", "this server has no login of its own")
+            raise refuse(404, "not-found", "this server has no login with tokens; open its first page")
         address = str((request.scope.get("client") or ("unknown",))[0])
         seconds = self._throttle.seconds_left(address)
         if seconds:
             raise refuse(
                 429,
                 "too-many-logins",
-                f"too many logins have failed; try again in {seconds} s",
+                f"too many logins from this address have failed; try again in {seconds} s",
                 retry_after=str(seconds),
             )
         token = token.strip()
         try:
             if not token or len(token) > MAX_LENGTH:
-                raise refuse(401, "token-missing", "this is no token; a token looks like msp_..._...")
+                raise refuse(401, "token-missing", "the text is no token; a token looks like msp_..._...")
             identity = await self._tokens.identify_token(token)
         except (Refused, TokenInvalid):
             self._throttle.failed(address)
@@ -122,7 +124,7 @@ class Callers:
 
 
 def check_csrf(visitor: Visitor, given: str) -> None:
-    """Raise `Refused` unless a form has the CSRF token of its browser."""
+    """Raise `Refused` unless `given`, the CSRF token of a form, is that of the browser."""
     if visitor.is_new or not hmac.compare_digest(visitor.csrf_token.encode(), given.encode()):
         raise refuse(
             403, "form-outdated", "this form is outdated, or comes from another page; load the page again"
@@ -135,20 +137,20 @@ def _cookie_of(request: Request) -> str | None:
 
 
 def cookie_name(request: Request) -> str:
-    """Return the name of the cookie with the session id."""
+    """Return the name of the cookie with the session id: it contains the port of the requested address."""
     parts = split_host(request.headers.get("host", ""))
     port = None if parts is None else parts[1]
     return "mainspring_session" + ("" if port is None else f"_{port}")
 
 
 def is_loopback(request: Request) -> bool:
-    """Return whether the browser asked for a loopback address, which needs no TLS."""
+    """Return whether the `Host` of a request is a loopback name or address, which needs no TLS."""
     parts = split_host(request.headers.get("host", ""))
     return parts is not None and (parts[0] in LOOPBACK_NAMES or parts[0].endswith(".localhost"))
 
 
 def cookie_options(request: Request) -> dict[str, Any]:
-    """Return the attributes that all cookies of the dashboard have."""
+    """Return the attributes that all cookies of the dashboard have: path, Secure and SameSite."""
     return {
         "path": str(request.scope.get("root_path", "")).rstrip("/") + "/",
         "secure": request.url.scheme == "https" or not is_loopback(request),
@@ -157,10 +159,10 @@ def cookie_options(request: Request) -> dict[str, Any]:
 
 
 def set_session_cookie(request: Request, response: Response, value: str) -> None:
-    """Give the browser its session id."""
+    """Add the cookie with the session id to a response."""
     response.set_cookie(cookie_name(request), value, httponly=True, **cookie_options(request))
 
 
 def delete_session_cookie(request: Request, response: Response) -> None:
-    """Take the session id from the browser."""
+    """Let a response delete the cookie with the session id."""
     response.delete_cookie(cookie_name(request), httponly=True, **cookie_options(request))

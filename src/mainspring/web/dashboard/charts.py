@@ -24,7 +24,7 @@ class Column:
     """A column of a chart over time."""
 
     label: str
-    """What the title of the column says: `19:26`."""
+    """The time or the name of the column, for its tooltip: `19:26`."""
     values: Sequence[float]
     """The parts of the column from the bottom on; one for each of the chart's kinds."""
 
@@ -43,13 +43,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """Labels of the time axis, as shares of the width."""
+    """Labels of the time axis, each with its place as a share of the width, from 0 to 1."""
 
     labels: Sequence[tuple[float, str]] = field(default_factory=tuple)
 
 
 def time_ticks(since: datetime, until: datetime, *, most: int = 6) -> Ticks:
-    """Return labels at round times, at most `most` of them."""
+    """Return labels for a time axis at round times between two instants, about `most` of them at most."""
     span = (until - since).total_seconds()
     steps = (60, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 172_800, 432_000)
     step = next((step for step in steps if span / step <= most), 864_000)
@@ -66,7 +66,7 @@ def time_ticks(since: datetime, until: datetime, *, most: int = 6) -> Ticks:
 
 
 def nice_ceiling(value: float) -> float:
-    """Return the next round number: 1, 2, 2.5 or 5 times a power of ten."""
+    """Return the smallest round number from `value` on: 1, 2, 2.5 or 5 times a power of ten; 1 for 0 and less."""
     if value <= 0:
         return 1.0
     power = 10.0 ** floor(log10(value))
@@ -82,7 +82,7 @@ def columns(
     ticks: Ticks | None = None,
     unit: Callable[[float], str] = compact,
 ) -> Markup:
-    """Return a chart of stacked columns.
+    """Return an SVG chart of stacked columns.
 
     - `data`: the columns, at even distances
     - `kinds`: the colour of each part: `ok`, `bad`, `warn`, `info`, `idle`, `late`
@@ -123,9 +123,10 @@ def lines(
     is_logarithmic: bool = False,
     least: float = 0.001,
 ) -> Markup:
-    """Return a chart of lines.
+    """Return an SVG chart of lines.
 
     - `data`: the lines
+    - `title`: what the chart shows, for screen readers
     - `is_logarithmic`: whether the axis has powers of ten, from `least` on, for values such as latencies
     """
     values = [value for line in data for value in line.values if value is not None]
@@ -161,7 +162,7 @@ def lines(
 
 
 def spark(values: Sequence[float], *, title: str, kind: str = "info") -> Markup:
-    """Return a small chart of columns without axes, for tables and tiles."""
+    """Return a small SVG chart of columns without axes, for tables and tiles."""
     most = max(values, default=0) or 1
     step = 100 / max(1, len(values))
     bars = "".join(
@@ -177,7 +178,7 @@ def spark(values: Sequence[float], *, title: str, kind: str = "info") -> Markup:
 
 
 def _runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
-    """Return the parts of a line between its gaps."""
+    """Return the parts of a line between its gaps (None), each as pairs of index and value."""
     runs: list[list[tuple[int, float]]] = [[]]
     for index, value in enumerate(values):
         if value is not None:
@@ -194,7 +195,10 @@ def _chart(
     ticks: Ticks | None,
     unit: Callable[[float], str],
 ) -> Markup:
-    """Put axes around a plot. The plot is stretched, and the labels are not: their places are in percent."""
+    """Return a chart with axes around a plot. The plot is stretched to the page; labels are placed in percent.
+
+    - `marks`: the labels of the value axis, each with its place as a share of the height
+    """
     axes = []
     for share, value in marks:
         y = f"{100 * (1 - share):.2f}%"
@@ -210,7 +214,10 @@ def _chart(
 
 
 def even_starts(since: datetime, until: datetime, step: timedelta) -> list[datetime]:
-    """Return the begins of all periods of a length between two times, the first at a multiple of the length."""
+    """Return the starts of all periods of length `step` between two times; each is a multiple of the length.
+
+    The first period contains `since`.
+    """
     length = step.total_seconds()
     first = floor(since.timestamp() / length)
     last = floor((until.timestamp() - 1e-6) / length)

@@ -1,10 +1,10 @@
-"""Shows content that others have written: arguments, results, errors. It may be hostile, huge or invisible.
+"""Prepares texts of jobs for pages: arguments, results, errors. They may be hostile, huge or invisible.
 
-Templates escape what these functions return. The functions make it readable, and bounded.
+These functions cut texts and make invisible characters visible. Templates escape what the functions return.
 
 Invariants
-- A text is cut to a limit before anything else is done with it, and says how long it was.
-- Control characters, and those that change the direction of text, are shown as what they are, and have no effect.
+- A text is cut to a limit before anything else is done with it, and the page says how long it was.
+- Control characters, and those that change the direction of text, are shown as code points, and have no effect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STRING_OR_MARK = re.compile(r'("(?:[^"\\]|\\.)*(?:"|$))|([,:])')  # of JSON
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A text for a page."""
+    """A text as a page shows it: cut, and with visible characters only."""
 
     text: str
     size: int
@@ -38,7 +38,7 @@ class Shown:
 
     @property
     def rest(self) -> str:
-        """What is said about the part that is not shown; empty if all is shown."""
+        """A note that the text was cut, with the number of all characters; empty if all is shown."""
         return f"cut: {self.size:,} characters in all" if self.is_cut else ""
 
     def __bool__(self) -> bool:
@@ -46,7 +46,10 @@ class Shown:
 
 
 def visible(text: str, *, keeps_lines: bool = True) -> str:
-    """Return a text with its invisible characters made visible: a right-to-left override is ⟨U+202E⟩."""
+    """Return a text in which invisible characters are shown by code point: a right-to-left override as ⟨U+202E⟩.
+
+    With `keeps_lines`, tabs and line feeds stay as they are.
+    """
 
     def show(found: re.Match[str]) -> str:
         character = found[0]
@@ -58,20 +61,20 @@ def visible(text: str, *, keeps_lines: bool = True) -> str:
 
 
 def line(text: str | None, limit: int = LINE) -> Shown:
-    """Return a text for one line: its first line, cut."""
+    """Return the first line of a text, cut to `limit` characters, for a row of a table; empty for None."""
     first, _, more = (text or "")[: limit + 1].partition("\n")
     is_cut = len(text or "") > limit or bool(more)
     return Shown(visible(first[:limit], keeps_lines=False), len(text or ""), is_cut)
 
 
 def block(text: str | None, limit: int = BLOCK) -> Shown:
-    """Return a text with several lines, cut."""
+    """Return a text with its line breaks, cut to `limit` characters; empty for None."""
     whole = text or ""
     return Shown(visible(whole[:limit]), len(whole), len(whole) > limit)
 
 
 def json_line(raw: Any, limit: int = LINE) -> Shown:
-    """Return a JSON value for one line; an object without its braces: `"order_id": 42, "reason": "unpaid"`."""
+    """Return a JSON value for one line, cut; an object without its braces: `"order_id": 42, "reason": "unpaid"`."""
     text = _raw_text(raw)
     size = len(text)
     is_object = text.startswith("{") and text.endswith("}")
@@ -82,7 +85,10 @@ def json_line(raw: Any, limit: int = LINE) -> Shown:
 
 
 def json_block(raw: Any, limit: int = BLOCK) -> Shown:
-    """Return a JSON value with line breaks, cut. A value that is far too long is not formatted."""
+    """Return a JSON value with line breaks and indents, cut.
+
+    A value of more than twice `limit` gets no indents.
+    """
     text = _raw_text(raw)
     if len(text) <= 2 * limit:
         try:
@@ -93,14 +99,14 @@ def json_block(raw: Any, limit: int = BLOCK) -> Shown:
 
 
 def _raw_text(raw: Any) -> str:
-    """Return a value of an answer of the API as JSON. It is encoded already, as a rule."""
+    """Return a value of an answer of the API as JSON text; a `msgspec.Raw` is JSON already."""
     if isinstance(raw, msgspec.Raw):
         return bytes(raw).decode("utf-8", "replace")
     return msgspec.json.encode(raw).decode()
 
 
 def visible_line(text: str | None, limit: int = LINE) -> str:
-    """Return a text for one line, cut, as a filter of templates."""
+    """Return the first line of a text, with `…` if it was cut. Templates use it as a filter."""
     shown = line(text, limit)
     return f"{shown.text}…" if shown.is_cut else shown.text
 
@@ -111,4 +117,4 @@ def is_empty(raw: Any) -> bool:
 
 
 FILTERS: dict[str, Any] = {"visible_line": visible_line, "visible_block": block}
-"""The filters of templates, by name."""
+"""The filters for texts that templates can use, by name."""

@@ -1,10 +1,10 @@
-"""Serves the pages: routes, login and logout, actions, live streams and errors.
+"""Serves the pages of the dashboard: routes, login and logout, actions, live streams and errors.
 
 Invariants
 - Every answer that is a page has the strict content security policy: only files of this server, no inline script
   and no inline style.
 - The order is: path, method, caller, scope, CSRF token, then the coroutine of the page or action.
-- An unknown caller sees the login, and learns nothing about which pages exist behind it.
+- A browser that is not logged in sees the login page at every path, so it does not learn which pages exist.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ logger = logging.getLogger("mainspring.http")
 
 
 class Dashboard:
-    """The ASGI application of all pages.
+    """The ASGI application of all pages of the dashboard.
 
     - `app`: the application
-    - `authenticator`: knows the tokens, or asks the application who sends a request
+    - `authenticator`: identifies callers: by tokens, or by a function of the application
     - `operations`: the operations of the API, for pages and actions
     - `limits`: the limits of the server
     - `is_read_only`: whether the server refuses all changes, so that pages show no actions
-    - `clock`: measures sessions and the age of what was read
+    - `clock`: measures sessions and the age of cached reads
     - `interval`: the seconds between two updates of a page
     """
 
@@ -115,7 +115,7 @@ class Dashboard:
         self._renderer = _shared_renderer(tuple(navigation_for(pages)))
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request. For a browser, an error becomes a page; for other clients, it is raised."""
         request = Request(scope, receive)
         try:
             response = await self._answer(request)
@@ -207,7 +207,7 @@ class Dashboard:
     def render(
         self, page: Page, call: PageCall, context: Mapping[str, Any], visitor: Visitor, *, status: int = 200
     ) -> Response:
-        """Render a page for a browser."""
+        """Return the HTML of a page for a browser, with the CSRF token and the message of the last action."""
         request = call.request
         query = f"?{request.url.query}" if request.url.query else ""
         shown = {
@@ -336,10 +336,10 @@ class Dashboard:
         return response
 
     async def _log_in_by_link(self, request: Request) -> Response:
-        """Log in with the link that `mainspring serve` prints.
+        """Log a browser in with the token in the link that `mainspring serve` prints.
 
         The answer is a page that leads to the overview by itself: after a redirect, a browser would not send the
-        cookie if the link was on a page of another site.
+        cookie if the link was on a page of another site. If the login fails, the answer is the login page.
         """
         _require_method(request, "GET", "HEAD")
         if not self.callers.has_login:
@@ -354,7 +354,7 @@ class Dashboard:
         return response
 
     def _leading_page(self, request: Request, path: str) -> Response:
-        """Return a page that leads to another one at once, without a script."""
+        """Return a page that makes the browser load `path` at once, without a script and without a redirect."""
         context = {"root": _root(request), "theme": theme_of(request), "target": _root(request) + path}
         return _html(self._renderer.plain("leading.html", context), 200, {"referrer-policy": "no-referrer"})
 
@@ -377,7 +377,7 @@ class Dashboard:
         return response
 
     async def _theme(self, request: Request) -> Response:
-        """Keep the theme that the user has chosen, for browsers without the script."""
+        """Store the theme that the user has chosen in a cookie, for browsers without the script."""
         _require_method(request, "POST")
         form = parse_form(await request.body())
         response = RedirectResponse(_root(request) + local_path(form.get("next", ("",))[-1]), SEE_OTHER)
@@ -419,7 +419,7 @@ class Dashboard:
 
 @cache
 def _shared_assets() -> assets.Assets:
-    """Return the files, which all applications of a process share."""
+    """Return the static files of the dashboard, which all applications of a process share."""
     return assets.Assets()
 
 
@@ -436,18 +436,18 @@ NO_COOKIE = (
 
 
 def wants_html(request: Request) -> bool:
-    """Return whether a request comes from a browser that shows a page."""
+    """Return whether the client of a request accepts HTML, as a browser that shows a page does."""
     return "text/html" in request.headers.get("accept", "")
 
 
 def theme_of(request: Request) -> str:
-    """Return the theme that the user has chosen; an empty text for that of the system."""
+    """Return the theme that the user has chosen, `light` or `dark`; an empty string for that of the system."""
     theme = request.cookies.get(THEME_COOKIE, "")
     return theme if theme in THEMES else ""
 
 
 def local_path(given: str) -> str:
-    """Return a path of this application that a form or a query names; `/` if it could lead elsewhere."""
+    """Return `given`, the path that a form or a query names, if it stays on this server; else `/`."""
     is_local = given.startswith("/") and not given.startswith("//") and "\\" not in given and given.isprintable()
     return given if is_local else "/"
 
@@ -467,7 +467,7 @@ def _root(request: Request) -> str:
 
 
 def _raw_route_path(request: Request) -> str:
-    """Return the path below the place where the application is mounted, as it was sent."""
+    """Return the path of a request, still percent-encoded, without the path where the application is mounted."""
     raw = (request.scope.get("raw_path") or request.scope["path"].encode()).partition(b"?")[0].decode("latin-1")
     root = _root(request)
     return raw.removeprefix(root) or "/"
@@ -480,13 +480,13 @@ def _html(text: str, status: int = 200, headers: Mapping[str, str] | None = None
 
 
 def _problem(request: Request, error: Exception) -> Problem:
-    """Return the problem of an error, and log what the answer does not say."""
+    """Convert an error to a problem. Log errors of the store and unexpected ones, whose text users do not see."""
     if isinstance(error, Refused):
         return error.problem
     if isinstance(error, HTTPException):
         details = {
             404: f"there is no page at {hide_tokens(request.url.path)[:200]!r}",
-            405: f"{request.method} is not possible here",
+            405: f"this page does not allow {request.method}",
         }
         detail = details.get(error.status_code, str(error.detail))
         return Problem(
@@ -506,7 +506,7 @@ def _sentence(text: str) -> str:
 
 
 def _write_note(request: Request, response: Response, done: Done) -> None:
-    """Keep the message of an action in a cookie, for the next page."""
+    """Store the message of an action in a cookie, so that the next page shows it."""
     text = msgspec.json.encode([done.kind, done.message[:MAX_NOTE]])
     response.set_cookie(
         NOTE_COOKIE,
@@ -518,7 +518,7 @@ def _write_note(request: Request, response: Response, done: Done) -> None:
 
 
 def _read_note(request: Request) -> tuple[str, str] | None:
-    """Return the kind and the message of the last action, if it was just now."""
+    """Return the kind and the message of the action before this page, from its cookie; None if there is none."""
     value = request.cookies.get(NOTE_COOKIE)
     if value is None:
         return None

@@ -3,7 +3,7 @@
 Invariants
 - The groups come from a bounded scan, which browsers with the same rights share for a few seconds.
 - An action concerns the dead letters that the user has seen: those of the group that had failed when the page was
-  made. It finds them again, so that an outdated page does not replay what is replayed already.
+  made. It reads them again, so that an outdated page does not replay dead letters that were replayed already.
 - Replay and purge are the operations of the API. They check the rights for each dead letter and write the audit.
 - If the user has selected dead letters, their ids are fields of the forms, and only these are changed.
 """
@@ -43,20 +43,23 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 SHARED_SECONDS = 5.0
-"""For how long browsers share a scan."""
+"""For how many seconds browsers with the same rights share one scan of the dead letters."""
 GROUPS = 100
-"""How many groups the list shows."""
+"""How many groups of dead letters the list shows at most."""
 FILTERS = ("queue", "type")
 CHOOSE = "choose"
 """The field `do` of a form that only chooses dead letters, and shows the page that changes them."""
 SELECTED = "selected"
 """The field `of` of a form that concerns selected dead letters."""
 FIELDS = ("rate", "changes", "without", "limit")
-"""The fields of the form of a replay."""
+"""The names of the fields in the form that replays dead letters."""
 
 
 async def _groups(call: PageCall, *, show: str | None = None) -> LetterGroups:
-    """Return the groups that match the filters of the address, perhaps those of a few seconds ago."""
+    """Return the groups of dead letters that match the filters in the URL; a scan of the last 5 s is reused.
+
+    `show` is the key of a group whose first dead letters are read in full.
+    """
     permissions, queue, type_ = call.identity.permissions, call.query.get("queue"), call.query.get("type")
 
     async def read(app: Mainspring) -> LetterGroups:
@@ -71,7 +74,7 @@ async def _groups(call: PageCall, *, show: str | None = None) -> LetterGroups:
 
 
 def _scope_of(found: LetterGroups) -> dict[str, Any]:
-    """Return how far the scan has looked, for templates."""
+    """Return for templates how many dead letters the scan has read, and whether these are all."""
     return {
         "scanned": found.scanned,
         "is_complete": found.is_complete,
@@ -126,7 +129,7 @@ async def _group(call: PageCall) -> Mapping[str, Any]:
 
 
 def _shown(group: LetterGroup, found: LetterGroups) -> dict[str, Any]:
-    """Return a group with its first dead letters, for templates."""
+    """Return a group with its error and its first dead letters, for templates."""
     return {
         "title": line(group.fingerprint.title, 80).text,
         "group": _row(group, found),
@@ -165,7 +168,7 @@ def _may_change(call: PageCall, group: LetterGroup) -> bool:
 
 
 async def _confirm(call: PageCall) -> Mapping[str, Any]:
-    """Return the context of the pages that replay and purge a group."""
+    """Return the context of the pages on which the user confirms the replay or the purge of a group."""
     _require_read(call)
     return {**await _group(call), "form": dict.fromkeys(FIELDS, ""), "problem": None, "plan": None}
 
@@ -177,12 +180,15 @@ def _require_read(call: PageCall) -> None:
 
 
 async def _find_letters(call: ActionCall) -> tuple[LetterGroup, LetterGroups]:
-    """Read the dead letters of the group again, as the user has seen them; the earliest failure is first."""
+    """Read the group's dead letters that had failed when the user's page was made, and the scan they are from.
+
+    Raises `FormError` if there are none any more.
+    """
     _require_read(call)
     try:
         until = int(call.value("until"))
     except ValueError:
-        raise FormError("the form has no time; load the page again") from None
+        raise FormError("the form does not say when its page was made; load the page again") from None
     selected = frozenset(call.form.get("id", ())) if _is_selection(call) else None
     if selected is not None and not selected:
         raise FormError("no dead letter was selected; check the boxes of some first")
@@ -264,7 +270,10 @@ def _replay_body(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def _replay_all(call: ActionCall, ids: list[str], body: Mapping[str, Any]) -> Done:
-    """Replay dead letters, at most `MAX_REPLAYED` in one operation. With a rate, they follow one another."""
+    """Replay dead letters in operations of at most 500. With a rate, the due times continue from one to the next.
+
+    If an operation fails after others succeeded, the message says how many were replayed.
+    """
     done = left_out = 0
     rate = body.get("rate")
     try:
@@ -305,7 +314,7 @@ async def _purge(call: ActionCall) -> Done | Again:
 
 
 def pages(_app: Mainspring) -> list[Page]:
-    """Return the pages of dead letters."""
+    """Return the declarations of the pages of dead letters."""
     section = "dead-letters"
     return [
         Page(
@@ -344,7 +353,7 @@ def pages(_app: Mainspring) -> list[Page]:
 
 
 def actions(_app: Mainspring) -> list[Action]:
-    """Return the actions of dead letters."""
+    """Return the declarations of the actions that replay and purge dead letters."""
     return [
         Action(
             name="dead-letter-replay", path="/dead-letters/{group}/replay", scopes=(Scope.OPERATE,), serve=_replay

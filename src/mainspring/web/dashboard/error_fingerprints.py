@@ -4,7 +4,7 @@ Dead letters with the same fingerprint probably have the same cause. The text of
 `jobs/worker/error_text.py` writes: a description in the first line, and the traceback below.
 
 Invariants
-- Equal texts have equal fingerprints, in every process and every version: the key is part of addresses.
+- Equal texts have equal fingerprints, in every process and every version: the key is part of URLs.
 - The line number is no part of the place, so that a deploy that moves code does not split a group.
 - The cost is linear in the length of the text, which a job may choose: patterns look at a bounded part.
 """
@@ -42,7 +42,7 @@ class Fingerprint:
     """The parts of an error that jobs with the same cause share."""
 
     type: str | None
-    """The name of the exception; None if the text names none, as that of a job that has expired."""
+    """The name of the exception; None if the text names none, such as the text for an expired job."""
     message: str
     """The first line of the message, with placeholders for numbers, ids, addresses and long quoted values."""
     place: str | None
@@ -50,18 +50,18 @@ class Fingerprint:
 
     @property
     def key(self) -> str:
-        """A short text that identifies the fingerprint, for addresses."""
+        """A short hexadecimal text that identifies the fingerprint, for URLs."""
         parts = (self.type or "", self.message, self.place or "")
         return sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:KEY_LENGTH]
 
     @property
     def title(self) -> str:
-        """The type and the message, as a line."""
+        """The type and the message of the error as one line; `no error text` if it has neither."""
         return ": ".join(part for part in (self.type, self.message) if part) or "no error text"
 
 
 def fingerprint_of(error: str | None) -> Fingerprint:
-    """Return the fingerprint of the text of an error."""
+    """Return the fingerprint of a stored error text; None counts as an empty text."""
     text = (error or "")[:MAX_EXAMINED]
     first = text.partition("\n")[0].strip()
     found = _TYPE.match(first)
@@ -75,7 +75,10 @@ def fingerprint_of(error: str | None) -> Fingerprint:
 
 
 def _is_type(name: str, text: str) -> bool:
-    """Return whether the first word of a text is the name of an exception, and not of a sentence."""
+    """Return whether `name`, the first word of an error text, is probably the name of an exception.
+
+    It is, if the text has a traceback, or the name looks like that of a class.
+    """
     last = name.rpartition(".")[2]
     return (
         "\n  File " in text
@@ -94,7 +97,10 @@ def normalize(message: str) -> str:
 
 
 def _place(text: str) -> str | None:
-    """Return the innermost frame of the first exception that is not in a library; of those that are, otherwise."""
+    """Return the file and function of the innermost frame outside of libraries; of any frame, if all are in them.
+
+    Only the first exception of the text counts. Return None if it has no traceback.
+    """
     section = _SECTION.search(text)
     frames = [
         (each["file"], each["function"])

@@ -17,7 +17,7 @@ DAYS_BEFORE = 9
 DAYS_AFTER = 4
 HOURS = 24
 LEVELS = 4
-"""How many shades a cell has, by the number of its occurrences."""
+"""The number of shades of cells, by the number of their occurrences."""
 
 _OUTCOMES = {
     "COMPLETED": "completed",
@@ -30,13 +30,13 @@ _WORST_FIRST = ("failed", "left-out", "canceled", "running", "pending", "complet
 
 
 def outcome_of(entry: HistoryEntry) -> str:
-    """Return how an entry ended: its status in lower case, or `left-out` for occurrences without a job."""
+    """Return how an entry of a history ended: the status of its job in lower case, or `left-out` without a job."""
     return "left-out" if entry.status is None else _OUTCOMES.get(entry.status, "pending")
 
 
 @dataclass(slots=True)
 class CalendarCell:
-    """One hour of one day."""
+    """One hour of one day in the calendar of a schedule, with its occurrences."""
 
     start: datetime
     """The begin of the hour, in the time zone of the calendar."""
@@ -45,7 +45,7 @@ class CalendarCell:
     counts: dict[str, int] = field(default_factory=dict)
     """Occurrences by outcome: see `outcome_of`; those to come are `planned`."""
     level: int = 0
-    """From 0 for none to `LEVELS` for the most occurrences of an hour in the calendar."""
+    """The shade: 0 without occurrences, up to `LEVELS` for the hour with the most occurrences of the calendar."""
 
     @property
     def total(self) -> int:
@@ -54,7 +54,7 @@ class CalendarCell:
 
     @property
     def outcome(self) -> str:
-        """The worst outcome of the hour; `none` without occurrences, `unknown` if they are not known."""
+        """The worst outcome in the hour; `none` if it has no occurrences, `unknown` if it is not covered."""
         found = next((name for name in _WORST_FIRST if self.counts.get(name)), None)
         return found or ("none" if self.is_known else "unknown")
 
@@ -70,7 +70,7 @@ _WORDS = {name: name.replace("-", " ") for name in _WORST_FIRST}
 
 @dataclass(frozen=True, slots=True)
 class CalendarDay:
-    """One day, with a cell for each hour."""
+    """One day of the calendar, with a cell for each hour."""
 
     day: date
     cells: Sequence[CalendarCell]
@@ -87,7 +87,7 @@ def calendar_of(
     known_since: datetime | None,
     known_until: datetime | None,
 ) -> list[CalendarDay]:
-    """Return the days before and after now.
+    """Return the calendar of a schedule: nine days before today, today, and four days after it.
 
     - `entries`: the history of the schedule
     - `planned`: the occurrences to come
@@ -133,7 +133,7 @@ def _add(cells: dict[tuple[date, int], CalendarCell], local: datetime, outcome: 
 
 
 def clock_change(day: date, zone: tzinfo) -> str | None:
-    """Return how the clocks of a time zone change on a day; None if they do not."""
+    """Return how the clocks of a time zone change on a day, such as `clocks go forward 1 h`; None if not."""
     start = datetime(day.year, day.month, day.day, tzinfo=zone)
     following = day + timedelta(days=1)
     end = datetime(following.year, following.month, following.day, tzinfo=zone)
@@ -141,7 +141,7 @@ def clock_change(day: date, zone: tzinfo) -> str | None:
 
 
 def describe_shift(before: timedelta | None, after: timedelta | None) -> str | None:
-    """Return the difference of two offsets from UTC in words; None if they are equal."""
+    """Return the difference of two offsets from UTC as text, such as `clocks go back 1 h`; None if equal."""
     shift = (after or timedelta()) - (before or timedelta())
     if not shift:
         return None

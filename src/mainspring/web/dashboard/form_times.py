@@ -16,9 +16,9 @@ _NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?", re.ASCII)
 
 
 def to_past(text: str) -> str:
-    """Return a time that a filter has, as the API takes it: an instant without a time zone is UTC.
+    """Convert the time in a filter's field to the form that the API takes: an instant without a zone is UTC.
 
-    Other text is returned as it is, so that the API explains what is wrong with it.
+    Other text, such as `2h ago`, is returned without spaces and `ago`; the API explains what is wrong with it.
     """
     try:
         at = datetime.fromisoformat(text.strip().removesuffix(" ago"))
@@ -29,9 +29,10 @@ def to_past(text: str) -> str:
 
 
 def parse_due(text: str, name: str = "when") -> dict[str, Any]:
-    """Return the field `delay` or `at` of a request for a text; nothing for an empty text or `now`.
+    """Return the field `delay` or `at` of an API request for the text in a form; `{}` for an empty text or `now`.
 
-    An instant without a time zone is UTC, as all times on pages are. Raise `Refused` for other text.
+    An instant without a time zone is UTC, as all times on pages are. Raises `Refused` for other text; `name` is
+    the field, for the error.
     """
     text = text.strip()
     if text.lower() in ("", "now"):

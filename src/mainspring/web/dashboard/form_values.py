@@ -15,15 +15,18 @@ MAX_JSON = 1_000_000
 
 
 class FormError(Exception):
-    """A field of a form has a wrong value. The text says which, and what to write."""
+    """A field of a form has a wrong value. The text says which field, and what to write."""
 
 
 def json_object(text: str, what: str) -> dict[str, Any]:
-    """Return the JSON object in a field; an empty one if the field is empty."""
+    """Return the JSON object in a form field; an empty one if the field is empty.
+
+    Raises `FormError` for other text; `what` names the field.
+    """
     if not text.strip():
         return {}
     if len(text) > MAX_JSON:
-        raise FormError(f"{what} have {len(text):,} characters, the limit is {MAX_JSON:,}")
+        raise FormError(f"{what} have {len(text):,} characters, the limit is {MAX_JSON:,}; write less")
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -34,12 +37,15 @@ def json_object(text: str, what: str) -> dict[str, Any]:
 
 
 def names_list(text: str) -> list[str]:
-    """Return the names in a field, separated by commas or spaces."""
+    """Return the names in a form field, which are separated by commas or spaces."""
     return [name for name in text.replace(",", " ").split() if name]
 
 
 def optional_number(text: str, what: str, *, whole: bool = False) -> float | None:
-    """Return the positive number in a field; None if the field is empty."""
+    """Return the positive number in a form field; None if the field is empty.
+
+    Raises `FormError` for other text; `what` names the field. With `whole`, the number must be an integer.
+    """
     if not text.strip():
         return None
     try:
@@ -53,7 +59,10 @@ def optional_number(text: str, what: str, *, whole: bool = False) -> float | Non
 
 
 def optional_instant(text: str, what: str) -> datetime | None:
-    """Return the instant in a field, in UTC unless it has an offset; None if the field is empty."""
+    """Return the instant in a form field, in UTC unless it has an offset; None if the field is empty.
+
+    Raises `FormError` for other text; `what` names the field.
+    """
     if not text.strip():
         return None
     try:
@@ -66,7 +75,7 @@ def optional_instant(text: str, what: str) -> datetime | None:
 
 
 def sentence_of(error: Exception) -> str:
-    """Return the text of an error as a sentence, for a page."""
+    """Return the text of an error as a sentence for a page, with a capital letter and a full stop."""
     if isinstance(error, MainspringError):
         error = Refused(problem_of(error))  # says nothing about the place of the store
     text = error.problem.detail if isinstance(error, Refused) else str(error)

@@ -15,14 +15,14 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def number(value: float | None) -> str:
-    """Return a number with separators: `12,345`; a dash for None."""
+    """Return a number as text, with separators: `12,345`; fractions below 100 as `1.23`; a dash for None."""
     if value is None:
         return MISSING
     return f"{value:,.0f}" if isinstance(value, int) or value >= 100 else f"{value:,.3g}"
 
 
 def compact(value: float | None) -> str:
-    """Return a number of at most four characters or so: `950`, `12.3k`, `1.2M`; a dash for None."""
+    """Return a number as text with three digits and a unit: `950`, `12.3k`, `1.2M`; a dash for None."""
     if value is None:
         return MISSING
     for least, unit in ((999_500_000, "G"), (999_500, "M"), (1_000, "k")):
@@ -33,12 +33,12 @@ def compact(value: float | None) -> str:
 
 
 def count(value: int, *, is_exact: bool = True) -> str:
-    """Return a count; one that may be too small with `≥`."""
+    """Return a count as text, with `≥` before it if it is not exact."""
     return number(value) if is_exact else f"≥ {number(value)}"
 
 
 def tally(value: int, is_exact: bool) -> str:  # noqa: FBT001 - templates read better so
-    """Return a count of statistics. Only a count from `MAX_COUNTED` on may be too small."""
+    """Return a count of the store's statistics as text, with `≥` if it is not exact and 10,000 or more."""
     return count(value, is_exact=is_exact or value < MAX_COUNTED)
 
 
@@ -64,7 +64,7 @@ def duration(value: float | timedelta | None) -> str:
 
 
 def rough_duration(seconds: float) -> str:
-    """Return a duration with one unit: `12 s`, `3 min`, `5 h`, `2 d`."""
+    """Return a duration in seconds as text, rounded down to one unit: `12 s`, `3 min`, `5 h`, `2 d`."""
     for size, unit in _UNITS:
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"
@@ -72,7 +72,7 @@ def rough_duration(seconds: float) -> str:
 
 
 def relative(at: datetime, now: datetime) -> str:
-    """Return the distance of a time: `3 min ago`, `in 2 h`, `now`."""
+    """Return how far a time is from `now`, as text: `3 min ago`, `in 2 h`, `now`."""
     seconds = (now - at).total_seconds()
     if abs(seconds) < 1:
         return "now"
@@ -80,7 +80,7 @@ def relative(at: datetime, now: datetime) -> str:
 
 
 def absolute(at: datetime) -> str:
-    """Return a time in full: `2026-11-17 19:26:40 UTC`."""
+    """Return date and time with the time zone as text: `2026-11-17 19:26:40 UTC`."""
     zone = at.tzname() or "UTC"
     return f"{at:%Y-%m-%d %H:%M:%S} {zone}"
 
@@ -103,7 +103,7 @@ def axis_duration(seconds: float) -> str:
 
 
 def when(at: datetime | None, now: datetime) -> Markup:
-    """Return a `time` element with a relative time, and the absolute one as its title; a dash for None."""
+    """Return an HTML `time` element with the relative time, and the absolute one as its title; a dash for None."""
     if at is None:
         return Markup('<span class="muted">{}</span>').format(MISSING)
     return Markup('<time datetime="{}" title="{}" data-relative>{}</time>').format(
@@ -122,4 +122,4 @@ FILTERS: dict[str, Any] = {
     "short": short,
     "when": when,
 }
-"""The filters of templates, by name."""
+"""The filters for numbers and times that templates can use, by name."""

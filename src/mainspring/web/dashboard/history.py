@@ -30,13 +30,13 @@ class HistoryRange:
     """A range of time that a page can show, such as the last six hours."""
 
     name: str
-    """The value in the address: `6h`."""
+    """The name of the range in the URL: `6h`."""
     label: str
     span: timedelta
     step: timedelta
     """The length of a period, which becomes a column of a chart."""
     seconds: float
-    """How long the result is used before the store is read again."""
+    """For how many seconds a result is reused before the store is read again."""
 
 
 RANGES = (
@@ -49,11 +49,11 @@ RANGES = (
 RECENT = HistoryRange(
     name="recent", label="15 minutes", span=timedelta(minutes=15), step=timedelta(minutes=15), seconds=2
 )
-"""The time of the numbers at the top of the overview."""
+"""The range of the numbers at the top of the overview: the last 15 minutes."""
 
 
 def range_of(name: str | None) -> HistoryRange:
-    """Return the range with a name; the first one for an unknown name."""
+    """Return the range with a name, such as `6h`; one hour for an unknown name."""
     return next((each for each in RANGES if each.name == name), RANGES[0])
 
 
@@ -72,7 +72,7 @@ class Period:
     duration: Histogram = field(default_factory=Histogram)
 
     def add(self, row: ActivityRow) -> None:
-        """Add the activity of a queue and job type."""
+        """Add a row of activity, which is that of one queue and job type, to this period."""
         self.submitted += row.submitted
         self.retries += row.retries
         for outcome, count in row.attempts.items():
@@ -89,16 +89,16 @@ class Period:
 
     @property
     def attempts(self) -> int:
-        """How many attempts ended."""
+        """How many attempts ended in this period, whatever their outcome."""
         return self.completed + self.failed + self.other
 
     def lateness_at(self, q: float) -> float | None:
-        """Return a quantile of the lateness in seconds; None if no job began."""
+        """Return the quantile `q` of the lateness of job starts, in seconds; None if no job began."""
         value = self.lateness.quantile(q)
         return None if value is None else value / MICROSECONDS
 
     def duration_at(self, q: float) -> float | None:
-        """Return a quantile of the duration in seconds; None if no job ran."""
+        """Return the quantile `q` of the duration of attempts, in seconds; None if no job ran."""
         value = self.duration.quantile(q)
         return None if value is None else value / MICROSECONDS
 
@@ -116,7 +116,7 @@ class History:
 def add_up(
     rows: Iterable[ActivityRow], since: datetime, until: datetime, step: timedelta, permissions: Permissions
 ) -> History:
-    """Add up the rows that a caller may read, by periods.
+    """Add up the rows of activity that a caller may read, in periods of length `step`.
 
     A row of a whole hour is added to the period in which the hour begins.
     """
@@ -135,7 +135,7 @@ def add_up(
 
 
 def history_source(wanted: HistoryRange, permissions: Permissions, *, queue: str | None = None) -> Source[History]:
-    """Return the source of a history, as a caller may see it; of one queue, if it is named."""
+    """Return a source that reads the history of a range that a caller may see, of all queues or of one."""
     key = (sorted(permissions.types or ()), sorted(permissions.queues or ()), sorted(permissions.scopes))
     is_restricted = permissions.types is not None, permissions.queues is not None
     return Source(

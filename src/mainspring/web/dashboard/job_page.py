@@ -1,4 +1,4 @@
-"""The page of one job: its timeline, arguments, result, progress, links, the explanation, and what one can do.
+"""The page of one job: its timeline, arguments, result, progress, links, explanation and actions; edit and replay.
 
 The explanation of the API says why the job has its status. `remedies_of` turns it into buttons.
 """
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 MAX_EXPLANATION = 600
-"""How many characters of an explanation the page shows: it may quote an error."""
+"""The largest number of characters of an explanation that the page shows: it may quote a long error."""
 
 
 async def load_job(call: PageCall) -> Mapping[str, Any]:
-    """Return the context of the page of a job."""
+    """Return the template context of the page of one job."""
     path = {"id": call.path["id"]}
     job: JobView = await call.api("get_job", path=path)
     explanation: ExplanationView
@@ -83,7 +83,7 @@ async def load_job(call: PageCall) -> Mapping[str, Any]:
 
 
 def _sentence(job: JobView, text: str) -> str:
-    """Return an explanation for the page of its job, which need not be named."""
+    """Return an explanation for the page of its job: with `This job` instead of the id and type, and cut."""
     start = f"Job {job.id} ({job.type}) "
     words = f"This job {text.removeprefix(start)}" if text.startswith(start) else text
     shown = block(words, MAX_EXPLANATION)
@@ -98,7 +98,9 @@ def _lateness(job: JobView) -> float | None:
 
 
 def _state(job: JobView, explanation: ExplanationView) -> str:
-    """Return the status in a word: a PENDING job is scheduled, retrying, paused, blocked or due."""
+    """Return a word for the state of a job: its status; a PENDING job is scheduled, retrying, paused, blocked,
+    staged or due.
+    """
     if job.status is not JobStatus.PENDING:
         return job.status.lower()
     words = {
@@ -128,7 +130,7 @@ async def _worker_name(call: PageCall, job: JobView) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """A button, or a link, that would change the state of a job."""
+    """A button on the page of a job that would unblock it or let it run again, or a link to another page."""
 
     label: str
     url: str
@@ -156,7 +158,7 @@ def _is_stoppable(job: JobView) -> bool:
 
 
 def remedies_of(call: PageCall, job: JobView, explanation: ExplanationView) -> list[Remedy]:
-    """Return the buttons and links that would unblock a job, or let it run again."""
+    """Return the buttons and links, which the caller may use, that unblock a job or let it run again."""
     possible = _possible(call, job)
     reason = Reason(explanation.reason)
     found: list[Remedy] = []
@@ -185,7 +187,7 @@ def _name(call: PageCall) -> str:
 
 
 async def cancel(call: ActionCall) -> Done:
-    """Cancel a job."""
+    """Cancel a job, or ask it to stop if it is RUNNING."""
     changed: ChangedJobView = await call.api("cancel_job", path={"id": call.path["id"]}, body={})
     if changed.is_done:
         return Done(message=f"Canceled job {_name(call)}.")
@@ -195,19 +197,19 @@ async def cancel(call: ActionCall) -> Done:
 
 
 async def retry(call: ActionCall) -> Done:
-    """Run a dead letter again."""
+    """Run a dead letter again, as the same job."""
     await call.api("retry_job", path={"id": call.path["id"]}, body={})
     return Done(message=f"Job {_name(call)} runs again.")
 
 
 async def run_now(call: ActionCall) -> Done:
-    """Make a job due."""
+    """Make a PENDING job due now."""
     await call.api("run_job_now", path={"id": call.path["id"]}, body={})
     return Done(message=f"Job {_name(call)} is due now.")
 
 
 async def reschedule(call: ActionCall) -> Done:
-    """Change the due time of a job."""
+    """Change the due time of a PENDING job; raise `Refused` if the form has no new due time."""
     due = parse_due(call.value("when"), "the new due time")
     if not due:
         raise invalid_value(f"give the new due time: {TIME_HINT}")
@@ -216,7 +218,7 @@ async def reschedule(call: ActionCall) -> Done:
 
 
 async def resume_queue(call: ActionCall) -> Done:
-    """Resume the queue of a job."""
+    """Resume the queue of the job on whose page the button is."""
     job: JobView = await call.api("get_job", path={"id": call.path["id"]})
     await call.api("resume_queue", path={"name": job.queue}, body={})
     return Done(message=f"Resumed queue {line(job.queue, 60).text}.")
@@ -227,14 +229,15 @@ async def resume_queue(call: ActionCall) -> Done:
 
 @dataclass(frozen=True, slots=True)
 class EditForm:
-    """The arguments of a dead letter, as a form."""
+    """The form with which a user edits the arguments of a dead letter."""
 
     fields: list[FormField]
-    """The fields that the form has."""
+    """The fields of the form: the parameters of the handler, without those in `kept`."""
     texts: dict[str, str]
-    """Their texts, by the names of the inputs."""
+    """The texts in the fields, by the names of the inputs."""
     kept: list[tuple[str, int]]
-    """Arguments that a form cannot show, with their sizes. They stay as they are."""
+    """Arguments that a form cannot edit, because they are too long or have control characters, with their sizes.
+    They stay as they are."""
     unknown: dict[str, Any]
     """Arguments that the handler has no parameter for."""
     stored: dict[str, Any]
@@ -257,7 +260,7 @@ def _edit_form(call: PageCall, job: JobView) -> EditForm:
     if isinstance(arguments, msgspec.Raw):
         arguments = msgspec.json.decode(arguments)
     if not isinstance(arguments, dict):
-        raise invalid_value("the arguments of this job cannot be decoded here; use mainspring dlq replay")
+        raise invalid_value("the server cannot decode the arguments of this job; use mainspring dlq replay")
     registry = call.app.registry
     if job.type in registry:
         fields = fields_of(registry.get(job.type))
@@ -280,7 +283,7 @@ def _edit_form(call: PageCall, job: JobView) -> EditForm:
 
 
 async def load_replay(call: PageCall) -> Mapping[str, Any]:
-    """Return the context of the form that edits and replays a dead letter."""
+    """Return the template context of the page that edits and replays a dead letter."""
     job: JobView = await call.api("get_job", path={"id": call.path["id"]})
     form = _edit_form(call, job)
     return _replay_context(call, job, form, form.texts)
@@ -312,7 +315,10 @@ def _json_line(value: Any) -> Shown:
 
 
 async def replay(call: ActionCall) -> Done | Again:
-    """Replay a dead letter with changed arguments, or say what would happen."""
+    """Replay a dead letter with changed arguments; unless the form asks for that, only show the new arguments.
+
+    If the arguments are wrong, show the form again with the errors.
+    """
     job: JobView = await call.api("get_job", path={"id": call.path["id"]})
     form = _edit_form(call, job)
     sent = {name: values[-1] for name, values in call.form.items()}
@@ -381,12 +387,12 @@ REPLAY_PAGE = Page(
 
 
 def pages(_app: Mainspring) -> list[Page]:
-    """Return the pages of this module."""
+    """Return the declarations of the page of a job and of the page that edits and replays a dead letter."""
     return [JOB_PAGE, REPLAY_PAGE]
 
 
 def actions(_app: Mainspring) -> list[Action]:
-    """Return the actions of this module."""
+    """Return the declarations of the actions on one job."""
     served = {
         "cancel": cancel,
         "retry": retry,

@@ -1,7 +1,7 @@
-"""The list of jobs: filters in the address, pages by position, bounded counts; and changes of all that match.
+"""The list of jobs: filters in the URL, pages by position, bounded counts; and changes of all jobs that match.
 
 Invariants
-- All filters are in the address, so a link shows the same jobs to each reader with the same rights.
+- All filters are in the URL, so a link shows the same jobs to each reader with the same rights.
 - A page costs its own rows, however many jobs are stored. Counts stop at 10,000, and searches after 10,000 jobs;
   the page says so.
 - A change of many jobs begins with a page that counts them and changes nothing. A form that is sent then changes
@@ -44,10 +44,10 @@ LIMIT = 50
 LIMITS = (25, 50, 100, 200)
 PREVIEW = 10
 CHANGE_SECONDS = 0.8
-"""How long one form changes jobs before the page shows how far it is."""
+"""For how many seconds one sent form changes jobs before the page shows the progress."""
 NUMBERS = ("changed", "asked_to_stop", "left")
 SEARCH_SECONDS = 10.0
-"""How old the answer to a search may be that an open page repeats. A search reads up to 10,000 jobs."""
+"""For how many seconds the updates of an open page repeat the answer to a search, which may read 10,000 jobs."""
 FILTERS = ("status", "queue", "type", "since", "until", "text")
 ARGUMENT = "argument."
 SINCE_CHOICES = (("15m", "15 minutes"), ("1h", "1 hour"), ("6h", "6 hours"), ("1d", "1 day"), ("7d", "7 days"))
@@ -66,7 +66,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ListedJob(Struct, frozen=True, kw_only=True):
-    """The fields of a job that a row shows. The others are not decoded."""
+    """The fields of a job that a row of the list shows. Other fields of the API's answer are not decoded."""
 
     id: str
     type: str
@@ -89,7 +89,7 @@ class ListedJob(Struct, frozen=True, kw_only=True):
     progress: ProgressView | None
 
     def state(self, now: datetime, paused: Collection[str]) -> str:
-        """Return the status in a word: a PENDING job is paused, scheduled, retrying or due."""
+        """Return a word for the job's state: its status, or for a PENDING job paused, due, retrying, scheduled."""
         if self.status is not JobStatus.PENDING:
             return self.status.lower()
         if self.queue in paused:
@@ -100,7 +100,7 @@ class ListedJob(Struct, frozen=True, kw_only=True):
 
     @property
     def at(self) -> datetime:
-        """The time that matters most: when it is due, has started or has ended."""
+        """The time that the list shows: when a PENDING job is due, a RUNNING one started, any other one ended."""
         if self.status is JobStatus.PENDING:
             return self.due
         if self.status is JobStatus.RUNNING:
@@ -109,19 +109,19 @@ class ListedJob(Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> float | None:
-        """How long the last attempt took; None if there was none, or it runs."""
+        """How many seconds the last attempt of an ended job took; None if it has not ended, or never started."""
         if self.started is None or self.finished is None:
             return None
         return max(0.0, (self.finished - self.started).total_seconds())
 
     @property
     def shown_arguments(self) -> Shown:
-        """The arguments for one line."""
+        """The arguments of the job as one line of JSON, cut."""
         return json_line(self.arguments)
 
     @property
     def shown_error(self) -> Shown:
-        """The first line of the error."""
+        """The first line of the job's error, cut."""
         return line(self.error)
 
 
@@ -129,7 +129,7 @@ _decode_job = msgspec.json.Decoder(ListedJob).decode
 
 
 def filters_of(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the filters of an address or a form, named as the parameters of `list_jobs`, without empty ones."""
+    """Return the filters in a URL or a form, named as the parameters of `list_jobs`, without empty ones."""
     found = {name: given[name].strip() for name in FILTERS if given.get(name, "").strip()}
     if "status" in found:
         found["status"] = found["status"].upper()
@@ -142,7 +142,7 @@ def filters_of(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _options_of(given: Mapping[str, str]) -> dict[str, str]:
-    """Return how the list is shown: its order, its size and the page."""
+    """Return the order and the page size in a URL, as far as they are valid and differ from the defaults."""
     found = {}
     if given.get("order") == "oldest":
         found["order"] = "oldest"
@@ -153,12 +153,12 @@ def _options_of(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_search(filters: Mapping[str, str]) -> bool:
-    """Return whether each job must be read to find those that match."""
+    """Return whether filters by text or arguments make the store read each job to find those that match."""
     return "text" in filters or any(name.startswith(ARGUMENT) for name in filters)
 
 
 async def load_jobs(call: PageCall) -> Mapping[str, Any] | Response:
-    """Return the context of the list."""
+    """Return the template context of the list of jobs; or a redirect to the canonical URL of the filters."""
     given = call.query
     filters, options = filters_of(given), _options_of(given)
     after = given.get("after") or None
@@ -223,7 +223,7 @@ def _merged(filters: Mapping[str, str], changed: Mapping[str, str | None]) -> di
 async def _search_or_list(
     call: PageCall, filters: Mapping[str, str], limit: int, after: str | None, order: str | None
 ) -> dict[str, Any]:
-    """Return a page of jobs. An update of a search is made of an answer that is some seconds old."""
+    """Return a page of jobs. Updates of an open page repeat the answer to a search for ten seconds."""
 
     async def read(_app: Mainspring) -> dict[str, Any]:
         return await _list(call, filters, limit=limit, after=after, order=order)
@@ -243,7 +243,10 @@ async def _list(
 
 
 async def _counts(call: PageCall, filters: Mapping[str, str]) -> dict[str, JobCountView | None]:
-    """Return how many jobs there are of each status. A search is not counted: it would read all jobs."""
+    """Return how many jobs match the other filters in total and by status; `{}` for a search.
+
+    A search by text or arguments is not counted, because it would read all jobs.
+    """
     if is_search(filters):
         return {}
     others = {name: value for name, value in filters.items() if name != "status"}
@@ -271,7 +274,7 @@ def _rights(call: PageCall) -> str:
 
 
 def _own_types(call: PageCall) -> list[str]:
-    """Return the types of the handlers of this process that the caller may read, in the queues of the handlers."""
+    """Return the job types of this process's handlers whose jobs, in the handler's queue, the caller may read."""
     return [
         handler.name
         for handler in call.app.registry.all()
@@ -291,11 +294,11 @@ ACTIONS = {
         "They run again as the same jobs; their failed attempts are forgotten.",
     ),
 }
-"""The label of each action, its participle, and what it means."""
+"""For each action: its label, the word for what was done (`canceled`), and a sentence that explains it."""
 
 
 def _bulk_urls(call: PageCall, filters: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the actions that are possible with the status of the filters, and their pages."""
+    """Return the labels and URLs of the bulk actions that the caller and the status of the filters allow."""
     if not call.has("operate"):
         return []
     status = filters.get("status")
@@ -326,7 +329,10 @@ def _action_of(name: str) -> BulkAction:
 
 
 async def load_bulk(call: PageCall) -> Mapping[str, Any] | Response:
-    """Return the context of the dry run: how many jobs an action would change, and the first of them."""
+    """Return the template context of the dry run: how many jobs an action would change, and the first of them.
+
+    Without an action in the URL, redirect to the list of jobs.
+    """
     if "action" not in call.query:
         return RedirectResponse(call.url("jobs"), SEE_OTHER)
     action = _action_of(call.query.get("action", ""))
@@ -349,7 +355,7 @@ async def load_bulk(call: PageCall) -> Mapping[str, Any] | Response:
 
 
 def _instants(call: PageCall, filters: Mapping[str, str]) -> dict[str, str]:
-    """Return the times of filters as instants: `2h` is two hours ago."""
+    """Return the given ones of the filters `since` and `until` as instants: `2h` is two hours ago."""
     found: dict[str, str] = {}
     for name in ("since", "until"):
         moment = parse_past(filters.get(name), name)
@@ -399,7 +405,10 @@ def _selected_ids(call: ActionCall) -> tuple[str, ...]:
 
 
 async def change(call: ActionCall) -> Again | Done | Response:
-    """Change the next jobs, and show how far it is; or show which of the selected jobs would change."""
+    """Change jobs for about a second, and show the progress with a form that continues the change.
+
+    A form that only checks shows which of the selected jobs the action would change.
+    """
     sent = {name: values[-1] for name, values in call.form.items() if name != "id"}
     action = _action_of(sent.get("action", ""))
     ids = _selected_ids(call)
@@ -457,7 +466,10 @@ async def change(call: ActionCall) -> Again | Done | Response:
 async def _change_for_a_while(
     call: ActionCall, body: dict[str, Any], progress: dict[str, int]
 ) -> NextChangeView | None:
-    """Change jobs, step by step, for about a second; add the numbers to `progress`, and return where to go on."""
+    """Change jobs, step by step, for about a second, and add the numbers to `progress`.
+
+    Return the fields that continue the change; None if all jobs are done.
+    """
     now = asyncio.get_running_loop().time
     deadline = now() + CHANGE_SECONDS
     while True:
@@ -484,7 +496,7 @@ def _list_url(call: PageCall, filters: Mapping[str, str]) -> str:
 def _describe(
     call: PageCall, action: BulkAction, filters: Mapping[str, str], ids: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Return what every page of a bulk change shows.
+    """Return the part of the template context that all pages of a bulk change share.
 
     - `ids`: the jobs that the user has selected; empty if filters choose the jobs
     """
@@ -509,7 +521,7 @@ def _describe(
 
 
 def _number(text: str | None) -> int:
-    """Return a number that an earlier answer has put into the form; it is only shown."""
+    """Return a number that an earlier answer has put into the form, for display only; 0 for other text."""
     return int(text) if text is not None and text.isdecimal() and len(text) <= 12 else 0
 
 
@@ -522,10 +534,10 @@ BULK_PAGE = Page(
 
 
 def pages(_app: Mainspring) -> list[Page]:
-    """Return the pages of this module."""
+    """Return the declarations of the list of jobs and of the page that changes many jobs."""
     return [JOBS_PAGE, BULK_PAGE]
 
 
 def actions(_app: Mainspring) -> list[Action]:
-    """Return the actions of this module."""
+    """Return the declaration of the action that changes many jobs."""
     return [Action(name="bulk", path="/bulk", scopes=(Scope.OPERATE,), serve=change)]

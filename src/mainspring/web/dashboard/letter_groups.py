@@ -22,9 +22,9 @@ from mainspring.web.dashboard.error_fingerprints import Fingerprint, fingerprint
 from mainspring.web.dashboard.time_bins import TimeBins, bins_for
 
 SCANNED_LETTERS = 5_000
-"""How many dead letters a scan reads at most."""
+"""The largest number of dead letters that a scan reads."""
 SHOWN_LETTERS = 50
-"""How many dead letters of a group are shown with their arguments."""
+"""The largest number of dead letters of a group that are shown with their arguments."""
 
 
 @dataclass(slots=True)
@@ -40,34 +40,34 @@ class LetterGroup:
     error: str = ""
     """The text of the latest error."""
     shown: list[JobInfo] = field(default_factory=list)
-    """The first of them, as users may see them; empty unless the group was asked for."""
+    """The latest dead letters of the group, as users may see them; empty unless `show` of the scan names it."""
 
     @property
     def count(self) -> int:
-        """How many dead letters it has."""
+        """How many dead letters the group has."""
         return len(self.ids)
 
     @property
     def last(self) -> int:
-        """The instant of the latest failure."""
+        """The instant of the latest failure, in microseconds."""
         return self.failed[0]
 
     @property
     def first(self) -> int:
-        """The instant of the earliest failure that was read."""
+        """The instant of the earliest failure that was read, in microseconds."""
         return self.failed[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterGroups:
-    """The groups of a scan, the largest first."""
+    """The groups of dead letters that a scan has found, the largest first."""
 
     groups: list[LetterGroup]
     scanned: int
     is_complete: bool
     """Whether the scan has read all dead letters that match."""
     reached: int | None
-    """The failure of the last dead letter that was read, in microseconds; None if there is none."""
+    """When the last dead letter that the scan has read failed, in microseconds; None if it has read none."""
     now: int
     bins: TimeBins
     """The bins for the counts over time."""
@@ -88,7 +88,7 @@ def scan_letters(
     show: str | None = None,
     limit: int = SCANNED_LETTERS,
 ) -> LetterGroups:
-    """Read the latest dead letters that the caller may read, and group them.
+    """Read the latest dead letters that the caller may read, up to a bound, and group them by their error.
 
     - `queue`, `type`: only those of this queue and job type
     - `until`: only those that failed at this instant or before
@@ -147,7 +147,7 @@ def _names(names: Collection[str] | None) -> tuple[str, ...] | None:
 
 
 def _mask_with(manager: JobManager) -> Callable[[JobRecord], str]:
-    """Return a function that returns the text of a dead letter's error as users may see it."""
+    """Return a function that returns the error of a dead letter without the values of redacted parameters."""
     redactions, serializers = manager.redactions(), manager.serializers
 
     def mask(record: JobRecord) -> str:

@@ -159,10 +159,10 @@ class UpdateRounds:
 
 
 class LiveStreams:
-    """All streams of one server. It is used on the server's event loop, except for `close`.
+    """The live streams of all open pages of one server. Only its event loop may use this, except for `close`.
 
-    - `max_streams`: how many there may be at once
-    - `interval`: the seconds between two updates
+    - `max_streams`: the largest number of streams at once
+    - `interval`: the seconds between two updates of a page
     """
 
     def __init__(self, *, max_streams: int, interval: float = INTERVAL_SECONDS) -> None:
@@ -176,15 +176,18 @@ class LiveStreams:
         return len(self._ends)
 
     def enter(self) -> asyncio.Event:
-        """Count a new stream, and return the event that ends it; raise `Refused` if there are too many."""
+        """Count a new stream, and return the event that ends it.
+
+        Raises `Refused` if there are too many streams, or if the server stops.
+        """
         if self._is_closed:
             raise refuse(503, "stopping", "the server stops; connect again in a moment", retry_after="1")
         if len(self._ends) >= self._max_streams:
             raise refuse(
                 503,
                 "too-many-event-readers",
-                f"{self._max_streams:,} pages are open, which is the limit of this server; raise event_readers of "
-                "HttpLimits",
+                f"{self._max_streams:,} pages are open, which is the limit of this server; close some, or raise "
+                "event_readers of HttpLimits",
                 retry_after="10",
             )
         end = asyncio.Event()
@@ -192,7 +195,7 @@ class LiveStreams:
         return end
 
     def leave(self, end: asyncio.Event) -> None:
-        """Do not count a stream any more."""
+        """Stop counting a stream, which `enter` has returned the event of."""
         loop = self._ends.pop(end, None)
         if loop is not None and loop not in self._ends.values():
             self._rounds.pop(loop, None)
@@ -209,7 +212,7 @@ class LiveStreams:
         self._is_closed = False
 
     def close(self) -> None:
-        """End all streams, and refuse others. Any thread may call it."""
+        """End all streams, and refuse new ones until `open`. Any thread may call this."""
         self._is_closed = True
         for end, loop in list(self._ends.items()):
             if not loop.is_closed():
@@ -217,9 +220,9 @@ class LiveStreams:
 
 
 class LiveResponse(Response):
-    """The stream of one page in one browser.
+    """The live stream of one open page in one browser, as server-sent events.
 
-    - `streams`: counts it, and shares its rendering
+    - `streams`: counts the stream, and shares rendered blocks with other streams
     - `visitor`: the browser
     - `check`: returns the browser again, with its present rights; raises `Refused` if it is not logged in
     - `share`: returns the key of the page as this visitor may see it, and a function that renders its live blocks
@@ -241,7 +244,7 @@ class LiveResponse(Response):
         self._share = share
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Send updates until the stream ends."""
+        """Send changed blocks until the browser is gone, its session has ended, or the server stops."""
         end = self._streams.enter()
         loop = asyncio.get_running_loop()
         try:
@@ -308,6 +311,6 @@ class LiveResponse(Response):
 
 
 async def _gone(receive: Receive) -> None:
-    """Wait until the client is gone."""
+    """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 MAX_GROUPS = 10
-"""How many queues and job types the overview lists."""
+"""The largest number of pairs of queue and job type that the overview lists."""
 
 
 async def _read_statistics(app: Mainspring) -> Statistics:
@@ -27,11 +27,12 @@ async def _read_statistics(app: Mainspring) -> Statistics:
 
 
 STATISTICS: Source[Statistics] = Source(name="statistics", read=_read_statistics)
-"""The statistics of the store. Use `statistics_view` on them, which leaves out what the caller may not see."""
+"""The statistics of the store, of all queues. A page must pass them to `statistics_view`, which leaves out the
+queues and job types that the caller may not see."""
 
 
 async def load(call: PageCall) -> Mapping[str, Any]:
-    """Return the context of the overview."""
+    """Return the template context of the overview."""
     permissions = call.identity.permissions
     shown = range_of(call.query.get("range"))
     found, recent, history, rings = await asyncio.gather(
@@ -70,19 +71,19 @@ async def load(call: PageCall) -> Mapping[str, Any]:
 
 
 def _rate(per_second: float) -> str:
-    """Return a throughput: by the second, or by the minute if it is low."""
+    """Return a throughput as text: per second, or per minute if it is below one per second."""
     if per_second == 0:
         return "0 /s"
     return f"{compact(per_second)} /s" if per_second >= 1 else f"{compact(per_second * 60)} /min"
 
 
 def _is_new(statistics: StatisticsView, total: Period) -> bool:
-    """Return whether the store has had no jobs yet, as far as the page knows."""
+    """Return whether the store seems to have had no jobs yet: none are stored, and the history has no activity."""
     return not (statistics.groups or total.submitted or total.attempts)
 
 
 def _busiest(statistics: StatisticsView) -> list[Any]:
-    """Return the queues and job types with the most jobs that need attention."""
+    """Return the ten pairs of queue and job type with the most due, running and blocked jobs."""
     return sorted(
         (group for group in statistics.groups if group.due + group.running + group.blocked + group.scheduled),
         key=lambda group: (
@@ -95,7 +96,9 @@ def _busiest(statistics: StatisticsView) -> list[Any]:
 
 
 def _levels(statistics: StatisticsView) -> list[dict[str, Any]]:
-    """Return the levels of the wheels of this process, if it has any and the caller may see them."""
+    """Return the levels of this process's timing wheels with their timers; `[]` if it has no timers, or the caller
+    may not see them.
+    """
     timers = None if statistics.process is None else statistics.process.timers
     if timers is None:
         return []
@@ -141,7 +144,7 @@ def _lateness_chart(history: History) -> Any:
 
 
 def pages(_app: Mainspring) -> list[Page]:
-    """Return the pages of this module."""
+    """Return the declaration of the overview."""
     return [
         Page(
             name="overview",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_FIELDS = 1_000
-"""How many fields a form may have."""
+"""The largest number of fields that a form may have."""
 
 
 class Operations(Protocol):
@@ -57,16 +57,16 @@ class Operations(Protocol):
         """
 
     def is_write(self, name: str) -> bool:
-        """Return whether an endpoint may change something."""
+        """Return whether the endpoint with this name may change something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageCall:
-    """One request for a page, after the caller is known."""
+    """One request for a page, after the caller was identified."""
 
     app: Mainspring
     identity: Identity
-    """The caller."""
+    """The caller of the page, with its rights."""
     path: Mapping[str, str]
     """The values of the parameters in the path, decoded."""
     request: Request
@@ -79,12 +79,12 @@ class PageCall:
 
     @property
     def query(self) -> dict[str, str]:
-        """The parameters of the query; of those that are given twice, the last one."""
+        """The parameters of the query string; the last value of one that is given several times."""
         return dict(self.request.query_params)
 
     @property
     def is_live(self) -> bool:
-        """Whether an open page is updated, and not loaded."""
+        """Whether the call updates the live blocks of an open page, instead of loading the page."""
         return route_path(self.request.scope).startswith("/live/")
 
     @property
@@ -102,25 +102,31 @@ class PageCall:
         return f"{self.root}/{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
 
     def may(self, scope: str, *, type: str | None = None, queue: str | None = None) -> bool:
-        """Return whether the caller may do an action, so that a page shows its button."""
+        """Return whether the caller may do an action of this scope, so that a page shows its button.
+
+        On a read-only server, only reading is allowed.
+        """
         wanted = Scope(scope)
         if self.is_read_only and wanted is not Scope.READ:
             return False
         return self.identity.allows(wanted, type=type, queue=queue)
 
     def has(self, scope: str) -> bool:
-        """Return whether the caller has a scope, perhaps for certain types and queues only."""
+        """Return whether the caller has a scope, if only for certain types and queues.
+
+        On a read-only server, only the scope `read` counts.
+        """
         wanted = Scope(scope)
         if self.is_read_only and wanted is not Scope.READ:
             return False
         return self.identity.permissions.has(wanted)
 
     async def get(self, source: Source[T]) -> T:
-        """Return the answer of a source, which all pages share for a second."""
+        """Return the answer of a source. All pages share it as long as the source says, a second by default."""
         return await self.snapshots.get(source)
 
     def peek(self, source: Source[T]) -> T | None:
-        """Return the last answer of a source that takes seconds; None if it is read for the first time."""
+        """Return the last answer of a slow source without waiting; None if it is being read for the first time."""
         return self.snapshots.peek(source)
 
     async def api(
@@ -141,7 +147,7 @@ class PageCall:
         - `body`: its body, as msgspec encodes it
         """
         if self.operations.is_write(name) and not isinstance(self, ActionCall):
-            raise TypeError(f"the page calls {name}, which may change something; make an Action for it")
+            raise TypeError(f"a page calls the operation {name}, which may change something; use an Action")
         return await self.operations.invoke(
             name, self.request, self.identity, path=path or {}, query=query or {}, body=body
         )
@@ -149,13 +155,13 @@ class PageCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionCall(PageCall):
-    """One form that was sent, after the caller and the CSRF token were checked."""
+    """One form that a browser has sent, after the caller and the CSRF token were checked."""
 
     form: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The values of all fields; a field with several values, such as selected rows, has several."""
 
     def value(self, name: str, default: str = "") -> str:
-        """Return the value of a field; the last one, if there are several."""
+        """Return the value of a form field, the last one if there are several; `default` if there is none."""
         return self.form.get(name, (default,))[-1]
 
 
@@ -168,17 +174,17 @@ class Done:
     location: str | None = None
     """The path of the next page, made by `call.url`; None for the page that has sent the form."""
     kind: str = "ok"
-    """`ok`, `warning` or `error`."""
+    """How the message is shown: `ok`, `warning` or `error`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
-    """The result of an action that shows a page again, with what was typed and its errors."""
+    """The result of an action that shows a page, such as its form again with the typed values and errors."""
 
     page: str
-    """The name of the page."""
+    """The name of the page that is shown."""
     context: Mapping[str, Any]
-    """The context of its template."""
+    """The context of the page's template."""
     status: int = 422
 
 
@@ -188,7 +194,7 @@ ActionServer = Callable[[ActionCall], Awaitable[Done | Again | Response]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardPage:
-    """A page."""
+    """The declaration of a page of the dashboard."""
 
     name: str
     """A name, such as `jobs`. The template is `<name>.html`, unless `template` says otherwise."""
@@ -199,26 +205,29 @@ class DashboardPage:
     scopes: tuple[Scope, ...]
     """The caller needs one of these scopes, for any types and queues."""
     load: PageLoader
-    """Returns the context of the template; or a whole response, such as a redirect."""
+    """A coroutine function that returns the context of the template, or a whole response, such as a redirect."""
     live: tuple[str, ...] = ()
     """The blocks of the template that are sent again when they change, at most once a second."""
     section: str = ""
-    """The entry of the navigation that is marked: the name of another page; by default its own."""
+    """The name of the page whose entry in the navigation is marked; by default that of this page."""
     template: str = ""
 
     @property
     def template_name(self) -> str:
-        """The file name of the template."""
+        """The file name of the page's template."""
         return self.template or f"{self.name}.html"
 
 
 Page: TypeAlias = DashboardPage
-"""The short name of the class, for declarations."""
+"""A short name of `DashboardPage`, for declarations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """Something that a form does. It is sent with POST, and has the fields `csrf` and perhaps `next`."""
+    """The declaration of an action: a change that a form makes.
+
+    A browser sends the form with POST and the field `csrf`; `next` names the page that is shown next.
+    """
 
     name: str
     path: str
@@ -226,29 +235,29 @@ class Action:
     scopes: tuple[Scope, ...]
     """The caller needs one of these scopes, for any types and queues."""
     serve: ActionServer
-    """Does it, and returns what was done; or a whole response, such as the page again with errors of fields."""
+    """A coroutine function that makes the change, and returns `Done`, or `Again` to show a page, or a response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NavEntry:
-    """An entry of the navigation."""
+    """An entry of the navigation of all pages."""
 
     name: str
-    """The name of the page."""
+    """The name of the page that the entry opens."""
     label: str
     path: str
     key: str
-    """The key after `g` that opens the page."""
+    """The key that opens the page when it is pressed after `g`."""
     scopes: tuple[Scope, ...] = (Scope.READ,)
     """The scopes of the page; a caller with none of them does not see the entry."""
 
     def is_for(self, identity: Identity) -> bool:
-        """Return whether a caller may open the page."""
+        """Return whether a caller has one of the scopes of the page, so that it sees the entry."""
         return any(identity.permissions.has(scope) for scope in self.scopes)
 
 
 def parse_form(body: bytes) -> dict[str, tuple[str, ...]]:
-    """Return the fields of a form; raise `Refused` if it is malformed."""
+    """Return the fields of a form that was sent, with all their values; raise `Refused` if it is malformed."""
     try:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except UnicodeDecodeError:

@@ -1,8 +1,8 @@
 """The problems that the overview shows first: what is wrong now, and the findings of `mainspring doctor`.
 
-The statistics and the workers tell at once if jobs wait for a worker, if queues are paused and if jobs were given
-up. Doctor looks at more, but takes seconds. It runs every few minutes while a page is open, and only for callers
-who may see its report.
+The statistics and the workers tell at once if jobs wait for a worker, if queues are paused and if there are dead
+letters. Doctor looks at more, but takes seconds. It runs every few minutes while a page is open, and only for
+callers who may see its report.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 LATE_SECONDS = 10.0
-"""A due job that has waited for this time is a problem."""
+"""A job that has been due for this many seconds, although a worker serves it, is shown as a problem."""
 SHOWN_ABOVE = frozenset({"workers", "lateness", "paused", "slots", "dead-letters"})
-"""Checks of doctor that the statistics tell sooner."""
+"""Checks of doctor whose findings are left out, because cards from the statistics show them sooner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemCard:
-    """Something that needs attention, and what to do about it."""
+    """A card of the overview about a problem: what is wrong, why, and what to do about it."""
 
     key: str
     severity: Severity
@@ -40,7 +40,7 @@ class ProblemCard:
     remedy: str = ""
     commands: Sequence[str] = ()
     href: str | None = None
-    """The page that shows more."""
+    """The URL of the page that shows more; None if there is none."""
 
 
 async def _examine(app: Mainspring) -> Report:
@@ -58,7 +58,7 @@ WORKERS: Source[list[WorkerStatus]] = Source(name="workers", read=_read_workers)
 def find_problems(
     call: PageCall, statistics: StatisticsView, workers: Sequence[WorkerStatus], report: Report | None
 ) -> list[ProblemCard]:
-    """Return the problems that a caller may see, the worst first."""
+    """Return the problems that a caller may see, the worst first; `report` is that of doctor, if there is one."""
     cards = [*_waiting(call, statistics, workers), *_workers(call, statistics, workers)]
     cards += [*_blocked(call, statistics), *_letters(call, statistics), *_slot(statistics)]
     if report is not None:
@@ -189,7 +189,7 @@ def _findings(report: Report) -> Iterable[ProblemCard]:
 
 
 async def gather(call: PageCall, statistics: StatisticsView) -> tuple[list[ProblemCard], bool]:
-    """Return the problems that a caller may see, and whether doctor is still at work for the first time."""
+    """Return the problems that a caller may see, and whether the first report of doctor is still being made."""
     may_examine = call.identity.allows(Scope.OPERATE)
     report = call.peek(DOCTOR) if may_examine else None
     workers = await call.get(WORKERS)

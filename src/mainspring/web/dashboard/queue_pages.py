@@ -46,7 +46,7 @@ async def _rates(call: PageCall) -> dict[str, QueueRates]:
 
 
 def readable_rows(rows: Iterable[ActivityRow], identity: Identity) -> list[ActivityRow]:
-    """Return the rows of the queues and job types that the caller may read."""
+    """Return the rows of activity whose queue and job type the caller may read."""
     return [row for row in rows if identity.allows(Scope.READ, type=row.type, queue=row.queue)]
 
 
@@ -89,12 +89,12 @@ async def _queue(call: PageCall) -> Mapping[str, Any]:
 
 
 def _short(seconds: float | None) -> str:
-    """Return a duration that fits into a tile: from a minute on with one unit."""
+    """Return a duration in seconds as text that fits into a tile: with only one unit from a minute on."""
     return duration(seconds) if seconds is None or seconds < 60 else rough_duration(seconds)
 
 
 def _chart(rates: QueueRates, now: datetime) -> Markup:
-    """Return a chart of the attempts that ended in each minute of the last hour."""
+    """Return a chart of the attempts of a queue that ended in each minute of the last hour."""
     first = now.replace(second=0, microsecond=0) - timedelta(minutes=MINUTES - 1)
     data = [
         charts.Column(label=f"{first + timedelta(minutes=minute):%H:%M} UTC", values=[ended, failed])
@@ -106,7 +106,7 @@ def _chart(rates: QueueRates, now: datetime) -> Markup:
 
 
 def _limits(call: PageCall, queue: str) -> list[dict[str, str]]:
-    """Return the limits of the handlers of a queue that this process knows and the caller may read."""
+    """Return the limits of this process's handlers in a queue, as texts, if the caller may read their jobs."""
     found = []
     for handler in sorted(call.app.registry.all(), key=lambda each: each.name):
         if handler.options.queue == queue and call.may("read", type=handler.name, queue=queue):
@@ -117,7 +117,7 @@ def _limits(call: PageCall, queue: str) -> list[dict[str, str]]:
 
 
 def describe_limits(handler: Handler) -> list[str]:
-    """Return the limits of a handler in words."""
+    """Return the limits of a handler as texts, such as `at most 5 at once for each customer`."""
     options, found = handler.options, []
     if options.concurrency is not None:
         found.append(f"at most {options.concurrency.n:,} at once{_by(options.concurrency.by)}")
@@ -152,7 +152,7 @@ async def _resume(call: ActionCall) -> Done:
 
 
 async def _drain(call: ActionCall) -> Done:
-    """Pause a queue, and show its page, which has the jobs that still run."""
+    """Pause a queue, and show its page, which lists the jobs that still run."""
     answer = await call.api("pause_queue", path={"name": call.path["name"]}, body={})
     return Done(
         message=f"Paused queue {answer.name}. This page shows the jobs that still run, until there are none.",
@@ -161,7 +161,7 @@ async def _drain(call: ActionCall) -> Done:
 
 
 def pages(_app: Mainspring) -> list[Page]:
-    """Return the pages of queues."""
+    """Return the declarations of the pages of queues."""
     return [
         Page(
             name="queues",
@@ -184,7 +184,7 @@ def pages(_app: Mainspring) -> list[Page]:
 
 
 def actions(_app: Mainspring) -> list[Action]:
-    """Return the actions of queues."""
+    """Return the declarations of the actions that pause, resume and drain a queue."""
     scopes = (Scope.OPERATE,)
     return [
         Action(name="queue-pause", path="/queues/{name}/pause", scopes=scopes, serve=_pause),

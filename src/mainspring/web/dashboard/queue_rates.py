@@ -11,9 +11,9 @@ from mainspring.jobs.histogram import Histogram
 from mainspring.jobs.timestamps import MICROSECONDS
 
 MINUTES = 60
-"""How many minutes a chart shows."""
+"""The number of minutes, up to now, that charts and sums of a queue cover."""
 RECENT = 5
-"""Over how many minutes a rate is measured."""
+"""The number of full minutes over which a rate per minute is averaged."""
 _MINUTE = timedelta(minutes=1)
 
 
@@ -26,23 +26,23 @@ class QueueRates:
     ended: list[int] = field(default_factory=lambda: [0] * MINUTES)
     """Attempts that completed, by minute."""
     failed: list[int] = field(default_factory=lambda: [0] * MINUTES)
-    """Attempts that failed, timed out or crashed, by minute."""
+    """Attempts that failed, timed out or crashed, and jobs that expired, by minute."""
     lateness: Histogram = field(default_factory=Histogram)
-    """From the due time to the begin of the handler, in microseconds, over the whole hour."""
+    """The times from the due time of a job to the begin of its handler, in microseconds, over the whole hour."""
 
     @property
     def ended_per_minute(self) -> float:
-        """How many attempts completed in a minute, over the last full minutes."""
+        """How many attempts completed per minute, on average over the last five full minutes."""
         return _recent(self.ended)
 
     @property
     def submitted_per_minute(self) -> float:
-        """How many jobs were submitted in a minute, over the last full minutes."""
+        """How many jobs were submitted per minute, on average over the last five full minutes."""
         return _recent(self.submitted)
 
     @property
     def failed_in_hour(self) -> int:
-        """How many attempts failed within the hour."""
+        """How many attempts failed within the last hour."""
         return sum(self.failed)
 
     def lateness_at(self, share: float) -> float | None:
@@ -52,17 +52,17 @@ class QueueRates:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing happened."""
+        """Whether no jobs were submitted and no attempts completed or failed in the last hour."""
         return not (any(self.submitted) or any(self.ended) or any(self.failed))
 
 
 def _recent(counts: list[int]) -> float:
-    """Return the average of the last full minutes: the minute that has not ended is left out."""
+    """Return the average of the last five full minutes; the current minute, the last element, is left out."""
     return sum(counts[-RECENT - 1 : -1]) / RECENT
 
 
 def rates_by_queue(rows: Iterable[ActivityRow], now: datetime) -> dict[str, QueueRates]:
-    """Add up the rows of the last hour by queue."""
+    """Add up rows of activity by queue, for each minute of the last hour. Older and longer rows are left out."""
     found: dict[str, QueueRates] = {}
     first = now.replace(second=0, microsecond=0) - _MINUTE * (MINUTES - 1)
     for row in rows:

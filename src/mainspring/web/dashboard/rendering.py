@@ -19,13 +19,13 @@ from mainspring.web.dashboard.page import NavEntry, Page, PageCall
 from mainspring.web.dashboard.sessions import make_id
 
 CSRF_PLACEHOLDER = f"csrf-{make_id()}"
-"""Stands for the CSRF token in rendered text. It is random, so that no content of the store contains it."""
+"""The text that stands for the CSRF token in rendered HTML. It is random, so that no data of jobs contain it."""
 
 
 class Renderer:
     """Renders the templates of the dashboard.
 
-    - `assets`: knows the URLs of the style sheet and the script
+    - `assets`: has the URLs of the style sheet and the script
     - `navigation`: the entries of the navigation
     """
 
@@ -47,18 +47,21 @@ class Renderer:
         self._environment.globals["ui"] = self._environment.get_template("ui.html").module
 
     def page(self, page: Page, call: PageCall, context: Mapping[str, Any], shown: Mapping[str, Any]) -> str:
-        """Render a whole page. `shown` has what only whole pages know: the caller, its theme, a message."""
+        """Return the HTML of a whole page, with a placeholder for the CSRF token.
+
+        `shown` has the variables that live blocks do not have: the caller, its theme, a message.
+        """
         variables = {"title": page.title, "page": page, **_common(call), **context, **shown}
         return self._environment.get_template(page.template_name).render(variables)
 
     def blocks(self, page: Page, call: PageCall, context: Mapping[str, Any]) -> dict[str, str]:
-        """Render the live blocks of a page."""
+        """Return the HTML of each live block of a page, by its name, with a placeholder for the CSRF token."""
         template = self._environment.get_template(page.template_name)
         variables = template.new_context({"title": page.title, "page": page, **_common(call), **context})
         return {name: "".join(template.blocks[name](variables)) for name in page.live}
 
     def plain(self, template: str, context: Mapping[str, Any]) -> str:
-        """Render a template that is no page, such as the login."""
+        """Return the HTML of a template that is not a declared page, such as the login or an error."""
         return self._environment.get_template(template).render(context)
 
 
@@ -76,5 +79,5 @@ def _common(call: PageCall) -> dict[str, Any]:
 
 
 def fill_csrf(text: str, token: str) -> str:
-    """Put the CSRF token of a browser into rendered text."""
+    """Return rendered HTML with the CSRF token of a browser in place of the placeholder."""
     return text.replace(CSRF_PLACEHOLDER, token)

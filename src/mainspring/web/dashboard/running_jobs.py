@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 MAX_RUNNING = 1_000
-"""How many running jobs are read at most."""
+"""The largest number of RUNNING jobs that are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningJob:
-    """A job that runs, without its arguments."""
+    """A RUNNING job as pages of queues and workers show it, without its arguments."""
 
     id: str
     type: str
@@ -39,15 +39,18 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningJobs:
-    """The running jobs that were read, the one that has run longest first."""
+    """The RUNNING jobs that were read, the one that started first at the beginning."""
 
     jobs: list[RunningJob]
     is_complete: bool
-    """Whether these are all."""
+    """Whether these are all RUNNING jobs that match; False if the limit was reached."""
 
 
 async def running_jobs(call: PageCall, *, queue: str | None = None, limit: int = MAX_RUNNING) -> RunningJobs:
-    """Return the running jobs that the caller may read; pages share the answer for a second."""
+    """Return the RUNNING jobs that the caller may read, of all queues or of one, at most `limit`.
+
+    Pages of callers with the same rights share the answer for a second.
+    """
     permissions = call.identity.permissions
 
     async def read(app: Mainspring) -> RunningJobs:

@@ -25,20 +25,20 @@ from mainspring.web.dashboard.bounded_scan import BoundedScan
 from mainspring.web.dashboard.firing_calendar import describe_shift
 
 STRIP = 20
-"""How many outcomes a strip shows."""
+"""The largest number of outcomes in the strip of a schedule."""
 SCANNED_JOBS = 400
-"""How many jobs of a type are read for the strips of a page, at most."""
+"""The largest number of jobs of one type that are read for the strips of a page."""
 SCANNED_IN_ALL = 4_000
-"""How many jobs of all types are read for the strips of a page, at most."""
+"""The largest number of jobs of all types that are read for the strips of a page."""
 SCANNED_HISTORY = 2_000
-"""How many jobs of its type are read for the history of one schedule, at most."""
+"""The largest number of jobs of its type that are read for the history of one schedule."""
 HISTORY = 500
-"""How many entries the history of one schedule has, at most."""
+"""The largest number of entries in the history of one schedule."""
 _ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,99}", re.ASCII)
 
 
 class NamedSchedule(Protocol):
-    """A schedule, as the library or the API shows it."""
+    """A schedule with its name and job type, as the library or the API shows it."""
 
     @property
     def name(self) -> str: ...
@@ -59,17 +59,19 @@ class PossibleDate(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleOutcomes:
-    """The history of a schedule, the latest first, and how far it goes back."""
+    """The history of a schedule, the latest entry first, and the time from which on it is complete."""
 
     entries: list[HistoryEntry]
     known_since: datetime | None
-    """The earliest instant that it covers; None if it is complete."""
+    """The history has all entries from this instant on; None if it has all entries ever."""
 
 
 def outcome_strips(
     manager: JobManager, schedules: Sequence[NamedSchedule], permissions: Permissions
 ) -> dict[str, ScheduleOutcomes]:
-    """Return the last outcomes of each schedule, by name."""
+    """Return the last outcomes of each schedule, by the name of the schedule, without jobs that the caller may not
+    read.
+    """
     found: dict[str, ScheduleOutcomes] = {}
     rest = SCANNED_IN_ALL
     by_type: dict[str, list[NamedSchedule]] = {}
@@ -85,7 +87,7 @@ def outcome_strips(
 
 
 def outcomes_of(manager: JobManager, schedule: NamedSchedule, permissions: Permissions) -> ScheduleOutcomes:
-    """Return the history of one schedule."""
+    """Return the history of one schedule, without jobs that the caller may not read."""
     jobs, since, _ = _read_jobs(manager, schedule.type, {schedule.name}, SCANNED_HISTORY, permissions)
     return _outcomes(manager, schedule, jobs[schedule.name], since, HISTORY)
 
@@ -93,7 +95,10 @@ def outcomes_of(manager: JobManager, schedule: NamedSchedule, permissions: Permi
 def _read_jobs(
     manager: JobManager, type_: str, names: set[str], limit: int, permissions: Permissions
 ) -> tuple[dict[str, list[JobRecord]], int | None, int]:
-    """Return the jobs by schedule, since when they are complete (None: always), and how many were read."""
+    """Read the newest jobs of a type, and return those of each of these schedules.
+
+    Also return since when they are complete, in microseconds (None: always), and how many jobs were read.
+    """
     found: dict[str, list[JobRecord]] = {name: [] for name in names}
     query = Query(
         type=type_,
@@ -133,13 +138,13 @@ class ComingDate:
     here: datetime
     """The same instant in the time zone of the viewer."""
     marks: tuple[str, ...]
-    """How changes of clocks affect it; empty if none does."""
+    """Texts about changes of clocks that affect the date; empty if none does."""
     is_skipped: bool
-    """True if it does not occur, because clocks are set forward."""
+    """Whether the schedule does not fire at this date, because clocks are set forward."""
 
 
 def coming_dates(dates: Iterable[PossibleDate], viewer: tzinfo) -> list[ComingDate]:
-    """Return the dates of a preview with their marks."""
+    """Return the dates of a preview in both time zones, with marks about changes of clocks."""
     found: list[ComingDate] = []
     before: ComingDate | None = None
     for date in dates:
@@ -157,7 +162,7 @@ def coming_dates(dates: Iterable[PossibleDate], viewer: tzinfo) -> list[ComingDa
 
 
 def find_zone(name: str | None) -> ZoneInfo | None:
-    """Return the time zone with this name; None if there is none. The name may come from a cookie."""
+    """Return the time zone with this name; None if there is none. The name may be any text, from a cookie."""
     if name is None or not _ZONE.fullmatch(name):
         return None
     try:

@@ -4,7 +4,7 @@ Invariants
 - Strips and calendars come from bounded scans, which browsers with the same rights share for a few seconds.
 - A preview computes a few dates of an expression of bounded length, on a thread. It never describes the
   expression in words, and never lists its values: the cost does not depend on what a caller types.
-- The form of a stored schedule has its version. It changes the schedule only if no one has changed it meanwhile.
+- The form of a stored schedule has the schedule's version. It changes the schedule only if that is still current.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 COMING = 10
-"""How many coming dates a page shows."""
+"""The number of coming dates that a page lists."""
 PLANNED = 400
-"""How many coming dates are computed for the calendar."""
+"""The largest number of coming dates that are computed for the calendar."""
 SHOWN_HISTORY = 30
 SHARED_SECONDS = 5.0
 ZONE_COOKIE = "mainspring_zone"
@@ -71,11 +71,11 @@ FIELDS: dict[str, str] = {
     "queue": "",
     "priority": "",
 }
-"""The fields of the form, with their values for a new schedule."""
+"""The fields of the form that stores a schedule, with their values for a new schedule."""
 
 
 def viewer_zone(call: PageCall) -> ZoneInfo | tzinfo:
-    """Return the time zone of the viewer: of the address, else of a cookie that the script sets, else UTC."""
+    """Return the time zone of the viewer: of the URL, else of a cookie that the script sets, else UTC."""
     given = call.query.get("zone") or call.request.cookies.get(ZONE_COOKIE, "").replace("%2F", "/")
     return find_zone(given) or UTC
 
@@ -92,7 +92,7 @@ def describe_rule(view: ScheduleView) -> str:
 
 
 def zone_of(view: ScheduleView) -> ZoneInfo | tzinfo:
-    """Return the time zone of a schedule; UTC for an interval."""
+    """Return the time zone of a schedule's rule; UTC for an interval and an unknown zone."""
     return (find_zone(view.rule.tz) or UTC) if isinstance(view.rule, CronRule) else UTC
 
 
@@ -142,7 +142,7 @@ def _row(call: PageCall, view: ScheduleView, outcomes: ScheduleOutcomes) -> dict
 
 
 def strip_of(outcomes: ScheduleOutcomes) -> list[dict[str, Any]]:
-    """Return the last outcomes, the latest at the end, for a strip."""
+    """Return the last 20 outcomes of a schedule for its strip, the latest at the end."""
     return [
         {
             "outcome": outcome_of(entry),
@@ -190,7 +190,7 @@ async def _schedule(call: PageCall) -> Mapping[str, Any]:
 
 
 async def _preview_of(call: PageCall, name: str) -> PreviewView | None:
-    """Return the coming dates of a stored schedule; None if its rule cannot be read here."""
+    """Return the coming dates of a stored schedule; None if this server cannot read its rule."""
     try:
         found: PreviewView = await call.api("preview_schedule", query={"name": name, "count": PLANNED})
     except (Refused, ScheduleNotFound):
@@ -240,17 +240,20 @@ async def _edit(call: PageCall) -> Mapping[str, Any]:
 
 
 async def _version(call: PageCall, name: str) -> str:
-    """Return the version of a schedule that the caller may read, as the header `ETag` of the API has it."""
+    """Return the version of a schedule, as the API's header `ETag` has it.
+
+    The caller must have checked the rights.
+    """
     return etag_of((await call.app.schedules.get_async(name)).record)
 
 
 def with_header(call: PageCall, header: tuple[bytes, bytes]) -> Request:
-    """Return the request of a form with a header that forms cannot send."""
+    """Return the request of a form with one more header, such as `If-Match`, which forms cannot send."""
     return Request({**call.request.scope, "headers": [*call.request.scope["headers"], header]})
 
 
 def form_of(view: ScheduleView) -> dict[str, str]:
-    """Return the fields of the form for a stored schedule."""
+    """Return the values of the form's fields for a stored schedule."""
     rule, fields = view.rule, {**FIELDS, "name": view.name, "type": view.type}
     if isinstance(rule, CronRule):
         fields |= {
@@ -303,7 +306,7 @@ _NO_PREVIEW: dict[str, Any] = {"dates": [], "preview_problem": None, "zone": "",
 
 
 def _handlers(call: PageCall) -> list[str]:
-    """Return the job types that the caller may schedule."""
+    """Return the job types of this process's handlers that the caller may schedule."""
     return sorted(
         handler.name
         for handler in call.app.registry.all()
@@ -312,7 +315,7 @@ def _handlers(call: PageCall) -> list[str]:
 
 
 async def _preview(call: PageCall, values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the coming dates of an expression, or what is wrong with it."""
+    """Return the coming dates of a cron expression for the template, or `preview_problem` if it is wrong."""
     here = viewer_zone(call)
     found: dict[str, Any] = {**_NO_PREVIEW, "here_zone": str(here)}
     query = {
@@ -331,13 +334,13 @@ async def _preview(call: PageCall, values: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def _preview_page(call: PageCall) -> Mapping[str, Any]:
-    """Return the preview alone, for the script, which puts it into the form as one types."""
+    """Return the context of the preview alone. The script puts it into the form while the user types."""
     values = {name: call.query.get(name, "") for name in ("expression", "tz", "dst_gap", "dst_fold")}
     return await _preview(call, values) if values["expression"].strip() else _NO_PREVIEW
 
 
 def body_of(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the body of the operation `put_schedule` for the fields of the form; raise `FormError`."""
+    """Return the body of the operation `put_schedule` for the values of a form; raise `FormError` if wrong."""
     if values["kind"] == "every":
         interval = optional_number(values["interval"], "the interval")
         if interval is None:
@@ -434,7 +437,7 @@ async def _confirm_removal(call: PageCall) -> Mapping[str, Any]:
 
 
 def pages(_app: Mainspring) -> list[Page]:
-    """Return the pages of schedules."""
+    """Return the declarations of the pages of schedules."""
     read, operate, section = (Scope.READ,), (Scope.OPERATE,), "schedules"
     return [
         Page(
@@ -484,7 +487,7 @@ def pages(_app: Mainspring) -> list[Page]:
 
 
 def actions(_app: Mainspring) -> list[Action]:
-    """Return the actions of schedules."""
+    """Return the declarations of the actions on schedules."""
     scopes = (Scope.OPERATE,)
     return [
         Action(name="schedule-new", path="/new-schedule", scopes=scopes, serve=_put),

@@ -3,7 +3,7 @@
 Invariants
 - A session has the id of its token, which is no secret, and never the token itself. The rights are looked up for
   each request, so a token that is revoked or expires ends its sessions.
-- The server keeps a hash of the session id. A dump of its memory logs no one in.
+- The server keeps only a hash of the session id, so a dump of its memory has no id with which one could log in.
 - Sessions are in the memory of one process, and end with it. Their number is bounded.
 """
 
@@ -18,16 +18,16 @@ from hashlib import sha256
 from mainspring.clock import NANOSECONDS, Clock, SystemClock
 
 LIFETIME_NS = 7 * 86_400 * NANOSECONDS
-"""A session ends this long after its login, however it is used."""
+"""A session ends this long after its login, even if it is used, in nanoseconds."""
 IDLE_NS = 12 * 3_600 * NANOSECONDS
-"""A session ends after this time without a request."""
+"""A session ends after this time without a request, in nanoseconds."""
 MAX_SESSIONS = 10_000
 MAX_CLIENTS = 10_000
 ID_BYTES = 32
 
 
 def make_id() -> str:
-    """Return 256 random bits of the operating system as text."""
+    """Return 256 random bits of the operating system as 64 hexadecimal digits."""
     return os.urandom(ID_BYTES).hex()
 
 
@@ -39,7 +39,7 @@ class _Session:
 
 
 class Sessions:
-    """The sessions of one server. It is used on the server's event loop only.
+    """The sessions of one server. Only the server's event loop may use this.
 
     - `clock`: measures the age of sessions
     """
@@ -49,7 +49,7 @@ class Sessions:
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()  # by the hash of the id, the oldest first
 
     def begin(self, token_id: str) -> str:
-        """Begin a session for the holder of a token, and return the session id for the cookie."""
+        """Begin a session for a token, and return its id for the cookie. If there are 10,000, end the oldest."""
         while len(self._sessions) >= MAX_SESSIONS:
             self._sessions.popitem(last=False)
         session_id, now = make_id(), self._clock.monotonic_ns()
@@ -57,7 +57,7 @@ class Sessions:
         return session_id
 
     def token_of(self, session_id: str) -> str | None:
-        """Return the id of the token of a session; None if there is no such session, or it has ended."""
+        """Return the id of a session's token, and count this as a use; None if the session is not known."""
         key = _hash(session_id)
         session = self._sessions.get(key)
         if session is None:
@@ -70,7 +70,7 @@ class Sessions:
         return session.token_id
 
     def end(self, session_id: str) -> None:
-        """End a session, if there is one."""
+        """End a session; do nothing if there is no such session."""
         self._sessions.pop(_hash(session_id), None)
 
     def __len__(self) -> int:
@@ -82,15 +82,15 @@ def _hash(session_id: str) -> bytes:
 
 
 def csrf_token_of(cookie: str) -> str:
-    """Return the CSRF token for the forms of a browser, from the value of its cookie.
+    """Return the CSRF token for the forms of a browser: a hash of the value of its cookie.
 
-    It is a hash: the page does not have the cookie, and a page of another site knows neither.
+    So pages do not contain the cookie, and a page of another site can read neither the cookie nor the token.
     """
     return sha256(b"mainspring csrf " + cookie.encode()).hexdigest()
 
 
 class LoginThrottle:
-    """Bounds the failed logins of each client address: a few at once, then one in a while.
+    """Limits the failed logins of each client address: `burst` of them at once, then one in `seconds`.
 
     - `burst`: how many failed logins are possible at once
     - `seconds`: after this time, one more is possible
@@ -104,12 +104,12 @@ class LoginThrottle:
         self._free_at: OrderedDict[str, int] = OrderedDict()  # when all failures of an address are forgotten
 
     def seconds_left(self, address: str) -> int:
-        """Return after how many seconds this address may try again; 0 if it may now."""
+        """Return after how many seconds a client address may try to log in again; 0 if it may now."""
         excess = self._free_at.get(address, 0) - self._now() - (self._burst - 1) * self._pause
         return -(-excess // NANOSECONDS) if excess > 0 else 0
 
     def failed(self, address: str) -> None:
-        """Count a failed login."""
+        """Count a failed login of a client address."""
         now = self._now()
         self._free_at[address] = max(now, self._free_at.pop(address, 0)) + self._pause
         while len(self._free_at) > MAX_CLIENTS:

@@ -1,4 +1,7 @@
-"""The list of all pages and actions of the dashboard, and its navigation. A new module is named here."""
+"""The list of all pages and actions of the dashboard, and its navigation.
+
+Add a new module of pages to `MODULES`.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ MODULES: tuple[ModuleType, ...] = (
     callback_pages,
     audit_pages,
 )
-"""Each has a function `pages(app)`, and may have a function `actions(app)`."""
+"""The modules with pages. Each has a function `pages(app)`, and may have a function `actions(app)`."""
 
 NAVIGATION: tuple[NavEntry, ...] = (
     NavEntry(name="overview", label="Overview", path="/", key="o"),
@@ -47,20 +50,20 @@ NAVIGATION: tuple[NavEntry, ...] = (
     NavEntry(name="callbacks", label="Callbacks", path="/callbacks", key="c"),
     NavEntry(name="audit", label="Audit", path="/audit", key="a", scopes=(Scope.OPERATE,)),
 )
-"""The entries of the navigation. Those without a page are not shown."""
+"""The entries of the navigation. An entry whose page no module declares is not shown."""
 
 
 def all_pages(app: Mainspring) -> list[Page]:
-    """Return all pages."""
+    """Return the declarations of all pages of the dashboard."""
     return [page for module in MODULES for page in module.pages(app)]
 
 
 def all_actions(app: Mainspring) -> list[Action]:
-    """Return all actions."""
+    """Return the declarations of all actions of the dashboard."""
     return [action for module in MODULES if hasattr(module, "actions") for action in module.actions(app)]
 
 
 def navigation_for(pages: list[Page]) -> list[NavEntry]:
-    """Return the entries of the navigation that have a page."""
+    """Return the entries of the navigation whose page is among `pages`."""
     names = {page.name for page in pages}
     return [entry for entry in NAVIGATION if entry.name in names]

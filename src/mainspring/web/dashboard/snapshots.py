@@ -1,7 +1,8 @@
-"""Reads the store for pages, at most once a second for each question, whatever the number of browsers.
+"""Reads the store for pages, at most once a second for each source, whatever the number of browsers.
 
 A page asks for a `Source`, such as the statistics of the store. The first request reads it on a thread; all others
-within a second share the answer, also while it is being read. Without requests nothing is read.
+within the time of the source, usually a second, share the answer, also while it is being read. Without requests
+nothing is read.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ logger = logging.getLogger("mainspring.http")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source(Generic[T]):
-    """A question to the store that several pages ask."""
+    """Data of the store that several pages read, and for how long they share one read."""
 
     name: str
-    """The name; with its parameters, if there are any: `activity 6h`."""
+    """The name of the source, with its parameters, which identifies the answer: `activity 6h`."""
     read: Callable[[Mainspring], Awaitable[T]]
-    """Reads the answer. It awaits a thread and does not block the event loop."""
+    """A coroutine function that reads the data. It awaits a thread and does not block the event loop."""
     seconds: float = 1.0
-    """How long an answer is used."""
+    """For how many seconds an answer is shared."""
 
 
 class Snapshots:
-    """The latest answers for all sources. It is used on the server's event loop only.
+    """The latest answers of all sources. Only the server's event loop may use this.
 
     - `app`: the application whose store is read
     - `clock`: measures the age of answers
@@ -50,7 +51,7 @@ class Snapshots:
         self._last: dict[str, Any] = {}  # the last answers of sources that pages do not wait for
 
     async def get(self, source: Source[T]) -> T:
-        """Return an answer that is not older than the source allows."""
+        """Return an answer of a source that is not older than the source allows; read it, if there is none."""
         now, loop = self._clock.monotonic_ns(), asyncio.get_running_loop()
         found = self._answers.get(source.name)
         if found is not None and found[1].get_loop() is loop and _is_good(found[1]):
@@ -66,13 +67,13 @@ class Snapshots:
         return await asyncio.shield(task)
 
     def forget(self) -> None:
-        """Read everything again, because an action has changed something that the next page should show."""
+        """Drop all answers, so that the next page reads the store again: an action has changed something."""
         self._answers.clear()
 
     def peek(self, source: Source[T]) -> T | None:
-        """Return the last answer, however old; None if there is none yet. An old one is read again meanwhile.
+        """Return the last answer of a source, however old, without waiting; None if there is none yet.
 
-        This is for answers that take seconds.
+        If the answer is missing or older than the source allows, begin to read it. This is for slow sources.
         """
         found, now = self._answers.get(source.name), self._clock.monotonic_ns()
         before = self._last.get(source.name)
@@ -93,17 +94,17 @@ class Snapshots:
 
 
 def _note_error(answer: asyncio.Future[Any]) -> None:
-    """Log an error of a source that no page waits for."""
+    """Log a warning about the error of a read that no page waits for; do nothing if the read succeeded."""
     if not answer.cancelled() and answer.exception() is not None:
         logger.warning("the dashboard could not read the store: %s", answer.exception())
 
 
 def retrieve_error(answer: asyncio.Future[Any]) -> None:
-    """Tell asyncio that an error is known, also if the request that waited for it was canceled."""
+    """Mark the error of a future as retrieved, so that asyncio does not log it if no request waits any more."""
     if not answer.cancelled():
         answer.exception()
 
 
 def _is_good(answer: asyncio.Future[Any]) -> bool:
-    """Return whether an answer is awaited, or has come; an error is not kept."""
+    """Return whether an answer is still being read or has arrived; False if the read failed or was canceled."""
     return not answer.done() or not (answer.cancelled() or answer.exception() is not None)

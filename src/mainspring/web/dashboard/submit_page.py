@@ -1,4 +1,4 @@
-"""Submits a job from a page: a form from the types of its handler, with the errors of a submit at the fields."""
+"""The page that submits a job: a form with a field for each parameter of the handler, and errors at the fields."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PRIORITIES = ("BEST_EFFORT", "USER_VISIBLE", "USER_BLOCKING")
 
 
 async def load(call: PageCall) -> Mapping[str, Any]:
-    """Return the context of the form; with `copy`, it has the arguments of an existing job."""
+    """Return the template context of the form; `copy` in the URL names a job whose arguments it shows."""
     handler = _handler_of(call, call.query.get("type", ""))
     texts: dict[str, str] = {}
     copied = call.query.get("copy")
@@ -43,14 +43,14 @@ async def load(call: PageCall) -> Mapping[str, Any]:
 
 
 def _texts_of(fields: list[FormField], job: JobView) -> dict[str, str]:
-    """Return the arguments of a job for the form, without those that are redacted, or that a form cannot show."""
+    """Return the arguments of a job as texts for the form, without redacted ones and those a form cannot edit."""
     arguments = msgspec.json.decode(job.arguments) if isinstance(job.arguments, msgspec.Raw) else job.arguments
     visible = [each for each in fields if not each.is_redacted]
     return {name: text for name, text in texts_of(visible, arguments).items() if is_editable(text)}
 
 
 def _handlers(call: PageCall) -> list[Handler]:
-    """Return the handlers whose jobs the caller may submit."""
+    """Return the handlers of this process whose jobs the caller may submit, by name."""
     found = {handler.name: handler for handler in call.app.registry.all()}
     return [found[name] for name in sorted(found) if may_submit(found[name], call.identity)]
 
@@ -84,7 +84,7 @@ def _context(
 
 
 async def submit(call: ActionCall) -> Done | Again:
-    """Submit the job of a form, or show the form again with its errors."""
+    """Submit the job of a form, and show its page; or show the form again with its errors."""
     sent = {name: values[-1] for name, values in call.form.items()}
     handler = _handler_of(call, sent.get("type", ""))
     if handler is None:
@@ -124,7 +124,7 @@ async def submit(call: ActionCall) -> Done | Again:
 
 
 def _again(context: dict[str, Any], detail: str, place: str, status: int) -> Again:
-    """Return the form with an error, at the option that it names."""
+    """Return the form again with an error: at the field `place`, or at the option that the error begins with."""
     place = place or next((name for name in ("when", *OPTIONS) if detail.startswith(f"{name} ")), "")
     if detail.startswith(("delay ", "at ")):
         place = "when"
@@ -138,10 +138,10 @@ SUBMIT_PAGE = Page(
 
 
 def pages(_app: Mainspring) -> list[Page]:
-    """Return the pages of this module."""
+    """Return the declaration of the page that submits a job."""
     return [SUBMIT_PAGE]
 
 
 def actions(_app: Mainspring) -> list[Action]:
-    """Return the actions of this module."""
+    """Return the declaration of the action that submits a job."""
     return [Action(name="submit", path="/submit", scopes=(Scope.SUBMIT,), serve=submit)]

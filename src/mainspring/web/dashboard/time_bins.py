@@ -1,4 +1,4 @@
-"""Counts over time: instants counted in bins of equal length, for small charts."""
+"""Counts instants in bins of equal length, for small charts over time."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ MINUTE = 60 * MICROSECONDS
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 BIN_LENGTHS = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, DAY, 7 * DAY, 30 * DAY, 365 * DAY)
-"""The lengths of bins, in microseconds."""
+"""The possible lengths of bins, in microseconds."""
 BINS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class TimeBins:
-    """The bins of a chart. The last one contains the end."""
+    """The bins of a chart over time: `count` periods of the same length, one after the other."""
 
     start: int
-    """The begin of the first bin, in microseconds since 1970."""
+    """The start of the first bin, in microseconds since 1970."""
     length: int
     """The length of a bin, in microseconds."""
     count: int
 
     def counts(self, instants: Iterable[int]) -> list[int]:
-        """Count instants by bin. Those before the first bin and after the last one do not count."""
+        """Return how many of these instants are in each bin. Instants outside of all bins do not count."""
         found = [0] * self.count
         for instant in instants:
             place = (instant - self.start) // self.length
@@ -35,12 +35,15 @@ class TimeBins:
         return found
 
     def starts(self) -> Sequence[int]:
-        """Return the begin of each bin."""
+        """Return the start of each bin, in microseconds since 1970."""
         return range(self.start, self.start + self.length * self.count, self.length)
 
 
 def bins_for(first: int, last: int, *, count: int = BINS) -> TimeBins:
-    """Return bins from an instant to another one, with the shortest length for which `count` bins are enough."""
+    """Return `count` bins of the shortest length with which they reach back to `first`; the last contains `last`.
+
+    If even the longest bins do not reach back, the earliest instants are left out.
+    """
     for length in BIN_LENGTHS:
         end = last // length
         if end - first // length < count:
@@ -50,7 +53,7 @@ def bins_for(first: int, last: int, *, count: int = BINS) -> TimeBins:
 
 
 def describe_length(length: int) -> str:
-    """Return the length of a bin in words: `hour`, `5 minutes`."""
+    """Return the length of a bin as text: `hour`, `5 minutes`."""
     for unit, name in ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute")):
         if length >= unit:
             number = length // unit

@@ -1,4 +1,4 @@
-"""The timeline of a job, from what the store keeps of it: submit, attempts with their causes, and the end.
+"""The timeline of a job, from the data in the store: submit, attempts with their causes, and the end.
 
 The store keeps the attempts that failed, timed out, crashed or were interrupted, with their errors. It keeps the
 start of the last attempt and the end of the job. The worker of an attempt that completed the job is not kept.
@@ -23,10 +23,10 @@ CAUSES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSection:
-    """A part of an error: one exception, with its traceback."""
+    """A part of a stored error: one exception, with its traceback."""
 
     relation: str
-    """How it belongs to the part before: empty for the first, else `caused by` or the like."""
+    """The relation to the exception before: empty for the first, else `caused by` or the like."""
     title: str
     """The exception: `ValueError: no such order`."""
     lines: tuple[str, ...]
@@ -35,14 +35,14 @@ class TraceSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEntry:
-    """Something that happened to the job, or will."""
+    """One entry of a job's timeline: its submit, an attempt, its end, or its next attempt."""
 
     kind: str
-    """`submitted`, `waits`, `held`, `running`, or how it ended: `completed`, `failed`, `timeout`, `crash`,
-    `deploy`, `canceled`, `expired`."""
+    """`submitted`, `waits`, `held`, `running`, or how the attempt or the job ended: `completed`, `failed`,
+    `timeout`, `crash`, `deploy`, `canceled`, `expired`."""
     title: str
     at: datetime | None
-    """When it began; None if that is not known."""
+    """When the entry's event or attempt began; None if that is not known."""
     ended: datetime | None = None
     error: tuple[TraceSection, ...] = ()
     is_future: bool = False
@@ -50,7 +50,7 @@ class TimelineEntry:
 
     @property
     def seconds(self) -> float | None:
-        """How long it took."""
+        """How many seconds the attempt took; None for other entries, or if that is not known."""
         return None if self.at is None or self.ended is None else (self.ended - self.at).total_seconds()
 
 
@@ -58,7 +58,11 @@ _RELATION = re.compile(r"(?P<relation>caused by|raised while this was handled|ex
 
 
 def split_error(error: str | None) -> tuple[TraceSection, ...]:
-    """Split the text of an error into its exceptions, the last one first, as the store has them."""
+    """Split the text of a stored error into its exceptions: first the raised one, then its causes or group
+    members.
+
+    Return an empty tuple for None and an empty text.
+    """
     if not error:
         return ()
     sections: list[tuple[str, str, list[str]]] = []
@@ -74,7 +78,7 @@ def split_error(error: str | None) -> tuple[TraceSection, ...]:
 
 
 def timeline_of(job: JobView, now: datetime, worker_name: str | None = None) -> list[TimelineEntry]:
-    """Return what happened to a job, in order. Entries of the future come last.
+    """Return the timeline of a job, the earliest entry first. The next attempt of a PENDING job comes last.
 
     - `worker_name`: the name of the worker that holds or runs the job
     """

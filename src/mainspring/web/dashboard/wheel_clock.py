@@ -35,7 +35,7 @@ DAY = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ring:
-    """A ring of the clock: a level of the wheel."""
+    """A ring of the clock, which shows the jobs of the next minute, hour or day."""
 
     name: str
     slots: int
@@ -46,11 +46,11 @@ class Ring:
     labels: tuple[str, str, str]
     """The times at three, six and nine o'clock."""
     refresh: float
-    """How many seconds a count is used."""
+    """For how many seconds the counts of this ring are shared before the store is read again."""
 
     @property
     def degrees(self) -> float:
-        """The width of a slot."""
+        """The angle of one slot, in degrees."""
         return 360 / self.slots
 
 
@@ -79,14 +79,14 @@ RINGS = (
 
 @dataclass(frozen=True, slots=True)
 class RingCounts:
-    """The scheduled jobs of a ring, by queue and job type."""
+    """The numbers of scheduled jobs in the slots of a ring, by queue and job type."""
 
     first: int
     """The number of the first slot: seconds since 1970, divided by the width of a slot."""
     jobs: Sequence[UpcomingJobs]
 
     def totals(self, permissions: Permissions, slots: int) -> list[int]:
-        """Return how many jobs each slot has that a caller may read."""
+        """Return for each slot how many of its jobs a caller may read."""
         totals = [0] * slots
         for group in self.jobs:
             if permissions.allows(Scope.READ, type=group.type, queue=group.queue):
@@ -114,17 +114,19 @@ SOURCES: dict[str, Source[RingCounts]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelClock:
-    """What the clock shows."""
+    """Draws the clock with the counts of all rings, as far as a caller may read the jobs."""
 
     now: float
-    """Seconds since 1970."""
+    """The current time, in seconds since 1970."""
     counts: dict[str, RingCounts]
     permissions: Permissions
     scheduled: int
     is_exact: bool
 
     def next_due(self) -> float | None:
-        """Return the seconds until the next slot with jobs begins; None if no job is due within a day."""
+        """Return the seconds until the next slot with jobs begins, 0 if it has begun; None if no job is due within
+        a day.
+        """
         for ring in RINGS:
             found = self.counts[ring.name]
             for place, count in enumerate(found.totals(self.permissions, ring.slots)):
@@ -180,13 +182,13 @@ class WheelClock:
 
 
 def _point(degrees: float, radius: float) -> tuple[float, float]:
-    """Return the place of an angle, clockwise from the top."""
+    """Return the coordinates of a point at an angle, clockwise from the top, and a distance from the center."""
     radians = degrees * pi / 180
     return CENTER + radius * sin(radians), CENTER - radius * cos(radians)
 
 
 def _ticks(ring: Ring) -> str:
-    """Return the marks between slots, as one path."""
+    """Return the tick marks between the slots of a ring, as one SVG path."""
     commands = []
     for place in range(ring.slots):
         is_long = place % (ring.slots // 12) == 0
@@ -197,7 +199,7 @@ def _ticks(ring: Ring) -> str:
 
 
 def _bar(ring: Ring, slot: int, ahead: int, count: int) -> str:
-    """Return the bar of a slot: a part of the ring."""
+    """Return the SVG bar of a slot with `count` jobs, which is `ahead` slots from now."""
     share = min(1.0, (1 + log10(count)) / (1 + log10(MAX_IN_PERIOD)))
     outer = ring.inner + 4 + (ring.outer - ring.inner - 4) * share
     gap = min(ring.degrees * 0.16, 60 / ring.inner)
@@ -217,7 +219,7 @@ def _bar(ring: Ring, slot: int, ahead: int, count: int) -> str:
 
 
 def _label(text: str, degrees: float, radius: float) -> str:
-    """Return a text along the ring; that at the bottom is upright."""
+    """Return an SVG text at an angle, turned along the ring; the one at the bottom is upright."""
     x, y = _point(degrees, radius)
     turn = 0 if degrees == 180 else degrees
     return (
@@ -227,7 +229,7 @@ def _label(text: str, degrees: float, radius: float) -> str:
 
 
 def _now_mark() -> str:
-    """Return the mark at the top: the hand of the clock."""
+    """Return the SVG mark of the current time at the top, the hand of the clock."""
     top, bottom = CENTER - RINGS[0].outer - 14, CENTER - RINGS[-1].inner + 6
     return (
         f'<line class="wheel-hand" x1="{CENTER:g}" x2="{CENTER:g}" y1="{top:g}" y2="{bottom:g}"/>'

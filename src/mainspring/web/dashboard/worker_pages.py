@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 SHOWN_JOBS = 25
-"""How many running jobs of a worker the page shows."""
+"""The largest number of RUNNING jobs that the page lists for each worker."""
 SHOWN_TYPES = 12
 
 
@@ -60,7 +60,7 @@ def _row(worker: WorkerView, jobs: list[RunningJob]) -> dict[str, Any]:
 
 
 def pages(_app: Mainspring) -> list[Page]:
-    """Return the page of workers."""
+    """Return the declaration of the page of workers."""
     return [
         Page(
             name="workers",

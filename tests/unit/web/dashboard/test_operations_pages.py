@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import Concurrency, JobFunction, Mainspring, Rate, Retry, current_job
+from mainspring import CallbackPolicy, Concurrency, JobFunction, Mainspring, Rate, Retry, current_job
 from mainspring.version import VERSION
 from mainspring.web.dashboard import callback_pages
 from tests.dashboard_client import DashboardBrowser
@@ -120,6 +120,16 @@ def test_callbacks_show_status_attempts_and_answers(shop: Shop, monkeypatch: pyt
     other = DashboardBrowser(shop.app, "read", types=["shop.pack"])
     assert "No callbacks yet" in other.text("/callbacks")
     assert browser.get("/callbacks?after=nonsense").status == 422
+
+
+def test_a_declared_callback_shows_its_method_and_its_url_without_the_query() -> None:
+    with Mainspring("memory://", callbacks=CallbackPolicy(allow=["https://hooks.example.com/*"])) as app:
+        app.http_job("paid", url="https://hooks.example.com/paid?key=secret", method="PUT").submit(
+            body={"order": 1}
+        )
+        text = DashboardBrowser(app).text("/callbacks")
+    assert "PUT https://hooks.example.com/paid" in text
+    assert "secret" not in text
 
 
 def test_types_with_handlers_that_send_requests_are_callbacks(shop: Shop) -> None:

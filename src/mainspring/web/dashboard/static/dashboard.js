@@ -317,7 +317,7 @@
   });
   if (location.hash === "#search") document.querySelector("[data-search]")?.focus();
 
-  // -- previews: a form with `data-preview` shows what the server makes of its fields, as one types
+  // -- previews: a form with `data-preview` shows the server's preview of its fields while the user types
 
   for (const form of document.querySelectorAll("form[data-preview]")) {
     const place = document.getElementById(form.dataset.previewTarget);
