@@ -134,7 +134,10 @@ class CatchUp:
 
 
 def names_of(by: str | tuple[str, ...] | None, option: str = "by") -> tuple[str, ...]:
-    """Return the parameter names that an option lists, such as `by=`. Errors call the option `option`."""
+    """Return the parameter names that an option such as `by=` lists; raise `ValueError` if one is no identifier.
+
+    The error calls the option `option`.
+    """
     names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
     for name in names:
         if not str(name).isidentifier():

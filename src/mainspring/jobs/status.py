@@ -15,7 +15,7 @@ class JobStatus(StrEnum):
     COMPLETED = "COMPLETED"
     """The handler has returned."""
     FAILED = "FAILED"
-    """The job was given up.
+    """The job will not be tried again: no attempt is left, its error is not retried, or it expired.
 
     Until it is replayed, it is a dead letter: an operator can edit, replay or retry it.
     """
@@ -24,7 +24,10 @@ class JobStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether a job with this status has ended. Then only a command of an operator can change the status."""
+        """Whether a job with this status has ended.
+
+        Only a retry by an operator can make a FAILED job PENDING again.
+        """
         return self in FINAL
 
 
@@ -51,7 +54,7 @@ def require_transition(before: JobStatus, after: JobStatus) -> JobStatus:
 
 
 def to_status(status: JobStatus | str) -> JobStatus:
-    """Convert a name to a status. The error for an unknown name lists all names."""
+    """Convert a name, in capitals or not, to a status. Raises `ValueError` for an unknown name."""
     try:
         return JobStatus(str(status).upper())
     except ValueError:

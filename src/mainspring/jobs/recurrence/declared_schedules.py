@@ -83,15 +83,15 @@ def _changed(
 
 
 def _changes_origin(record: ScheduleRecord, before: ScheduleRecord) -> bool:
-    """Return whether `put` takes over a declared schedule, or a declaration takes over one of `put`.
+    """Return whether a schedule that `put` stored is now declared in code, or the other way round.
 
-    An equal schedule of version 0.1 is not stored again, so its origin stays unknown.
+    Of a schedule of version 0.1 the origin is unknown: then return False, so that it is not stored again.
     """
     return before.is_declared not in (None, record.is_declared)
 
 
 def _store(manager: JobManager, changes: list[_Change]) -> list[ScheduleDefinition]:
-    """Store changed schedules; return the definitions to try again, because another process was faster."""
+    """Store changed schedules; return the definitions to try again, because another process has changed them."""
     now = manager.engine.now()
     late = _fire_due_before(manager, [before for _, _, before in changes if before is not None], now)
     current = [change for change in changes if change[1].name not in late]
@@ -108,7 +108,10 @@ def _put(record: ScheduleRecord, before: ScheduleRecord | None, now: int) -> Put
 
 
 def _fire_due_before(manager: JobManager, stored: list[ScheduleRecord], now: int) -> set[str]:
-    """Fire the due occurrences of schedules; return the names of schedules that another process has changed."""
+    """Fire the due occurrences of stored schedules by their old rules, before these change.
+
+    Return the names of the schedules that another process has changed meanwhile.
+    """
     firings = [firing for record in stored if (firing := _plan_due(manager, record, now)) is not None]
     if not firings:
         return set()
@@ -129,7 +132,7 @@ def _plan_due(manager: JobManager, record: ScheduleRecord, now: int) -> Firing |
 
 
 class DeclaredSchedules:
-    """The schedules that `@app.cron` and `@app.every` have declared."""
+    """The schedules that `@app.cron` and `@app.every` have declared in this process."""
 
     def __init__(self, limits: LimitRegistry) -> None:
         self._limits = limits
@@ -137,9 +140,9 @@ class DeclaredSchedules:
         self._definitions: dict[str, ScheduleDefinition] = {}  # guarded by _lock
 
     def add(self, name: str, job: JobFunction[..., Any], rule: Cron | Every | str, **policies: Any) -> None:
-        """Declare a schedule for a handler without required parameters.
+        """Declare a schedule for a handler without required parameters; raise `TypeError` if it has some.
 
-        A name can be declared only once, unless its module is reloaded.
+        Raises `ValueError` if the name is declared already, unless the module of the same job was reloaded.
         """
         required = job.handler.arguments.required
         if required:
@@ -164,7 +167,9 @@ class DeclaredSchedules:
         return name in self._definitions
 
     def compare(self, stored: Iterable[ScheduleRecord], now: int) -> tuple[list[str], list[str]]:
-        """Return the declared schedules that are not stored, and those that are stored with another definition."""
+        """Return the names of declared schedules that are not stored, and of those stored with another
+        definition.
+        """
         found = {record.name: record for record in stored}
         with self._lock:
             definitions = dict(sorted(self._definitions.items()))
@@ -175,7 +180,9 @@ class DeclaredSchedules:
         return missing, [record.name for record in records if not record.has_definition_of(found[record.name])]
 
     def store(self, manager: JobManager) -> None:
-        """Store the declared schedules that are new or have changed."""
+        """Store the declared schedules that are new or have changed, and sign stored ones again that have an old
+        key.
+        """
         with self._lock:
             definitions = list(self._definitions.values())
         if definitions:
@@ -185,9 +192,9 @@ class DeclaredSchedules:
 
 
 def _sign_with_new_key(manager: JobManager) -> None:
-    """Sign schedules again that another key of the ring has signed, so that this key can be removed.
+    """Sign the schedules again that another key has signed, so that this key can be removed from the ring.
 
-    A schedule whose signature is not right stays as it is.
+    A schedule without a signature, or with a wrong one, stays as it is.
     """
     signer = manager.signer
     if signer is None or not signer.can_sign:
