@@ -34,7 +34,7 @@ from mainspring.jobs.timestamps import MICROSECONDS
 SEQUENCE_PREFIX = f"{SEPARATOR}sequence:"  # no family is empty, so no bucket starts with a separator
 QUEUE_PREFIX = f"{SEPARATOR}queue:"
 CURRENT = 1
-"""The version of limiter records."""
+"""The version of limiter records that this version of Mainspring writes."""
 MAX_HOLDERS = 16
 MAX_GROUPS = 512
 """How many groups the record of a limiter has before further groups share `SHARED_LINES` lines.
@@ -292,7 +292,7 @@ class Limiter(Struct, array_like=True):
             self.group(name).ready += 1
 
     def admit(self, job: StoredJob) -> None:
-        """Count a job as admitted."""
+        """Count a job as admitted by this limiter."""
         self.admitted += 1
         if len(self.holders) < MAX_HOLDERS:
             self.holders.append(job.id)
@@ -340,11 +340,14 @@ class Limiters:
         self.transaction.prefetch([self.transaction.names.settings, *map(self._subject, names)])
 
     def is_paused(self, queue: str) -> bool:
-        """Return whether a queue is paused."""
+        """Return whether a queue is paused, by the settings as this transaction reads them."""
         return queue in self._settings_cache.read(self.transaction).paused
 
     def get(self, name: str) -> Limiter:
-        """Return a limiter; a caller that changes it must save it."""
+        """Return a limiter as this transaction sees it; an empty one if it has no record.
+
+        Save it after a change.
+        """
         limiter = self._limiters.get(name)
         if limiter is None:
             subject = self._subject(name)

@@ -32,7 +32,7 @@ class StoredSchedule(Struct, frozen=True, array_like=True):
 
 
 class SkippedOccurrences(Struct, frozen=True, array_like=True):
-    """The occurrences of a schedule for which no job was made, the latest last."""
+    """The latest occurrences of a schedule for which no job was made, the latest last."""
 
     occurrences: tuple[Occurrence, ...] = ()
 
@@ -41,7 +41,7 @@ NO_SCHEDULE = StoredSchedule(None)
 
 
 def read_schedule(transaction: Transaction, name: str) -> StoredSchedule:
-    """Return a schedule; `NO_SCHEDULE` if there is no record."""
+    """Return a schedule as a transaction reads it; `NO_SCHEDULE` if there is no record."""
     return transaction.get_struct(transaction.names.schedule(name), StoredSchedule) or NO_SCHEDULE
 
 
