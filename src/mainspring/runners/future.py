@@ -44,7 +44,7 @@ _DONE = (FINISHED, CANCELLED_AND_NOTIFIED, CANCELLED)
 
 
 class TaskFuture(Future[R], Wrapper):
-    """The future result of a task that was submitted to a runner."""
+    """The future result of a task that was submitted to a runner, as `concurrent.futures.Future` defines it."""
 
     # initial values are stored once in the class, not in every instance
     _state = PENDING
@@ -91,7 +91,7 @@ class TaskFuture(Future[R], Wrapper):
     # -- called by the runner
 
     def execute(self, function: Callable[..., R], arguments: tuple[Any, ...]) -> object:
-        """Run the function of the task, and store its result or exception."""
+        """Run the function of the task, and store its result or exception. The runner calls it."""
         worker = current_worker()
         if worker is None or not worker.awaits:
             self._state = RUNNING  # on a loop it may be a coroutine, which can be canceled while it runs
@@ -196,10 +196,10 @@ class TaskFuture(Future[R], Wrapper):
         self._tell_canceled()
 
     def result(self, timeout: Duration | None = None) -> R:
-        """Return the result of the task, or raise its exception. The docstring of this module describes waiting
-        inside a task.
+        """Return the result of the task, or raise its exception; wait for it if necessary.
 
-        `timeout` is real time, whatever clock the pool has, as for every future.
+        `timeout` is real time, whatever clock the pool has, as for every future. Inside of a task, a wait may run
+        the awaited task inline or raise `WouldDeadlock`, as the docstring of this module says.
         """
         try:
             with self._waiting():

@@ -45,13 +45,19 @@ class QueueEntry(Protocol):
         """The number of tasks that this entry has run."""
 
     def run_on(self, worker: WorkerThread) -> bool | None:
-        """Run this entry on a worker; return False if nothing was left to run."""
+        """Run this entry on a worker: a task, or a slice of a sequence.
+
+        Return False if the task was claimed before.
+        """
 
     def is_live(self) -> bool:
         """Return whether this entry has anything left to run."""
 
     def is_tombstone(self) -> bool:
-        """Return whether this entry can be removed, because it is a task that was claimed. It stays one then."""
+        """Return whether this entry is a claimed task, which can be removed from the queue.
+
+        It never becomes live again.
+        """
 
     def peek_traits(self) -> TaskTraits | None:
         """Return the traits, such as the priority, of this entry's next task; None if it has no task left."""
