@@ -529,10 +529,10 @@ def _element_of(handler: str, parameter: str, annotation: Any) -> Any:
 
 
 def split_batch_results(handler: str, returned: Any, count: int) -> list[Any]:
-    """Split the return value of a batch handler into one result for each of `count` jobs; None stands for all.
+    """Split the return value of a batch handler into one result for each of `count` jobs.
 
-    An exception in the list is the failure of that job's attempt. Raises `TypeError` if the value is no list of
-    `count` results.
+    If it is None, each result is None. An exception in the list is the failure of that job's attempt. Raises
+    `TypeError` if the value is neither None nor a list of `count` results.
     """
     if returned is None:
         return [None] * count

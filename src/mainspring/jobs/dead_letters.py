@@ -240,7 +240,7 @@ def audit_details(
 
 
 def purge_planned(manager: JobManager, ids: Sequence[str], *, details: Mapping[str, Any]) -> Iterator[int]:
-    """Delete jobs that FAILED, a hundred at a time, and yield the number of jobs after each hundred.
+    """Delete jobs that FAILED, a hundred at a time; after each hundred, yield how many jobs it had.
 
     `details` go into the audit entry. Before each hundred is deleted, `JobNotFound` or `InvalidTransition` is
     raised if one of its ids is not that of a FAILED job; earlier ones stay deleted.

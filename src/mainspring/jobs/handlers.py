@@ -119,7 +119,7 @@ class Handler:
     def require_unique(self, policy: Unique | None) -> None:
         """Raise `ValueError` if a unique key needs a parameter that the handler does not have, or that it redacts.
 
-        A policy without `key` and `by` uses all parameters. None needs none.
+        A policy without `key` and `by` uses all parameters. No policy (None) is always accepted.
         """
         if policy is None:
             return

@@ -15,7 +15,7 @@ class JobStatus(StrEnum):
     COMPLETED = "COMPLETED"
     """The handler has returned."""
     FAILED = "FAILED"
-    """The job will not be tried again: no attempt is left, its error is not retried, or it expired.
+    """The job will not be tried again, for example because no attempt is left, or because it expired.
 
     Until it is replayed, it is a dead letter: an operator can edit, replay or retry it.
     """
