@@ -98,8 +98,8 @@ def _signed(
 def _warn_of_unknown(names: Sequence[str]) -> None:
     for name in names:
         logger.warning(
-            "each dead letter makes a job of %r, for which this worker has no handler; if you have removed it "
-            "from the code, call app.dead_letters.remove_handler(%r)",
+            "the store has the dead-letter handler %r, for which each dead letter makes a job, but this worker "
+            "does not have it; if you have removed it from the code, call app.dead_letters.remove_handler(%r)",
             name,
             name,
         )

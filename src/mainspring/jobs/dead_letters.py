@@ -152,8 +152,8 @@ def plan_replay(
         )
     if not ids and not is_filtered and not all:
         raise ValueError(
-            "which dead letters? replay('order-42') replays one, replay(type='cancel_order') or queue= those that "
-            "match, and replay(all=True) all of them"
+            "say which dead letters: replay('order-42') replays one, replay(type='cancel_order') or queue= "
+            "those that match, and replay(all=True) all of them"
         )
     # Read all dead letters first: replays that fail again are dead letters, too, and would be replayed again.
     full_name = None if type is None else manager.registry.full_name(type)

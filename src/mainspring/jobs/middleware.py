@@ -178,7 +178,11 @@ class Middlewares:
             try:
                 middleware.attempted(ends)
             except Exception:
-                logger.exception("middleware %r failed in attempted()", middleware, extra=ends[0].job.log_fields)
+                logger.exception(
+                    "middleware %r failed in attempted(); the outcome of the attempt is not affected",
+                    middleware,
+                    extra=ends[0].job.log_fields,
+                )
 
     def passed_to_child(self, job: JobContext) -> dict[str, str]:
         """Return the texts that all middleware pass to the child process of a handler: see
@@ -254,7 +258,11 @@ def _failures_logged(
         yield
     except Exception as error:
         if error is not besides:
-            logger.exception("middleware %r failed in scheduling() for schedule %r", middleware, submit.schedule)
+            logger.exception(
+                "middleware %r failed in scheduling() for schedule %r, which is fired all the same",
+                middleware,
+                submit.schedule,
+            )
 
 
 _NOTHING = nullcontext()

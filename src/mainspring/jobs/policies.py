@@ -59,7 +59,7 @@ class Unique:
         if self.states is not None:
             object.__setattr__(self, "states", tuple(JobStatus(state) for state in self.states))
             if not self.states:
-                raise ValueError("states must name at least one state, or be left out")
+                raise ValueError("states must name at least one status, got (); leave it out for the default")
             if self.on_conflict == "replace" and self.states != (JobStatus.PENDING,):
                 raise ValueError(
                     f"on_conflict='replace' can only replace jobs that are PENDING, got states={self.states!r}; "

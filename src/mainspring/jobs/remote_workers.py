@@ -192,7 +192,7 @@ class RemoteWorkers:
             raise EngineUnavailable(
                 engine=self._engine.description,
                 reason="this engine has no remote workers",
-                remedy="use SQLite or NATS, or run the handlers in Python",
+                remedy="use a SQLite or NATS store, or run the handlers in a worker of the application",
             )
 
     async def _find(self, number: int, caller: str) -> tuple[WorkerRecord, RemoteTerms]:
@@ -527,9 +527,9 @@ class RemoteWorkers:
             except EngineUnavailable as error:
                 if self._manager.is_closed:
                     return
-                logger.warning("the jobs of dead workers could not be rescued; the next try follows: %s", error)
+                logger.warning("jobs of dead workers could not be rescued; the next try is in a second: %s", error)
             except Exception:  # the task must go on
-                logger.exception("the jobs of dead workers could not be rescued; the next try follows")
+                logger.exception("jobs of dead workers could not be rescued; the next try is in a second")
             await asyncio.sleep(SWEEP_SECONDS)
 
 

@@ -402,7 +402,7 @@ class JobSigner:
         """
         problem = self.schedule_problem(record)
         if problem is not None:
-            logger.error("workers will not run the jobs of schedule %r: %s", record.name, problem)
+            logger.error("jobs of schedule %r become dead letters: %s; store it again", record.name, problem)
         if problem is not None or record.signature is None or not firing.jobs:
             return firing
         return replace(firing, jobs=tuple(_refer(record, job) for job in firing.jobs))

@@ -49,7 +49,7 @@ TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
 def require_transition(before: JobStatus, after: JobStatus) -> JobStatus:
     """Return the new status `after`; raise `ValueError` if a job with the status `before` cannot get it."""
     if after not in TRANSITIONS[before]:
-        raise ValueError(f"a job cannot move from {before} to {after}")
+        raise ValueError(f"the status of a job cannot change from {before} to {after}")
     return after
 
 

@@ -96,7 +96,7 @@ class Tokens:
         wanted = _require_name(name)
         if any(token.name == wanted for token in active):
             raise ValueError(
-                f"there is a token {wanted!r} that can be used; choose another name, or revoke it: "
+                f"an active token is named {wanted!r} already; choose another name, or revoke that token: "
                 f"app.tokens.revoke({wanted!r})"
             )
         secret, record = make_token(wanted, permissions, created=now, expires=_end(expires, now))

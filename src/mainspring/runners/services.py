@@ -99,7 +99,7 @@ class Services:
         try:
             getattr(self._observer, what)(event)
         except BaseException:  # an observer must not end the thread of a task or of the timer
-            logger.exception("observer %r failed in %s", self._observer, what)
+            logger.exception("observer %r failed in its method %s; the task is not affected", self._observer, what)
 
     def arm_long_task_alarm(self, event: TaskEvent, started: int) -> TimerEntry | None:
         """Set the timer that warns about a long task, for a task that starts now, if the pool has a limit."""

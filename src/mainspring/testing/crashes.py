@@ -99,10 +99,10 @@ class Crash:
     def _check(self, found: dict[str, JobRecord], left_behind: list[str]) -> None:
         for job_id in self.acknowledged:
             if job_id not in found:
-                raise AssertionError(f"job {job_id} was acknowledged, and is gone")
+                raise AssertionError(f"job {job_id} was acknowledged, and is gone after the recovery")
         for job_id in left_behind:
             if job_id not in found:
-                raise AssertionError(f"job {job_id} was stored, and is gone after the recovery")
+                raise AssertionError(f"job {job_id} was stored before the crash, and is gone after the recovery")
         for record in found.values():
             if record.status is JobStatus.RUNNING or record.owner is not None:
                 raise AssertionError(f"job {record.id} ({record.type}) is {record.status}, and its worker is dead")

@@ -75,7 +75,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: Unique("k", window=0), ValueError, "window must be greater than zero, got 0; leave it out"),
     (lambda: Unique("k", window=-1), ValueError, "window must not be negative, got -1"),
     (lambda: Unique("k", window="1 h"), TypeError, "window must be a timedelta or .* got '1 h'"),  # type: ignore[arg-type]
-    (lambda: Unique("k", states=()), ValueError, "states must name at least one state, or be left out"),
+    (lambda: Unique("k", states=()), ValueError, r"states must name at least one status, got \(\); leave it out"),
     (lambda: Unique("k", states=("DONE",)), ValueError, "'DONE'"),  # type: ignore[arg-type]
     (
         lambda: Unique("k", on_conflict="ignore"),  # type: ignore[arg-type]

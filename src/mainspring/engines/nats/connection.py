@@ -124,7 +124,7 @@ class Connection:
 
     def _log_slow_connect(self, seconds: float) -> None:
         logger.warning(
-            "%s has not accepted the connection yet; still trying, for %g s in all", self.address, seconds
+            "NATS at %s has not accepted the connection yet; still trying, for %g s in all", self.address, seconds
         )
 
     async def _connect_client(self, client: BatchingClient, options: dict[str, Any]) -> None:
@@ -205,13 +205,13 @@ class Connection:
 
     async def _on_disconnect(self) -> None:
         if self._client is not None:
-            logger.warning("the connection to %s is lost; reconnecting", self.address)
+            logger.warning("the connection to NATS at %s is lost; reconnecting", self.address)
             self.pulls.drop_all()
             self._inbox.fail_all()
             self.on_connection(False)
 
     async def _on_reconnect(self) -> None:
-        logger.warning("reconnected to %s", self.address)
+        logger.warning("reconnected to NATS at %s", self.address)
         self.pulls.drop_idle()  # pull requests that were sent before are lost
         self.on_connection(True)
 

@@ -333,7 +333,7 @@ class Streams:
                 found[subject] = self.consumer_of(subject)
             except MissingConsumer as error:
                 self._missing_until[subject] = self._jetstream.monotonic() + MISSING_RETRY
-                logger.error("%s; until it exists, this process gets no jobs from it", error)
+                logger.error("%s; until the consumer exists, this process gets no jobs from it", error)
         return found
 
     def consumer_of(self, subject: str) -> str:

@@ -207,7 +207,7 @@ class SqliteExport:
         if running:
             raise EngineUnavailable(
                 engine=self.description,
-                reason=f"jobs that are RUNNING, and that no known worker runs: {running:,}",
+                reason=f"it has RUNNING jobs without a known worker: {running:,}",
                 remedy="start a worker and stop it again, which rescues these jobs, then migrate again",
             )
 

@@ -311,7 +311,7 @@ class SqliteProjection:
             return 0
         obstacle, position = self._inspect()
         if obstacle is not None:
-            logger.warning("%s: rebuilding it, because %s", self.description, obstacle)
+            logger.warning("%s is built again from the store, because %s", self.description, obstacle)
             self._recreate()
         return position
 

@@ -122,7 +122,7 @@ class ChildProcess:
         """Spawn the child process, unless it was spawned already. Raises `CannotStart` if that fails."""
         with self._starting:
             if self._is_over:
-                raise CannotStart("the worker ends", was_killed=True)
+                raise CannotStart("the worker shuts down", was_killed=True)
             if self._work is None:
                 self._spawn()
 
@@ -193,7 +193,7 @@ class ChildProcess:
             raise self._explain_end(request) from None
         self.reap()
         raise CannotStart(
-            f"a process did not call it within {patience:g} s; "
+            f"a process did not call the handler within {patience:g} s; "
             f"importing the application or {request.module} may hang or take too long"
         )
 
