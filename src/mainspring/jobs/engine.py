@@ -367,7 +367,7 @@ class Admin(Protocol):
     def redactions(self) -> dict[str, tuple[str, ...]]:
         """Return the redacted parameters by job type, both sorted by name.
 
-        A name that was stored before a job is returned to every process that has read that job.
+        For a process that has read a job, the result has all redactions that were stored before that job.
         """
 
     def tokens(self) -> list[TokenRecord]:

@@ -173,7 +173,7 @@ class DeferredOperation(Operation[Item, Result]):
 
 
 class SingleOperation(Generic[Result]):
-    """One call of the engine, any function of it, that is not merged with others."""
+    """One call of the engine, made by the function `run`, that is not merged with other operations."""
 
     __slots__ = ("durable", "items", "place", "reply", "run", "size", "worker")
 

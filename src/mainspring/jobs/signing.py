@@ -276,9 +276,10 @@ class JobSigner:
         return find_problem(self.ring, stamp, _fields(job, stamp.alias or job.id)), stamp
 
     def check(self, job: _SignedJob, action: str) -> None:
-        """Raise `SignatureInvalid` if the signature of a stored job does not match it; an expired one may.
+        """Raise `SignatureInvalid` if a stored job has no signature, or one that does not match its fields.
 
-        Call it before the job is signed anew. `action` is the verb for the error, such as "replay".
+        Its expiry is not checked, and a ring may accept unsigned jobs. Call it before the job is signed anew.
+        `action` is the verb for the error, such as "replay".
         """
         problem, _ = self._examine(job)
         if problem is not None:
@@ -289,8 +290,8 @@ class JobSigner:
             )
 
     def change_of(self, job: _SignedJob) -> str | None:
-        """Return why the signature of a running job does not match its fields; None if it does, or has only
-        expired.
+        """Return why the signature of a running job does not match its fields; None if it does. Expiry is not
+        checked.
 
         Call it with a job that was verified before its start and is now read from the store again, before its
         outcome is made or signed.
@@ -298,7 +299,7 @@ class JobSigner:
         return self._examine(job)[0]
 
     def is_right(self, job: _SignedJob) -> bool:
-        """Return whether the signature of a stored job matches its fields. One that has expired may match, too."""
+        """Return whether the signature of a stored job matches its fields. Its expiry is not checked."""
         return self._examine(job)[0] is None
 
     def headers_for(

@@ -99,7 +99,10 @@ class TaskQueue(Protocol):
         """
 
     def compact(self) -> int:
-        """Remove the tombstones and return their number. Other threads may push and pop at the same time."""
+        """Remove the tombstones (canceled tasks) from the queue and return their number.
+
+        Other threads may push and pop at the same time.
+        """
 
     def __len__(self) -> int: ...
 
@@ -132,7 +135,9 @@ _has_global_lock: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: T
 
 
 def compact_lane(lane: deque[Entry]) -> int:
-    """Remove the tombstones of a lane and return their number; keep the order of the other entries."""
+    """Remove the tombstones (canceled tasks) of a lane and return their number; keep the order of the other
+    entries.
+    """
     return _remove_all(lane, _find_tombstones(lane.copy()))
 
 

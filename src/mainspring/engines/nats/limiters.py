@@ -186,7 +186,7 @@ def wait_of(job: StoredJob) -> Wait:
 
 
 class Waiter(Struct, frozen=True, array_like=True, order=True, gc=False):
-    """A job that waits in a line. Waiters are ordered by turn and place."""
+    """A job in the line of a limiter. Waiters are ordered by `turn` and `place`, their position in the line."""
 
     turn: int
     place: int
