@@ -31,7 +31,7 @@ class BlockedGroup(Struct, frozen=True):
     bucket: str | None
     """The bucket of the limit that the jobs wait for; None if they wait in a sequence."""
     count: int
-    """How many jobs wait."""
+    """How many due jobs of this sequence or limit wait."""
     oldest: str
     """The id of the waiting job that has been due longest."""
     since: int

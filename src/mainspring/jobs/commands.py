@@ -91,7 +91,7 @@ class Changed(Struct, frozen=True, gc=False):
     note: str | None = None
     """For a refused reopen or replay: the id of the job that replays the dead letter or holds its unique key."""
     is_unique_conflict: bool = False
-    """Whether `note` is the id of the job that holds the unique key."""
+    """Whether the command was refused because another job, `note`, holds the unique key."""
 
 
 class PutSchedule(Struct, frozen=True, gc=False):

@@ -62,7 +62,7 @@ class JobInfo:
     arguments: Any
     result: Any
     error: str | None
-    """The last error: a description in the first line, the traceback below."""
+    """The last error: a description in the first line, the traceback below; None if there is none."""
     starts: int
     failures: int
     timeouts: int

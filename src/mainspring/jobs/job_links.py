@@ -23,7 +23,7 @@ MAX_READ = 500
 
 
 class Relation(StrEnum):
-    """What a linked job is for the job that was asked about."""
+    """What a linked job is for the job whose links were requested, such as its predecessor."""
 
     PREDECESSOR = "predecessor"
     FOLLOW_UP = "follow-up"

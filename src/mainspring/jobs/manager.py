@@ -281,7 +281,7 @@ class JobManager:
     def error_of(self, job_id: str) -> str | None:
         """Return the error of a job with the values of redacted arguments masked; None if it has none.
 
-        The caller needs no record, which has the arguments, as a local variable of a frame that raises.
+        So the caller does not hold the record, whose arguments a traceback with local variables would show.
         """
         record = self.record(job_id)
         mask = self.redactions().mask_of(record, self.serializers)

@@ -373,7 +373,7 @@ class ProgressReport(Struct, frozen=True, gc=False):
 
     lease: Lease
     progress: Progress | None
-    """None if the report only says that the handler begins."""
+    """The progress to store; None if the report only says that the handler begins."""
 
 
 class Direction(StrEnum):

@@ -26,7 +26,7 @@ from mainspring.jobs.serializers import BUILT_IN, Serializers
 from mainspring.jobs.timestamps import to_datetime
 
 MAX_SCANNED = 10_000
-"""How many jobs a search reads for one page, within a fraction of a second. The next page continues there."""
+"""How many jobs a search reads at most for one page. If it stops there, the next page continues behind them."""
 SCAN_PAGE = 500
 NO_REDACTIONS = Redactions()
 

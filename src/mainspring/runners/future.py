@@ -161,7 +161,10 @@ class TaskFuture(Future[R], Wrapper):
         return self._cancel(is_running_included=True)
 
     def cancel_unstarted(self) -> bool:
-        """Cancel the task if it has not started; let a running coroutine go on. Return whether that succeeded."""
+        """Cancel the task if it has not started; return whether it is canceled now.
+
+        A task that has started goes on.
+        """
         return self._cancel(is_running_included=False)
 
     def _cancel(self, *, is_running_included: bool) -> bool:

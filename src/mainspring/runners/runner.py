@@ -181,10 +181,7 @@ class TaskRunner(TaskAcceptor):
         *,
         is_awaited: bool = False,
     ) -> TaskFuture[R]:
-        """Submit a task as `submit` does, for the caller whose frame is `frame`.
-
-        It is named as the place of the post.
-        """
+        """Submit a task as `submit` does, and remember the caller's `frame` as the place of the post."""
         require_callable(function)
         future: TaskFuture[R] = TaskFuture(self, function)
         if is_awaited:
@@ -233,7 +230,7 @@ class TaskRunner(TaskAcceptor):
         delay: Duration | None,
         traits: TaskTraits | None,
     ) -> Task:
-        """Post a task, for the caller whose frame is `frame`. It is named as the place of the post."""
+        """Post a task, and remember the caller's `frame` as the place of the post."""
         if delay is None and traits is None and self._fast:
             return self._post_plain(frame.f_code, function, arguments)
         delay_ns = 0 if delay is None else to_nanoseconds(delay, "delay")

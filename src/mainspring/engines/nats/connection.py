@@ -471,7 +471,7 @@ async def _close(client: BatchingClient) -> None:
     try:
         await asyncio.wait_for(client.close(), 2)
     except (TimeoutError, OSError, nats.errors.Error) as error:
-        logger.debug("the connection did not close: %r", error)
+        logger.debug("a connection to NATS could not be closed properly: %r", error)
 
 
 def loop_time() -> float:

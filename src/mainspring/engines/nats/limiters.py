@@ -204,7 +204,7 @@ class LimiterGroup(Struct, array_like=True):
     """How many jobs of the group were admitted and have not started; at most `MAX_READY`, if groups take turns."""
     turn: int = 0
     place: int = 0
-    """`turn` and `place` of the last job in the line."""
+    """The position of the last job in the line is `turn` and `place`: see `Waiter`."""
     is_mixed: bool = False
     """Whether a job was added behind jobs with a later position, so that the messages are not in order."""
     front: list[Waiter] = field(default_factory=list)
@@ -224,7 +224,7 @@ class Limiter(Struct, array_like=True):
     """The ids of admitted jobs, at most `MAX_HOLDERS` of them."""
     turn: int = 0
     place: int = 0
-    """`turn` and `place` of the job that holds a sequence."""
+    """For a sequence, `turn` and `place` are the position of the job that holds it: see `Waiter`."""
     full_at: int = 0
     """The instant at which a rate has all its tokens again, if no further job starts."""
     interval: int = 0

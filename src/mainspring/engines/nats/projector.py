@@ -117,7 +117,9 @@ class Projector:
                     raise
             else:
                 return projection
-        raise AssertionError("unreachable: the last file raises")
+        raise AssertionError(
+            "unreachable: if no projection file can be opened, the error of the last one is raised"
+        )
 
     def _follow(self, projection: Projection) -> None:
         waited = 0.0

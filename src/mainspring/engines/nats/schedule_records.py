@@ -14,7 +14,7 @@ from mainspring.engines.nats.transaction import Transaction
 from mainspring.jobs.recurrence.schedule_records import Occurrence, ScheduleRecord
 
 KEPT_JOBS = 100
-"""How many job ids the record has at most: those of the newest jobs, as many as one transaction can cancel."""
+"""How many job ids a schedule's record keeps: those of its newest jobs, as many as one transaction can cancel."""
 KEPT_OCCURRENCES = 100
 REMOVED_KEPT_SECONDS = 604_800
 """How many seconds the record of a removed schedule is kept, so that other processes see the removal."""

@@ -272,17 +272,16 @@ def read_backlog(connection: apsw.Connection, now: int) -> list[Backlog]:
 
 
 def statement_of_counts(queue: str | None, type_: str | None) -> tuple[str, dict[str, Any]]:
-    """Return the statement that counts the jobs of a queue and a type by status, with its bindings; None for
-    all.
-    """
+    """Return a statement, and its bindings, that counts jobs by status. A queue or type of None means all."""
     bindings: dict[str, Any] = {}
     lanes = _lane_conditions(queue, type_, bindings)
     return sql.COUNTS.format(lanes=_in_lanes("lane", lanes) if lanes else "true"), bindings
 
 
 def statement_of_replayed(queue: str | None, type_: str | None) -> tuple[str, dict[str, Any]]:
-    """Return the statement that counts FAILED jobs that were replayed, of a queue and a type, with its
-    bindings.
+    """Return a statement, and its bindings, that counts the replayed FAILED jobs.
+
+    A queue or type of None means all.
     """
     bindings: dict[str, Any] = {}
     return sql.COUNT_REPLAYED.format(lanes=_all(_lane_conditions(queue, type_, bindings))), bindings

@@ -176,7 +176,7 @@ class LimitedJobs(Protocol):
     ) -> list[LimitedGroup]:
         """Return the groups with due jobs, and set `LaneCounts.later`. Counts may stop behind `most`.
 
-        Those of the due jobs that `lanes` count as due already are taken out there.
+        Jobs of these groups that `lanes` count as due are subtracted there, so that none counts twice.
         """
 
 

@@ -16,7 +16,7 @@ class HistoryEntry:
     """An entry in the history of a schedule: one of its jobs, or successive occurrences without a job."""
 
     at: datetime
-    """The occurrence; the due time of a job that was triggered by hand; the last of successive occurrences."""
+    """The occurrence, or the last of several; for a job that was triggered by hand, its due time."""
     kind: str
     """`occurrence` or `trigger` for a job; `skipped`, `coalesced` or `missed` for occurrences without a job."""
     job_id: str | None
