@@ -92,7 +92,7 @@ class EngineProvider(ABC):
         """Raise `EngineUnavailable` if a URL with this scheme names no store; see `unknown_store`."""
 
     def public_url(self, url: str) -> str:
-        """Return the URL without user names, passwords and tokens, for logs and error messages."""
+        """Return the URL with `...` in place of user name, password or token, for logs and error messages."""
         return without_credentials(url)
 
     def store_name(self, url: str) -> str:
@@ -100,11 +100,15 @@ class EngineProvider(ABC):
         return self.public_url(url)
 
     def resolve(self, url: str, folder: Path) -> str:
-        """Return the URL with its relative path resolved against a folder."""
+        """Return the URL with its relative path resolved against `folder`; unchanged if it has no path of a
+        file.
+        """
         return url
 
     def missing_file(self, url: str) -> Path | None:
-        """Return the path in the URL if no file is there and the first use of the store creates one, else None."""
+        """Return the path in the URL if it names a file that does not exist yet, which the first use creates; else
+        None.
+        """
         return None
 
     def require_shared(self, url: str) -> None:  # noqa: B027 - most stores are shared
@@ -159,7 +163,7 @@ def check_url(url: str) -> str:
 
 
 def schemes() -> list[str]:
-    """List the schemes of all engines, those of installed packages included."""
+    """List the URL schemes of all engines, including those of installed packages."""
     return [*BUILT_IN, *(point.name for point in _entry_points() if point.name not in BUILT_IN)]
 
 

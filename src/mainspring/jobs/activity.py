@@ -29,7 +29,7 @@ from mainspring.jobs.timestamps import MICROSECONDS
 OTHER = "other"
 """The queue and type of all jobs beyond the largest number of pairs of queue and type."""
 MAX_PAIRS = 200
-"""How many pairs of queue and type a process counts separately, unless it is told otherwise."""
+"""How many pairs of queue and type a process counts separately by default."""
 MINUTE = 60 * MICROSECONDS
 MAX_NOTES = 256  # so many notes are added to the counts at once
 
@@ -40,7 +40,9 @@ _minute_and_pair = itemgetter(0, 1, 2)
 
 
 class EngineNote(Struct, frozen=True, gc=False):
-    """Something that a call of the engine did beside its answer: it let jobs expire, or stored further jobs."""
+    """Something that a call of the engine did beside its answer: jobs expired or were stored, or a worker's
+    attempts crashed.
+    """
 
     what: Literal["submitted", "crashed", "expired"]
     queue: str
@@ -68,7 +70,7 @@ class Activity(Struct, frozen=True, kw_only=True):
 
 
 class Tally(Struct):
-    """Counts of one minute, or of the whole life of a process."""
+    """Counts of submits, attempts and retries of one minute, or of the whole life of a process."""
 
     submitted: dict[Pair, int] = {}
     attempts: dict[tuple[str, str, str], int] = {}
@@ -114,7 +116,7 @@ class _Attempts:
 
 
 class ActivityRecorder:
-    """Counts what this process does. Any thread may call any method."""
+    """Counts the submits, attempts and commits of this process. Any thread may call any method."""
 
     def __init__(self, now: Callable[[], int], *, max_pairs: int = MAX_PAIRS, keeps_minutes: bool = False) -> None:
         self._now = now  # the time by the engine's clock, in microseconds
@@ -136,7 +138,7 @@ class ActivityRecorder:
     # -- counting, on any thread
 
     def count_submits(self, jobs: Sequence[NewJob], conflicts: Sequence[Conflict | None]) -> None:
-        """Count the jobs of a submit that were stored."""
+        """Count the jobs of a submit that were stored: those without a conflict."""
         if any(conflicts):
             jobs = [job for job, conflict in zip(jobs, conflicts, strict=True) if conflict is None]
         self._count_pairs(map(_pair_of, jobs))
@@ -152,7 +154,10 @@ class ActivityRecorder:
             self.fold()
 
     def count_outcomes(self, outcomes: Sequence[Outcome], answers: Sequence[bool]) -> None:
-        """Count the attempts whose outcomes were accepted, and their follow-up jobs."""
+        """Count the attempts whose outcomes the store accepted, and their follow-up jobs.
+
+        Jobs handed back do not count.
+        """
         accepted: Sequence[Outcome] = outcomes
         if not all(answers):
             accepted = [outcome for outcome, is_accepted in zip(outcomes, answers, strict=True) if is_accepted]
@@ -180,7 +185,7 @@ class ActivityRecorder:
             self._count_pairs(map(_pair_of, follow_ups))
 
     def count_firings(self, firings: Sequence[Firing], answers: Sequence[Fired]) -> None:
-        """Count the jobs that schedules have made."""
+        """Count the jobs of schedules that the store accepted."""
         pairs: list[Pair] = []
         for firing, fired in zip(firings, answers, strict=True):
             if fired.submitted:
@@ -189,7 +194,9 @@ class ActivityRecorder:
         self._count_pairs(pairs)
 
     def count_notes(self, notes: Iterable[EngineNote]) -> None:
-        """Count what calls of the engine did beside their answers."""
+        """Count the jobs that engine calls stored or let expire, and the attempts that crashed, beside their
+        answers.
+        """
         minute = self._now() // MINUTE
         for note in notes:
             if note.what == "submitted":
@@ -216,15 +223,15 @@ class ActivityRecorder:
 
     @property
     def has_news(self) -> bool:
-        """Whether something was counted that `take_minutes` has not returned yet. Commits do not count."""
+        """Whether submits or attempts were counted that `take_minutes` has not returned yet."""
         return bool(self._single_submits or self._submits or self._attempts or self._minutes)
 
     def fold(self) -> None:
-        """Add the notes to the counts."""
+        """Add the notes that threads have appended to the counts."""
         call_with(self._lock, self._fold)
 
     def take_minutes(self) -> dict[int, Tally]:
-        """Return the counts of each minute since the last call. A minute is a number of minutes since 1970."""
+        """Return the counts of each minute since the last call. The key is the number of minutes since 1970."""
         return call_with(self._lock, self._take_minutes)
 
     def snapshot(self) -> Activity:
@@ -232,7 +239,9 @@ class ActivityRecorder:
         return call_with(self._lock, self._snapshot)
 
     def commits(self) -> tuple[Histogram, Histogram]:
-        """Return how long the commits took, in microseconds, and how many operations they contained."""
+        """Return two histograms of the commits: how many microseconds each took, and how many operations it
+        contained.
+        """
         return call_with(self._lock, self._copy_commits)
 
     def _copy_commits(self) -> tuple[Histogram, Histogram]:
@@ -294,7 +303,9 @@ class ActivityRecorder:
                 histogram.observe_all(values)
 
     def _bounded(self, pair: Pair) -> Pair:
-        """Return the pair itself, or `other` for both if there are too many pairs."""
+        """Return the pair of queue and type itself; (`OTHER`, `OTHER`) if it is new and there are too many
+        pairs.
+        """
         known = self._pairs.get(pair)
         if known is None:
             if len(self._pairs) >= self._max_pairs:

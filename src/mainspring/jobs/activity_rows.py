@@ -23,14 +23,14 @@ MINUTES_KEPT = 2 * 24 * HOUR
 HOURS_KEPT = 30 * 24 * HOUR
 """How long a store keeps the counts of each hour."""
 UNBOUNDED = 0
-"""The bound of the last bucket of a histogram, which has none."""
+"""Stands for the bound of the last bucket of a histogram, which has no bound."""
 
 SUBMITTED, ATTEMPTS, RETRIES, LATENESS, DURATION = "submitted", "attempts", "retries", "lateness", "duration"
 LATENESS_SUM, DURATION_SUM = "lateness sum", "duration sum"
 
 
 class ActivityCount(Struct, frozen=True, array_like=True, gc=False):
-    """One count of a minute or of an hour."""
+    """One number of one minute or hour, for one queue, type and measure, as a store keeps it."""
 
     start: int
     """The begin of the minute or hour, in microseconds since 1970."""
@@ -85,7 +85,7 @@ class ActivityRow:
 
 
 def counts_of(minutes: Mapping[int, Tally]) -> Iterator[ActivityCount]:
-    """Return the counts of a process, by minute, as flat counts without zeros."""
+    """Yield the tallies of a process, by minute, as flat counts without zeros."""
     for minute, tally in minutes.items():
         start = minute * MINUTE
         for (queue, type_), count in tally.submitted.items():
@@ -110,7 +110,7 @@ def _histogram_counts(
 
 
 class _Row(Struct):
-    """A row that is not complete yet."""
+    """A row of `rows_of` to which counts are still added."""
 
     submitted: int = 0
     retries: int = 0
@@ -119,7 +119,7 @@ class _Row(Struct):
     duration: dict[str, Histogram] = {}
 
     def add(self, count: ActivityCount) -> None:
-        """Add a count. A measure of a later version is left out."""
+        """Add a count to the row. A measure that this version does not know is ignored."""
         match count.measure:
             case "submitted":
                 self.submitted += count.count
@@ -147,7 +147,7 @@ def _add_to_histogram(histograms: dict[str, Histogram], count: ActivityCount) ->
 
 
 def rows_of(counts: Iterable[ActivityCount]) -> list[ActivityRow]:
-    """Join flat counts into rows, ordered by time, queue and type."""
+    """Join flat counts into one row for each period, queue and type, ordered by them."""
     rows: dict[tuple[int, int, str, str], _Row] = {}
     for count in counts:
         key = (count.start, count.length, count.queue, count.type)

@@ -53,7 +53,7 @@ logger = logging.getLogger("mainspring.activity")
 
 
 class ActivityWriter:
-    """Stores the counts of a recorder. Any thread may call any method, unless it says otherwise."""
+    """Stores the counts of an `ActivityRecorder`. Any thread may call any method, unless it says otherwise."""
 
     def __init__(
         self, engine: Engine, recorder: ActivityRecorder, clock: Clock, *, has_timer: bool = True
@@ -92,7 +92,7 @@ class ActivityWriter:
     def count_call(
         self, count: CountCall | None, items: Sequence[Any], results: Sequence[Any], nanoseconds: int
     ) -> None:
-        """Count a call that was committed alone, on the thread of its caller."""
+        """Count a call of the engine that was committed alone, on the thread of its caller. It raises no error."""
         try:
             if count is COUNT_SUBMITS and len(items) == 1 and results[0] is None:  # the usual case
                 self.recorder.count_single_submit(items[0], nanoseconds)
@@ -101,7 +101,7 @@ class ActivityWriter:
             else:
                 self.count_transaction([(count, items, results)], len(items), nanoseconds)
         except Exception:  # not raised, because the caller would take the error for a failed commit
-            logger.exception("the activity of a call could not be counted")
+            logger.exception("a call of the engine succeeded, but could not be counted for statistics")
 
     def count_transaction(
         self,
@@ -109,7 +109,7 @@ class ActivityWriter:
         operations: int,
         nanoseconds: int,
     ) -> None:
-        """Count a transaction that was committed, and what its calls did."""
+        """Count a committed transaction and what its engine calls did. It raises no error."""
         try:
             recorder = self.recorder
             recorder.count_commit(nanoseconds, operations)
@@ -120,7 +120,7 @@ class ActivityWriter:
             if not self._is_timer_set and recorder.has_news:
                 self.note_news()
         except Exception:
-            logger.exception("the activity of a transaction could not be counted")
+            logger.exception("a transaction was committed, but could not be counted for statistics")
 
     def _count_notes(self) -> None:
         notes = self._engine.take_notes()
@@ -130,7 +130,7 @@ class ActivityWriter:
     # -- the timer
 
     def note_news(self) -> None:
-        """Set the timer, because something was counted."""
+        """Set the timer that stores the counts after 15 seconds, unless it is set already."""
         if self._is_timer_set or not self._has_timer or self._runner is None:
             return
         self._is_timer_set = True
@@ -143,7 +143,7 @@ class ActivityWriter:
             atexit.register(self._at_exit)
 
     def close(self) -> None:
-        """Cancel the timer, and set it no more."""
+        """Cancel the timer, and do not set it again. Counts that are not stored yet are dropped."""
         self._has_timer = False
         if self._at_exit is not None:
             atexit.unregister(self._at_exit)
@@ -158,7 +158,10 @@ class ActivityWriter:
     # -- in transactions of the io layer
 
     def write_if_due(self) -> None:
-        """Write the counts in the current transaction, at most once a second. The io thread calls it."""
+        """Write the counts as a part of the current transaction, at most once a second. The io thread calls it.
+
+        It raises no error, so that the transaction can go on.
+        """
         if not self._is_atomic or self._clock.monotonic_ns() < self._next_ns or not self.has_news:
             return
         self._collect()
@@ -172,7 +175,10 @@ class ActivityWriter:
             self._written = len(self._batches)
 
     def end_transaction(self, error: Exception | None = None) -> None:
-        """Note whether the transaction was committed. The io thread calls it."""
+        """Drop the counts that a committed transaction contained; after an `error`, keep them.
+
+        The io thread calls it.
+        """
         if self._written:
             if error is None:
                 self._note_success(self._written)
@@ -190,7 +196,10 @@ class ActivityWriter:
                 wait(seconds)
 
     def flush_at_exit(self) -> None:
-        """Store all counts on a thread that the runner has, and wait for a moment. It raises no error."""
+        """Store all counts on a thread of the runner, and wait up to `EXIT_SECONDS` for that.
+
+        It raises no error.
+        """
         if self._runner is not None and self.has_news:
             with suppress(Exception, KeyboardInterrupt):
                 self._runner.submit(self._store_at_exit, traits=_AT_EXIT).result(EXIT_SECONDS)
@@ -203,7 +212,10 @@ class ActivityWriter:
             self._io.make_empty_transaction()
 
     def _start_flush(self) -> Callable[[float], object] | None:
-        """Start to store all counts; return a function that waits a number of seconds for the end."""
+        """Start to store all counts; return a function that waits up to a number of seconds for that.
+
+        Return None if this thread must not wait.
+        """
         if not self._is_atomic:
             thread = Thread(target=self._send, name="mainspring-activity", daemon=True)
             thread.start()
@@ -212,7 +224,7 @@ class ActivityWriter:
         return None if self._io is None else self._io.start_empty_transaction()
 
     def _send(self) -> None:
-        """Send all counts, on a thread of its own."""
+        """Send all counts to an engine that needs no transaction for them. It runs on a thread of its own."""
         with self._lock:
             self._collect()
             while self._batches:
@@ -228,7 +240,7 @@ class ActivityWriter:
     # -- batches
 
     def _collect(self) -> None:
-        """Make batches of what was counted since the last time."""
+        """Make batches of the counts since the last call, for the store."""
         counts = list(counts_of(self.recorder.take_minutes()))
         for start in range(0, len(counts), MAX_COUNTS):
             self._number += 1
@@ -246,7 +258,7 @@ class ActivityWriter:
         if self._tries >= MAX_TRIES:
             self._tries = 0
             self._batches.clear()
-            logger.warning("a part of the activity of this process is missing from the history: %s", error)
+            logger.warning("the history lacks counts of this process, which could not be stored: %s", error)
 
 
 def _flush_at_exit(reference: weakref.ref[ActivityWriter], process: int) -> None:

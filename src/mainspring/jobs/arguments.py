@@ -49,18 +49,21 @@ _encode_key = msgspec.json.Encoder(enc_hook=to_builtin, decimal_format="string",
 def key_part(name: str, value: Any) -> str:
     """Return an argument as a part of a key (unique, sequence or limit), such as `order_id=42`.
 
-    A value and its stored form give the same text.
+    The value that a caller passes, and the same value decoded from the store, give the same text.
     """
     return f"{name}={_encode_key(value).decode()}"
 
 
 def search_key(name: str, value: Any) -> str:
-    """Return the text by which an argument is found. Equal values have equal texts; 42.0 is equal to 42."""
+    """Return the text under which an argument is indexed for searches, at most as long as a key may be.
+
+    Equal values have equal texts; 42.0 is equal to 42.
+    """
     return short_key(key_part(name, int(value) if isinstance(value, float) and value.is_integer() else value))
 
 
 class Arguments:
-    """Checks, encodes and decodes the arguments of one handler."""
+    """Checks, encodes and decodes the arguments of one handler by its signature."""
 
     def __init__(
         self, name: str, function: Callable[..., Any], serializer: Serializer, redacted: Sequence[str] = ()
@@ -82,11 +85,16 @@ class Arguments:
         self._redacted = frozenset(redacted)
 
     def encode(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> bytes:
-        """Bind and encode the arguments of a call. `InvalidArguments` names the wrong parameter."""
+        """Bind the arguments of a call to the handler's parameters, check them and encode them.
+
+        Raises `InvalidArguments`, which names the wrong parameter if it is known.
+        """
         return self.encode_bound(self.bind(positional, named))
 
     def encode_bound(self, given: dict[str, Any]) -> bytes:
-        """Encode arguments that are already bound to their names."""
+        """Check and encode arguments that are already bound to parameter names; raise `InvalidArguments` for wrong
+        ones.
+        """
         try:
             payload = self._serializer.encode(given)
             values = self._decode(payload)
@@ -102,7 +110,10 @@ class Arguments:
         raise refusal from cause  # outside of the `except` block, so that no other exception becomes its context
 
     def encode_some(self, given: Mapping[str, Any]) -> bytes:
-        """Encode some of the arguments of a call, by name. `InvalidArguments` names the wrong parameter."""
+        """Check and encode some of the arguments of a call, by name; the others may be missing.
+
+        Raises `InvalidArguments` for a wrong value, or a name that is no parameter.
+        """
         parameters = [p for p in self._signature.parameters.values() if p.kind not in _VARIADIC]
         unknown = given.keys() - {p.name for p in parameters}
         if unknown:
@@ -124,7 +135,10 @@ class Arguments:
         raise refusal from cause
 
     def encode_many(self, calls: Iterable[Any]) -> list[bytes]:
-        """Bind and encode the arguments of many calls, each a dict of named ones or a tuple of positional ones."""
+        """Bind, check and encode the arguments of many calls, each a dict of named or a tuple of positional ones.
+
+        Raises `InvalidArguments` with the index of the first wrong call.
+        """
         encode, decode, has_checks = self._serializer.encode, self._decode, bool(self._checks)
         has_redacted = bool(self._redacted)
         payloads: list[bytes] = []
@@ -153,7 +167,9 @@ class Arguments:
         return payloads
 
     def _find_change(self, given: Mapping[str, Any], values: Any) -> tuple[str, TypeChange] | None:
-        """Return the first argument that the encoding changes, at a place that no annotation covers."""
+        """Return the first argument whose value the encoding would change where no annotation covers it; None if
+        none.
+        """
         for name, check in self._checks:
             if name in given:
                 change = check(given[name], getattr(values, name), name)
@@ -162,13 +178,15 @@ class Arguments:
         return None
 
     def _refuse_markers(self, given: Mapping[str, Any]) -> None:
-        """Refuse the text that users see in place of a redacted value."""
+        """Raise `InvalidArguments` if a redacted argument is the text "[redacted]", which lists show instead of
+        its value.
+        """
         for name in self._redacted:
             if isinstance(given.get(name), str) and given[name] == REDACTED:
                 raise InvalidArguments(
                     handler=self._name,
                     parameter=name,
-                    problem=f"it is {REDACTED!r}, which only stands for the value",
+                    problem=f"it is {REDACTED!r}, the text that lists show instead of its value",
                     remedy="pass the value itself",
                 )
 
@@ -188,7 +206,10 @@ class Arguments:
         )
 
     def key(self, given: Mapping[str, Any], names: Sequence[str]) -> str:
-        """Return a key made of some arguments, including defaults. Equal values have equal keys."""
+        """Return a key made of the arguments `names`, such as "user=7, day=1". Equal values have equal keys.
+
+        An argument that is not given counts with its default.
+        """
         parts = []
         for name in names:
             value = given[name] if name in given else self._default(name)
@@ -196,7 +217,7 @@ class Arguments:
         return ", ".join(parts)
 
     def limit_key(self, given: Mapping[str, Any], names: Sequence[str]) -> str:
-        """Return the key of a bucket of a limit by these parameters."""
+        """Return the key of the bucket of a limit that is counted by the parameters `names`."""
         return self.key(given, names)
 
     @property
@@ -211,7 +232,7 @@ class Arguments:
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The names of the handler's parameters that have no default."""
+        """The names of the handler's parameters that have no default, without `*args` and `**kwargs`."""
         parameters = self._signature.parameters.values()
         return tuple(p.name for p in parameters if p.default is Parameter.empty and p.kind not in _VARIADIC)
 
@@ -228,7 +249,9 @@ class Arguments:
         return None if parameter is None or parameter.default is Parameter.empty else parameter.default
 
     def bind_item(self, call: Any) -> dict[str, Any]:
-        """Bind the arguments of one item of a `submit_many`."""
+        """Bind the arguments of one item of a `submit_many`, a mapping or a tuple; return them by parameter
+        name.
+        """
         if isinstance(call, Mapping):
             return call if self._is_plain and type(call) is dict else self.bind((), call)
         if isinstance(call, tuple | list):
@@ -243,7 +266,10 @@ class Arguments:
         )
 
     def decode(self, payload: bytes, codec: str) -> tuple[Sequence[Any], dict[str, Any]]:
-        """Decode the stored arguments of a job into positional and named arguments for a call of its handler."""
+        """Decode the stored arguments of a job into positional and named arguments for a call of its handler.
+
+        Raises `InvalidArguments` if they do not match the handler's signature.
+        """
         decoder = self._decoders.get(codec)
         if decoder is None:
             decoder = self._decoders[codec] = self._decoder_named(codec)
@@ -256,7 +282,11 @@ class Arguments:
         raise refusal from cause
 
     def decoded(self, payload: bytes, codec: str, names: Iterable[str]) -> list[Any]:
-        """Return some of the stored arguments of a job as its handler gets them; none if they do not fit it."""
+        """Return the stored arguments `names` of a job, converted as for its handler, without those that were not
+        given.
+
+        The list is empty if the stored arguments do not match the handler's signature.
+        """
         try:
             values = (self._decoders.get(codec) or self._decoder_named(codec)).decode(payload)
         except (InvalidArguments, msgspec.MsgspecError, TypeError, ValueError):
@@ -276,7 +306,10 @@ class Arguments:
             raise InvalidArguments(handler=self._name, parameter=None, problem=problem, remedy=remedy) from error
 
     def bind(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        """Bind the arguments of a call to the handler's parameters; return them by name, without defaults."""
+        """Bind the arguments of a call to the handler's parameters; return them by name, without defaults.
+
+        Raises `InvalidArguments` if they do not match the signature.
+        """
         if self._is_plain and len(positional) <= len(self._names):
             given = dict(zip(self._names, positional, strict=False))
             if not named:
@@ -317,13 +350,15 @@ class Arguments:
         return values, {}
 
     def _is_positional(self, parameter: Parameter, given: int) -> bool:
-        """Return whether a parameter can be passed by position: all parameters before it are given."""
+        """Return whether a parameter can be passed by position: all parameters before it are passed so."""
         if parameter.kind is Parameter.POSITIONAL_ONLY:
             return True
         return parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and given == self._names.index(parameter.name)
 
     def _explain(self, error: Exception, given: Mapping[str, Any]) -> tuple[InvalidArguments, Exception | None]:
-        """Return the error for the caller, and its cause: None if that may contain a redacted value."""
+        """Return the `InvalidArguments` for the caller, and its cause: None if that may contain a redacted
+        value.
+        """
         refusal = self._describe(error, given)
         if not self._redacted or (refusal.parameter is not None and refusal.parameter not in self._redacted):
             return refusal, error
@@ -352,7 +387,8 @@ class Arguments:
         return InvalidArguments(handler=self._name, parameter=self._find_bad(given), problem=text)
 
     def _find_bad(self, given: Mapping[str, Any]) -> str | None:
-        """Return the name of the first argument that cannot be encoded; the error of the encoder does not name it.
+        """Return the name of the first argument that cannot be encoded, because the encoder's error does not name
+        it.
 
         Return None if each of them can be encoded.
         """
@@ -417,7 +453,10 @@ def _make_struct(name: str, hints: Mapping[str, Any], of: Signature) -> type[msg
 
 
 def _make_checks(hints: Mapping[str, Any], of: Signature) -> list[tuple[str, Check]]:
-    """Return the checks of the parameters whose annotation does not cover every place of a value."""
+    """Return, by parameter, the checks for values that the encoding could change.
+
+    These are the parameters whose annotation leaves the type of a part of the value open.
+    """
     checks: list[tuple[str, Check]] = []
     for parameter in of.parameters.values():
         kind: Any = hints.get(parameter.name, Any)
@@ -453,7 +492,10 @@ def _quoted(text: str) -> str | None:
 
 
 def single_item_function(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that takes one element of a batch handler's list: its signature is that of a submit."""
+    """Return a function with one parameter, an element of the batch handler's list: the signature of a submit.
+
+    Raises `TypeError` if the batch handler has no single list parameter.
+    """
     parameters = list(signature(function).parameters.values())
     kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     if len(parameters) != 1 or parameters[0].kind not in kinds:
@@ -487,9 +529,10 @@ def _element_of(handler: str, parameter: str, annotation: Any) -> Any:
 
 
 def split_batch_results(handler: str, returned: Any, count: int) -> list[Any]:
-    """Split the return value of a batch handler into one result for each job.
+    """Split the return value of a batch handler into one result for each of `count` jobs.
 
-    An exception in the list is the failure of that job's attempt.
+    If it is None, each result is None. An exception in the list is the failure of that job's attempt. Raises
+    `TypeError` if the value is neither None nor a list of `count` results.
     """
     if returned is None:
         return [None] * count

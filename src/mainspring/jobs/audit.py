@@ -36,7 +36,7 @@ MAX_NAMES = 20
 
 
 class Actor(Struct, frozen=True, kw_only=True):
-    """The actor of calls, and how the calls came."""
+    """The person or program that makes calls, and the way by which the calls come. `acting_as` sets it."""
 
     name: str
     source: str
@@ -77,7 +77,8 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     def is_visible_to(self, permissions: Permissions) -> bool:
         """Return whether a reader with these permissions may see the entry.
 
-        A reader that is restricted to job types or queues sees only changes of nothing but these.
+        A reader that is restricted to some job types or queues sees an entry only if the change concerned no
+        others.
         """
         return all(
             permissions.allows(Scope.READ, type=type_, queue=queue)
@@ -86,13 +87,13 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
         )
 
     def concerns(self, job_id: str) -> bool:
-        """Return whether the entry names this job as one that was changed, or made."""
+        """Return whether the entry names this job as its target, or in `jobs` as one that was changed or made."""
         is_target = self.target == job_id and self.action.startswith(("job.", "dead_letter."))
         return is_target or job_id in self.jobs
 
 
 class AuditQuery(Struct, frozen=True, kw_only=True):
-    """Which entries of the audit trail to list, the latest first. Times are microseconds since 1970."""
+    """Filters for entries of the audit trail, which are listed latest first. Times are microseconds since 1970."""
 
     limit: int
     since: int | None = None
@@ -100,11 +101,11 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
     actor: str | None = None
     """The name of an actor, or its part before the `@`, or the id of a token."""
     action: str | None = None
-    """An action, or its part before the dot."""
+    """An action such as `job.cancel`, or its part before the dot, such as `job`."""
     job: str | None = None
-    """The id of a job."""
+    """The id of a job that the entries name."""
     before: str | None = None
-    """The id of the last entry of the page before."""
+    """List only entries before this one: the id of the last entry of the previous page."""
     reader: Permissions | None = None
     """List only entries that a reader with these permissions may see."""
 
@@ -118,7 +119,10 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
         until: datetime | timedelta | None = None,
         **others: Any,
     ) -> AuditQuery:
-        """Make a query with times as callers give them: aware datetimes, or timedeltas before `now`."""
+        """Make a query from the times that callers give: aware datetimes, or timedeltas before `now`.
+
+        Raises `ValueError` if `limit` is not positive.
+        """
         return cls(
             limit=require_positive(limit, "limit", "entries"),
             since=None if since is None else to_past(since, now, "since"),
@@ -127,7 +131,7 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
         )
 
     def matches(self, entry: AuditEntry) -> bool:
-        """Return whether an entry is among those that the query asks for, whatever the limit."""
+        """Return whether an entry passes all filters of the query. `limit` is not considered."""
         at = to_instant(entry.at, "at")
         return (
             (self.since is None or self.since <= at)
@@ -141,19 +145,22 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
 
     @property
     def first_id(self) -> str:
-        """An id that is not greater than the id of any entry at `since` or later."""
+        """A lower bound for the ids of entries at `since` or later; "" if the query has no `since`."""
         return "" if self.since is None else id_at(self.since)
 
 
 def id_at(instant: int) -> str:
-    """Return the beginning of the ids of entries of an instant. Ids of earlier instants are smaller."""
+    """Return the first 14 hexadecimal digits of the ids of audit entries of an instant.
+
+    Later instants sort higher.
+    """
     return f"{max(0, instant):014x}"
 
 
 _actor: ContextVar[Actor | None] = ContextVar("mainspring_actor", default=None)
 
 current_actor = _actor.get
-"""Return the actor of this context; None if there is none."""
+"""Return the actor that `acting_as` has set for the current context; None outside of such a block."""
 
 
 @contextmanager
@@ -184,7 +191,10 @@ def acting_as(
 
 
 class AuditNote(Struct, frozen=True, kw_only=True):
-    """The words of the caller for the entry of a change, where they differ from those of its commands."""
+    """Action, target and details that the caller of a change gives for its audit entry.
+
+    An action or target of None leaves the one that follows from the command. The details are added.
+    """
 
     action: str | None = None
     target: str | None = None
@@ -192,10 +202,10 @@ class AuditNote(Struct, frozen=True, kw_only=True):
 
 
 def clip(text: str) -> str:
-    """Return a text that is not too long for an entry."""
+    """Return a text, shortened to `MAX_TEXT` characters with "..." at its end if it is longer."""
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
 
 
 def clip_names(names: Iterator[str] | Any) -> list[str]:
-    """Return the first names of many, sorted, none of them too long."""
+    """Return the first `MAX_NAMES` names in alphabetical order, each shortened to `MAX_TEXT` characters."""
     return [clip(str(name)) for name in sorted(names)[:MAX_NAMES]]

@@ -61,7 +61,7 @@ ACTIONS: dict[type, str] = {
     Edit: "dead_letter.edit",
     Delete: "dead_letter.purge",
 }
-"""The actions of commands. Other commands are parts of other actions, and have no entries."""
+"""The audit action of each command about jobs. Commands that are not listed here have no audit entries."""
 
 ALL_ACTIONS = (
     *ACTIONS.values(),
@@ -85,13 +85,15 @@ ALL_ACTIONS = (
     "worker.quiet",
     "worker.terminate",
 )
-"""All actions that entries have."""
+"""Every value that `AuditEntry.action` can have."""
 
 _numbers = count(1)
 
 
 class JobTally(Struct, frozen=True):
-    """What a change of jobs did so far."""
+    """Counts what the commands of one change did to jobs so far, with the first ids, the job types and the
+    queues.
+    """
 
     changed: int = 0
     asked_to_stop: int = 0
@@ -103,7 +105,7 @@ class JobTally(Struct, frozen=True):
     def plus(
         self, commands: Sequence[Command], answers: Sequence[Changed], places: Mapping[str, Place]
     ) -> JobTally:
-        """Return the sum of this tally and more commands with their answers."""
+        """Return this tally plus some commands: each changed its job, asked it to stop, or was refused."""
         changed = asked = refused = 0
         jobs = list(self.jobs)
         types, queues = set(self.types), set(self.queues)
@@ -145,23 +147,26 @@ class AuditDraft:
         self._note = note or AuditNote()
         self._is_bulk = is_bulk
         self._random = os.urandom(4).hex()[:7]
-        self._before = JobTally()  # what the calls before did
-        self._after = JobTally()  # what they did, and the call that was made last
+        self._before = JobTally()  # the result of the calls that were confirmed
+        self._after = JobTally()  # the same, plus the last call
         self.number = next(_numbers)
         """A number that no other draft of this process has."""
 
     def confirm(self) -> None:
-        """Note that the store has confirmed the last call."""
+        """Note that the store has committed the last call, so that the next one adds its jobs to the same
+        entry.
+        """
         self._before = self._after
 
     def for_commands(
         self, commands: Sequence[Command], answers: Sequence[Changed], places: Mapping[str, Place]
     ) -> AuditEntry | None:
-        """Return the entry of a call, for the commands of the call that were carried out so far.
+        """Return the audit entry for all commands so far; None if no job was changed, or if the commands have no
+        action.
 
-        - `commands`: these commands
-        - `answers`: the answers to them
-        - `places`: the type and queue of each job, by id, before the commands
+        - `commands`: the commands of the present call
+        - `answers`: the engine's answers to them, in the same order
+        - `places`: the type and queue of each job before the commands, by its id
         """
         self._after = tally = self._before.plus(commands, answers, places)
         done = tally.changed + tally.asked_to_stop
@@ -184,11 +189,10 @@ class AuditDraft:
         return self._entry(0, action, target, details, count=done, jobs=jobs, types=types, queues=queues)
 
     def for_arrangement(self, index: int, arrangement: Arrangement, place: Place | None) -> AuditEntry | None:
-        """Return the entry of an arrangement that has changed the store; None if it is no action of an operator.
+        """Return the audit entry of an arrangement that has changed the store; None if its kind is not audited.
 
         - `index`: the index of the arrangement in its call
-        - `arrangement`: the arrangement
-        - `place`: the type and queue of the schedule that it concerns, if it is one
+        - `place`: the type and queue of the schedule that it concerns; None for other arrangements
         """
         described = _describe(arrangement)
         if described is None:
@@ -213,7 +217,7 @@ class AuditDraft:
         return self._entry(0, "schedule.trigger", firing.schedule, {}, jobs=fired.submitted, **place)
 
     def for_migration(self, source: str, target: str) -> AuditEntry:
-        """Return the entry of a migration of jobs from one store to another."""
+        """Return the audit entry of a migration of jobs from the store `source` to the store `target`."""
         return self._entry(0, "store.migrate", source, {"to": clip(target)})
 
     def _entry(
@@ -235,15 +239,16 @@ class AuditDraft:
         )
 
     def _id(self, index: int) -> str:
-        """Return an id of 32 hexadecimal digits. Ids of this process sort by time, and then by their order.
+        """Return an id of 32 hexadecimal digits for an entry. The ids of one process sort by time, then by
+        creation.
 
-        The ids of jobs would not do: if the clock is set back, they stay at the latest time.
+        Ids of jobs would not do: after the clock is set back, they go on from the latest time.
         """
         return f"{id_at(self._now)}{self.number & 0xFFFF_FFFF:08x}{index & 0xFFF:03x}{self._random}"
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...] | None:
-    """Return names in order; None if there are none, or too many to list."""
+    """Return names in alphabetical order; None if there are none, or more than `MAX_NAMES`."""
     found = sorted(names)
     return tuple(found) if 0 < len(found) <= MAX_NAMES else None
 
@@ -302,7 +307,7 @@ def _describe_schedule(arrangement: PutSchedule | PauseSchedule | RemoveSchedule
 
 
 def _place_of(arrangement: Arrangement) -> tuple[str | None, str | None]:
-    """Return the job type and the queue that an arrangement concerns, as far as it names them."""
+    """Return the job type and the queue that an arrangement names; None for each that it does not name."""
     match arrangement:
         case PutSchedule(record):
             return record.type, record.queue

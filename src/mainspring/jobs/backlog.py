@@ -30,11 +30,11 @@ class Backlog(Struct, frozen=True):
 
 
 MAX_COUNTED = 100
-"""A report of waiting jobs counts no further than this many."""
+"""The largest number of jobs in a report of waiting jobs; it means that many or more."""
 HEAD_START = 30 * MICROSECONDS
-"""On SQLite, how much earlier a job counts as due for each step of its priority.
+"""On SQLite, by how many microseconds a job counts as due earlier for each step of its priority.
 
-A longer wait outweighs a higher priority.
+So a long wait outweighs a higher priority.
 """
 
 
@@ -53,7 +53,7 @@ class WaitingJobs(Struct, frozen=True):
     oldest: str | None = None
     """The id of the job that has waited longest, if the engine knows it without a search."""
     since: int | None = None
-    """The instant since which the oldest job has waited."""
+    """The instant since which the oldest job has waited; None if the engine does not know it."""
     rank: int | None = None
     """How urgent the most urgent of these jobs is: workers claim jobs of a lower rank first.
 
@@ -88,7 +88,7 @@ class LaneHead(Struct, frozen=True, gc=False):
 
 
 def merge_lanes(heads: Iterable[LaneHead]) -> tuple[WaitingJobs, ...]:
-    """Merge the lanes of each job type and queue into one report, sorted by name."""
+    """Merge the lanes of each job type and queue into one report; sort the reports by type and queue."""
     lanes: dict[tuple[str, str], list[LaneHead]] = {}
     for head in heads:
         lanes.setdefault((head.type, head.queue), []).append(head)
@@ -109,7 +109,7 @@ def _merge(type_: str, queue: str, lanes: list[LaneHead]) -> WaitingJobs:
 
 
 FRESH = 10 * MICROSECONDS
-"""Jobs that became due within this time get a share of the starts while older jobs wait."""
+"""Jobs that became due within this many microseconds get a share of the starts while older jobs wait."""
 FRESH_SHARE = 4
 """While older jobs wait, one of this many starts goes to a job that has just become due."""
 

@@ -31,7 +31,7 @@ class BlockedGroup(Struct, frozen=True):
     bucket: str | None
     """The bucket of the limit that the jobs wait for; None if they wait in a sequence."""
     count: int
-    """How many jobs wait."""
+    """How many due jobs of this sequence or limit wait."""
     oldest: str
     """The id of the waiting job that has been due longest."""
     since: int
@@ -44,7 +44,7 @@ Group: TypeAlias = list[JobRecord]
 
 
 def find_blocked(engine: Engine) -> list[BlockedGroup]:
-    """Return the groups of due jobs that wait for other jobs, those that have waited longest first."""
+    """Return the groups of due jobs that wait for other jobs to end, those that have waited longest first."""
     due = list(_due(engine, engine.now()))
     waiting = {record.id for record in due}
     found: dict[tuple[str | None, str | None], BlockedGroup] = {}
@@ -68,7 +68,9 @@ def _due(engine: Engine, now: int) -> Iterator[JobRecord]:
 
 
 def _groups(records: Iterable[JobRecord]) -> list[Group]:
-    """Group jobs by their sequence, or else by their limits; groups that have waited longest come first."""
+    """Group jobs by their sequence, or else by their limits; return at most `MAX_GROUPS`, the longest waiting
+    first.
+    """
     groups: dict[object, Group] = {}
     for record in records:
         key = (record.queue, record.sequence) if record.sequence is not None else (record.queue, record.limits)

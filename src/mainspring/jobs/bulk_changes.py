@@ -30,14 +30,14 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import to_instant
 
 MAX_COUNTED = 10_000
-"""The largest exact count. From there on, a count says "at least"."""
+"""The largest exact count of jobs. Beyond it, a count is a lower bound."""
 STEP = 500
-"""How many jobs one call changes, in a fraction of a second."""
+"""How many jobs one call of `change_jobs` changes at most. That takes a fraction of a second."""
 CHUNK = 100  # jobs in one transaction
 
 
 class BulkAction(StrEnum):
-    """What is done with each job."""
+    """What `change_jobs` does with each job that the filters choose."""
 
     CANCEL = "cancel"
     RETRY = "retry"
@@ -46,7 +46,7 @@ class BulkAction(StrEnum):
 
     @property
     def statuses(self) -> tuple[JobStatus, ...]:
-        """The statuses of the jobs that the action concerns."""
+        """The statuses that a job must have to be changed by the action."""
         return _STATUSES[self]
 
 
@@ -60,7 +60,7 @@ _STATUSES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSelection:
-    """The filters that choose jobs: see `JobManager.list`."""
+    """The filters that choose the jobs of a bulk change. They mean the same as in `JobManager.list`."""
 
     status: JobStatus | None = None
     queue: str | None = None
@@ -78,7 +78,7 @@ class JobSelection:
 
     @property
     def is_search(self) -> bool:
-        """Whether the jobs are found by arguments or text, which reads each of them."""
+        """Whether the filters include arguments or a text. Such jobs are found by reading each job."""
         return bool(self.arguments or self.text)
 
     def page(
@@ -91,7 +91,10 @@ class JobSelection:
         is_replayed: bool | None = None,
         newest_first: bool = False,
     ) -> JobPage:
-        """Return a page of the jobs with this status. A selection by ids has one page."""
+        """Return a page of the chosen jobs that have this status, whatever `self.status`; None for any.
+
+        A selection by ids has one page.
+        """
         if self.ids is not None:
             query = self.query(manager, status, is_replayed=is_replayed)
             return JobPage(manager.infos(manager.engine.find(query).records), None)
@@ -112,7 +115,9 @@ class JobSelection:
         )
 
     def query(self, manager: JobManager, status: JobStatus | None, *, is_replayed: bool | None = None) -> Query:
-        """Return the filters without arguments and text, as a query of the engine."""
+        """Return the filters, except arguments and text, as an engine's query for jobs with this status; None for
+        any.
+        """
         return Query(
             status=status,
             queue=self.queue,
@@ -126,9 +131,9 @@ class JobSelection:
         )
 
     def audit_details(self) -> dict[str, Any]:
-        """Return the filters for an audit entry, with the names of arguments and without their values.
+        """Return the filters for an audit entry, with the names of arguments but not their values.
 
-        A text to search for may be a value as well, so only its presence is recorded.
+        Of a text to search for, which may be a value of an argument, only its presence is recorded.
         """
         given = {
             "status": None if self.status is None else str(self.status),
@@ -145,11 +150,11 @@ class JobSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCount:
-    """How many jobs match some filters."""
+    """How many jobs match the filters of a bulk change."""
 
     number: int
     is_exact: bool = True
-    """False if there are at least `number`, or, after a search, if not all jobs were read."""
+    """False if `number` is a lower bound: the count stopped early, or a search has not read all jobs."""
     scanned: int = 0
     """How many jobs a search by arguments or text has read."""
 
@@ -168,7 +173,11 @@ NO_JOBS = JobCount(number=0)
 
 
 def count_jobs(manager: JobManager, selection: JobSelection, action: BulkAction | None = None) -> JobCount:
-    """Count the jobs that filters choose, and that an action concerns. The count stops at `MAX_COUNTED`."""
+    """Count the jobs that the filters choose and that the action can change; without an action, all that they
+    choose.
+
+    The count stops at `MAX_COUNTED` jobs of each status.
+    """
     if action is None:
         return _count(manager, selection, selection.status)
     is_replayed = _is_replayed(action)
@@ -190,7 +199,7 @@ def _count(
 
 
 def preview_jobs(manager: JobManager, selection: JobSelection, action: BulkAction, limit: int) -> list[JobInfo]:
-    """Return the first jobs that an action would change."""
+    """Return the first `limit` jobs that an action would change."""
     found: list[JobInfo] = []
     for status in _chosen(selection, action):
         if len(found) < limit:
@@ -200,7 +209,9 @@ def preview_jobs(manager: JobManager, selection: JobSelection, action: BulkActio
 
 
 def _chosen(selection: JobSelection, action: BulkAction) -> tuple[JobStatus, ...]:
-    """Return the statuses to look through: those of the action, or the one of the filter among them."""
+    """Return the statuses of the jobs to change: those of the action, or only the status filter if it is among
+    them.
+    """
     return tuple(status for status in action.statuses if selection.status in (None, status))
 
 
@@ -214,11 +225,11 @@ class BulkStep:
 
     changed: int = 0
     asked_to_stop: int = 0
-    """How many jobs run, and were asked to stop."""
+    """How many jobs are running, and were asked to stop."""
     left: int = 0
-    """How many were left as they are: they have started or ended meanwhile, or cannot be changed."""
+    """How many jobs stayed as they are: they started or ended meanwhile, or, for `RUN_NOW`, are due already."""
     after: str | None = None
-    """The cursor of the next call; None if all jobs are done."""
+    """The cursor for the next call; None if there are no more jobs to change."""
 
 
 def change_jobs(
@@ -230,10 +241,10 @@ def change_jobs(
     after: str | None = None,
     limit: int = STEP,
 ) -> BulkStep:
-    """Change at most `limit` of the jobs that filters choose, from the cursor `after` on.
+    """Change at most `limit` of the jobs that the filters choose, beginning at the cursor `after`.
 
-    - `due`: the new due time for `RESCHEDULE`, in microseconds
-    - `after`: `BulkStep.after` of the call before
+    - `due`: the new due time for `RESCHEDULE`, in microseconds since 1970
+    - `after`: `BulkStep.after` of the previous call; None for the first
     """
     statuses = _chosen(selection, action)
     if not statuses:
@@ -261,7 +272,7 @@ def change_jobs(
 def check_filters(
     manager: JobManager, selection: JobSelection, action: BulkAction, after: str | None = None
 ) -> None:
-    """Raise `ValueError` if the filters cannot be used, or if `after` is no cursor of `change_jobs` for them."""
+    """Raise `ValueError` if the filters or ids are invalid, or if `after` is no cursor of `change_jobs` for them."""
     check_ids(selection)
     statuses = _chosen(selection, action)
     if statuses:
@@ -284,14 +295,14 @@ def check_ids(selection: JobSelection) -> None:
 def _change_for(
     manager: JobManager, selection: JobSelection, action: BulkAction, due: int | None
 ) -> Callable[[Sequence[JobInfo]], list[Changed]]:
-    """Return a function that changes some jobs. All its calls have one audit entry."""
+    """Return a function that applies the action to the jobs it is given. All its calls share one audit entry."""
     now = manager.engine.now()
     note = AuditNote(
         action="job.run_now" if action is BulkAction.RUN_NOW else None, details=selection.audit_details()
     )
     draft = manager.begin_audit(STEP, note)
     if action is BulkAction.RESCHEDULE and due is None:
-        raise ValueError("the jobs need a new due time; give due")
+        raise ValueError("the action 'reschedule' needs the new due time of the jobs; pass due=")
 
     def change(jobs: Sequence[JobInfo]) -> list[Changed]:
         ids = [job.id for job in jobs if action is not BulkAction.RUN_NOW or to_instant(job.due, "due") > now]

@@ -11,13 +11,17 @@ from mainspring.jobs.commands import CancelJob
 
 
 def to_seconds(timeout: Duration | None) -> float | None:
-    """Return a timeout in seconds; None for none."""
+    """Return a timeout in seconds; None, for no timeout, stays None."""
     return None if timeout is None else to_nanoseconds(timeout, "timeout") / NANOSECONDS
 
 
 @contextmanager
 def explained_timeout(command: Any, seconds: float | None) -> Iterator[None]:
-    """Say which command the store has not confirmed in time, if the `with` block raises `TimeoutError`."""
+    """If the `with` block raises `TimeoutError`, raise one that names the command that the store has not
+    confirmed.
+
+    Without a timeout of its own (`seconds` is None), the error stays as it is.
+    """
     try:
         yield
     except TimeoutError:

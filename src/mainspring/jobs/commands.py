@@ -1,4 +1,4 @@
-"""Requests to an engine: commands for single jobs; arrangements of schedules, queues, limits, letters, tokens."""
+"""Requests to an engine: commands for single jobs, and arrangements of schedules, queues, limits and tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mainspring.security.tokens import TokenRecord
 
 
 class CancelJob(Struct, frozen=True, gc=False):
-    """Cancel a job; a running job is asked to stop."""
+    """Cancel a PENDING job, or ask a RUNNING job to stop."""
 
     id: str
 
@@ -65,7 +65,7 @@ class Edit(Struct, frozen=True, gc=False):
 
 
 class Delete(Struct, frozen=True, gc=False):
-    """Delete a job that has ended."""
+    """Delete a job that has ended. The engine refuses it for other jobs."""
 
     id: str
     status: JobStatus | None = None
@@ -73,7 +73,7 @@ class Delete(Struct, frozen=True, gc=False):
 
 
 class ChangeLimits(Struct, frozen=True, gc=False):
-    """Change the limits of a PENDING job."""
+    """Replace the limits of a PENDING job by the buckets `limits`."""
 
     id: str
     limits: tuple[str, ...]
@@ -91,7 +91,7 @@ class Changed(Struct, frozen=True, gc=False):
     note: str | None = None
     """For a refused reopen or replay: the id of the job that replays the dead letter or holds its unique key."""
     is_unique_conflict: bool = False
-    """Whether `note` is the id of the job that holds the unique key."""
+    """Whether the command was refused because another job, `note`, holds the unique key."""
 
 
 class PutSchedule(Struct, frozen=True, gc=False):

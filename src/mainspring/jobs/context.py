@@ -26,7 +26,7 @@ logger = logging.getLogger("mainspring.job")
 class JobContext:
     """The context of the running job, which `mainspring.current_job()` returns to a handler.
 
-    `progress` calls `report` with done, total and note. Without a `report`, progress is dropped.
+    `progress` calls `report` with done, total and note. If `report` is None, progress is dropped.
     """
 
     # `_log_fields` is only set if a middleware adds fields, so that a context without them costs nothing more.
@@ -50,15 +50,12 @@ class JobContext:
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt, from 1.
-
-        Attempts that were snoozed or interrupted by a shutdown do not count.
-        """
+        """The number of this attempt, from 1: earlier failures, timeouts and crashes, plus one."""
         return self._lease.failures + self._lease.timeouts + self._lease.crashes + 1
 
     @property
     def due(self) -> datetime:
-        """The instant at which the job was due."""
+        """The instant at which the job was due, as an aware datetime."""
         return to_datetime(self._lease.due)
 
     @property
@@ -68,7 +65,7 @@ class JobContext:
 
     @property
     def fencing_token(self) -> int:
-        """A number that grows with every claim of the job.
+        """A number that grows with every claim of the job, so that a later attempt has a larger one.
 
         Let your own store refuse a write whose token is smaller than the largest one it has seen.
         """
@@ -76,7 +73,7 @@ class JobContext:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers that were stored with the job. Jobs that the handler submits get them, too.
+        """The headers that were stored with the job; jobs that the handler submits inherit them.
 
         Those of Mainspring itself, such as the signature, are left out.
         """
@@ -122,7 +119,9 @@ class JobContext:
 
     @property
     def log_fields(self) -> dict[str, Any]:
-        """The fields that name the job in log records, with its trace if it has one."""
+        """The fields that identify the job in log records: id, attempt, type and queue, and its trace if it has
+        one.
+        """
         lease = self._lease
         named = {"job": lease.id, "attempt": self.attempt, "handler": lease.type, "type": lease.type}
         added: dict[str, Any] = getattr(self, "_log_fields", {})
@@ -166,7 +165,7 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
 
 
 def runs_job() -> bool:
-    """Return whether the calling code runs inside of a handler."""
+    """Return whether the calling code runs inside of a handler that a worker has called."""
     return _current.get() is not None
 
 
@@ -176,7 +175,9 @@ def runs_batch() -> bool:
 
 
 def fields_of_running_jobs() -> dict[str, Any]:
-    """Return the fields of a log record that name the job of the calling handler; none outside of handlers."""
+    """Return the log fields of the job, or the batch of jobs, whose handler calls this; empty outside of
+    handlers.
+    """
     running = _current.get()
     if running is None:
         return {}
@@ -184,7 +185,7 @@ def fields_of_running_jobs() -> dict[str, Any]:
 
 
 def fields_of_jobs(jobs: Sequence[JobContext]) -> dict[str, Any]:
-    """Return the fields of a log record about one job, or about several jobs: their ids, and what they share."""
+    """Return the log fields of one job; of several jobs, their ids and the fields whose values all share."""
     first, *others = (job.log_fields for job in jobs)
     if not others:
         return first
@@ -197,7 +198,9 @@ def fields_of_jobs(jobs: Sequence[JobContext]) -> dict[str, Any]:
 
 
 def current_headers() -> Mapping[str, str]:
-    """Return the headers of the running job, or those that all jobs of a batch share; none outside of handlers."""
+    """Return the headers of the running job, or those that all jobs of a batch share; empty outside of
+    handlers.
+    """
     running = _current.get()
     if running is None:
         return {}

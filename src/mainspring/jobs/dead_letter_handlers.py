@@ -45,20 +45,24 @@ logger = logging.getLogger("mainspring.worker")
 
 
 class DeadLetterHandlers:
-    """The dead-letter handlers that are declared in this process."""
+    """The dead-letter handlers that the code of this process declares with `@app.on_dead_letter`."""
 
     def __init__(self, registry: HandlerRegistry) -> None:
         self._registry = registry
         self._declared: dict[str, tuple[JobFunction[Any, Any], bool]] = {}
 
     def add(self, job: JobFunction[Any, Any]) -> None:
-        """Declare a dead-letter handler; raise an error if it cannot take a dead letter as its argument."""
+        """Declare a dead-letter handler; raise `TypeError` if its parameters cannot take a dead letter."""
         passes_id = _require_parameter(job.handler)
         _describe(job, passes_id=passes_id)
         self._declared[job.name] = (job, passes_id)
 
     def store(self, manager: JobManager) -> None:
-        """Store the declared handlers, and drop those whose functions are no dead-letter handlers any more."""
+        """Store the declared handlers, and delete stored ones whose function in this process is no longer
+        declared.
+
+        Log a warning for each stored handler that this process has no function for.
+        """
         found = {handler.type: handler for handler in manager.engine.dead_letter_handlers()}
         declared = [
             _signed(_describe(job, passes_id=passes_id), found.get(job.name), manager)
@@ -77,7 +81,11 @@ class DeadLetterHandlers:
 def _signed(
     handler: DeadLetterHandler, stored: DeadLetterHandler | None, manager: JobManager
 ) -> DeadLetterHandler:
-    """Return a handler with a signature: that of the equal stored handler, if it is right, or a new one."""
+    """Return a handler with a signature: the stored handler, if it is equal and rightly signed, else a newly
+    signed one.
+
+    Without a signer, return the handler as it is.
+    """
     signer = manager.signer
     if signer is None:
         return handler
@@ -90,8 +98,8 @@ def _signed(
 def _warn_of_unknown(names: Sequence[str]) -> None:
     for name in names:
         logger.warning(
-            "each dead letter makes a job of %r, for which this worker has no handler; if you have removed it "
-            "from the code, call app.dead_letters.remove_handler(%r)",
+            "the store has the dead-letter handler %r, for which each dead letter makes a job, but this worker "
+            "does not have it; if you have removed it from the code, call app.dead_letters.remove_handler(%r)",
             name,
             name,
         )
@@ -106,7 +114,10 @@ def annotate(function: Callable[..., Any]) -> None:
 
 
 def _require_parameter(handler: Handler) -> bool:
-    """Return whether a handler takes the id of a dead letter; raise an error if it takes no dead letter at all."""
+    """Return whether a handler takes the id of a dead letter instead of a `DeadLetter`.
+
+    Raises `TypeError` if it can take neither as its only argument.
+    """
     if handler.options.batch is not None:
         raise TypeError(
             f"handler {handler.name!r} cannot get dead letters, because it has batch={handler.options.batch}; "
@@ -131,7 +142,9 @@ def _describe_needs(handler: Handler) -> str:
 
 
 def _decode(handler: Handler, value: DeadLetter | str) -> Any:
-    """Return what a handler would get as its first argument; None if it cannot be called with this value."""
+    """Return the argument that a handler would get for this value; None if its signature does not accept the
+    value.
+    """
     payload = msgspec.json.encode({handler.arguments.names[0]: value})
     try:
         positional, named = handler.arguments.decode(payload, JsonSerializer.name)

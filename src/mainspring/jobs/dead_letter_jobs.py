@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
-    """A snapshot of a job when it was given up, for a handler of `@app.on_dead_letter`.
+    """A snapshot of a job when it became a dead letter, for a handler of `@app.on_dead_letter`.
 
     `app.get(letter.id)` returns everything about the job, with its arguments and its history.
     """
@@ -40,7 +40,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     type: str
     queue: str
     error: str
-    """Why the job was given up: a description in the first line, a traceback below."""
+    """Why the job became a dead letter: a description in the first line, a traceback below."""
     created: datetime
     due: datetime
     finished: datetime
@@ -53,7 +53,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     origin: str | None = None
     """The id of the dead letter that the job replays."""
     schedule: str | None = None
-    """The schedule that made the job."""
+    """The name of the schedule that made the job; None if a submit made it."""
 
     @property
     def reason(self) -> str:
@@ -62,7 +62,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterHandler(Struct, frozen=True):
-    """A stored dead-letter handler: the plan for its jobs."""
+    """A stored dead-letter handler: the plan by which an engine makes a job of it for each dead letter."""
 
     plan: FollowUp
     aliases: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ SignLetter: TypeAlias = Callable[[DeadLetterHandler, NewJob], NewJob]
 
 
 def letter_of(job: JobRecord) -> DeadLetter:
-    """Return the snapshot of a job that was given up."""
+    """Return the snapshot of a dead letter for the jobs of dead-letter handlers."""
     return DeadLetter(
         id=job.id,
         type=job.type,

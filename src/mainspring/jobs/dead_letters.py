@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mainspring.signing")
 
-PAGE = 500
+PAGE = 500  # dead letters in one query
 CHUNK = 100  # dead letters in one transaction
 REPLAYABLE = "FAILED and was not replayed yet"
 
@@ -46,14 +46,20 @@ REPLAYABLE = "FAILED and was not replayed yet"
 def with_changes(
     arguments: Mapping[str, Any], changes: Mapping[str, Any], without: Collection[str]
 ) -> dict[str, Any]:
-    """Return a dead letter's arguments with `changes` applied, and without those named in `without`."""
+    """Return a dead letter's arguments with `changes` applied, and without those named in `without`.
+
+    A name in both keeps its value from `changes`.
+    """
     return {name: value for name, value in arguments.items() if name not in without} | dict(changes)
 
 
 def apply_changes(
     handler: Handler, arguments: Any, *, changes: Mapping[str, Any], without: Collection[str]
 ) -> dict[str, Any]:
-    """Return the changed arguments of a dead letter; raise `InvalidArguments` if its own cannot be decoded."""
+    """Return a dead letter's arguments with `changes` applied and without those named in `without`.
+
+    Raises `InvalidArguments` if the stored arguments could not be decoded, so that they are no mapping.
+    """
     if not isinstance(arguments, Mapping):
         raise InvalidArguments(
             handler=handler.name,
@@ -78,7 +84,7 @@ class EditedArguments(Struct, frozen=True):
 
 
 class PlannedReplay(Struct, frozen=True):
-    """A dead letter that can be replayed, and its changed arguments; None if it keeps its own."""
+    """A dead letter that can be replayed. `edited` has its changed arguments; None if it keeps its own."""
 
     letter: JobRecord
     edited: EditedArguments | None
@@ -89,7 +95,7 @@ class PlannedReplay(Struct, frozen=True):
 
     @property
     def arguments(self) -> Any:
-        """The arguments of the new job, as plain data, without the values of redacted parameters."""
+        """The arguments of the new job as plain data, with the values of redacted parameters masked."""
         if self.edited is None:
             arguments = self.serializers.decode_any(self.letter.payload, self.letter.codec)
         else:
@@ -97,7 +103,9 @@ class PlannedReplay(Struct, frozen=True):
         return self.redactions.show(self.letter.type, arguments)
 
     def command(self, new_id: str, due: int) -> Replay:
-        """Return the command that replays the dead letter."""
+        """Return the command that replays the dead letter as a new job with this id and due time, signed if need
+        be.
+        """
         edited = self.edited
         headers = None
         if self.signer is not None:
@@ -142,8 +150,8 @@ def plan_replay(
         )
     if not ids and not is_filtered and not all:
         raise ValueError(
-            "which dead letters? replay('order-42') replays one, replay(type='cancel_order') or queue= those that "
-            "match, and replay(all=True) all of them"
+            "say which dead letters: replay('order-42') replays one, replay(type='cancel_order') or queue= "
+            "those that match, and replay(all=True) all of them"
         )
     # Read all dead letters first: replays that fail again are dead letters, too, and would be replayed again.
     full_name = None if type is None else manager.registry.full_name(type)
@@ -186,7 +194,8 @@ def replay_planned(
 ) -> Iterator[tuple[tuple[str, str], ...]]:
     """Replay dead letters a few at a time; yield pairs of the id of a dead letter and the id of its new job.
 
-    If another caller has replayed one meanwhile, it is left out, or with `is_by_id` it is an error. `details` go
+    A dead letter that another caller has replayed, retried or deleted meanwhile is left out; with `is_by_id`, it
+    raises `InvalidTransition` or `JobNotFound`. At most `rate` of the new jobs become due per second. `details` go
     into the audit entry: see `audit_details`. `start` is the due time of the first new job; None for now.
     """
     if rate is not None and not rate > 0:
@@ -216,7 +225,7 @@ def audit_details(
     changed: Collection[str] = (),
     removed: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Return the details of an audit entry about dead letters: the filters, and names of changed arguments."""
+    """Return the details of an audit entry about dead letters: the filters, and the names of changed arguments."""
     given = {
         "queue": queue,
         "type": type,
@@ -229,9 +238,10 @@ def audit_details(
 
 
 def purge_planned(manager: JobManager, ids: Sequence[str], *, details: Mapping[str, Any]) -> Iterator[int]:
-    """Delete jobs that FAILED, a hundred at a time; yield after each part how many jobs it had.
+    """Delete jobs that FAILED, a hundred at a time; after each hundred, yield how many jobs it had.
 
-    `details` go into the audit entry. Before a part, its ids are checked: see `DeadLetters.purge`.
+    `details` go into the audit entry. Before each hundred is deleted, `JobNotFound` or `InvalidTransition` is
+    raised if one of its ids is not that of a FAILED job; earlier ones stay deleted.
     """
     draft = manager.begin_audit(len(ids), AuditNote(details=details))
     for start in range(0, len(ids), CHUNK):
@@ -241,7 +251,7 @@ def purge_planned(manager: JobManager, ids: Sequence[str], *, details: Mapping[s
 
 
 def _require_failed(manager: JobManager, ids: Sequence[str]) -> None:
-    """Raise `JobNotFound` or `InvalidTransition` if an id is not that of a FAILED job."""
+    """Raise `JobNotFound` or `InvalidTransition` if one of the ids is not that of a FAILED job."""
     statuses = {record.id: record.status for record in manager.engine.find(Query(ids=tuple(ids))).records}
     for job_id in ids:
         status = statuses.get(job_id)
@@ -280,13 +290,18 @@ def _matching(manager: JobManager, query: Query) -> Iterator[JobRecord]:
 
 
 def _with_right_signatures(manager: JobManager, letters: Iterator[JobRecord]) -> Iterator[JobRecord]:
-    """Leave out dead letters whose signature is not right: a replay would sign them."""
+    """Yield the dead letters whose signature is valid or has expired. Log a warning for each of the others.
+
+    A replay signs jobs anew, so that it must not replay them.
+    """
     signer = manager.signer
     for letter in letters:
         if signer is None or signer.is_right(letter):
             yield letter
         else:
-            logger.warning("dead letter %s is not replayed: its signature is not right", letter.id)
+            logger.warning(
+                "dead letter %s is not replayed: its signature is wrong; replay it by its id to see why", letter.id
+            )
 
 
 def _edit(manager: JobManager, letter: JobRecord, change: ChangeArguments) -> EditedArguments:
@@ -307,7 +322,7 @@ def _edit(manager: JobManager, letter: JobRecord, change: ChangeArguments) -> Ed
 
 
 class DeadLetters:
-    """Lists, edits, replays and purges jobs that FAILED: `app.dead_letters`."""
+    """`app.dead_letters`: lists, edits, replays and purges jobs that FAILED."""
 
     def __init__(self, source: ManagerProvider) -> None:
         self._source = source
@@ -326,10 +341,10 @@ class DeadLetters:
         newest_first: bool = False,
         replayed: bool | None = False,
     ) -> JobPage:
-        """Return a page of dead letters, the earliest failure first; with `newest_first`, the latest failure
-        first.
+        """Return a page of dead letters, the earliest failure first, or with `newest_first`, the latest.
 
-        `replayed=True` lists the failed jobs that were replayed, None all failed jobs.
+        `replayed=True` lists the failed jobs that were replayed, None all failed jobs. `after` is `next` of the
+        page before.
         """
         return self._source.manager().list(
             status=JobStatus.FAILED,
@@ -367,8 +382,9 @@ class DeadLetters:
     def edit(self, job_id: str, changes: Mapping[str, Any], *, without: Collection[str] = ()) -> None:
         """Change arguments of a dead letter, and remove those in `without`.
 
-        A redacted argument can be changed like others. With the value that lists show, `"[redacted]"`, it stays.
-        Raises `InvalidArguments` if the handler's signature does not accept the new arguments.
+        A redacted argument can be changed like others; it keeps its value if it is set to `"[redacted]"`, as lists
+        show it. Raises `InvalidArguments` if the handler's signature does not accept the new arguments,
+        `JobNotFound` or `InvalidTransition` if there is no such dead letter.
         """
         manager = self._source.manager()
         record = manager.record(job_id)
@@ -421,7 +437,7 @@ class DeadLetters:
     ) -> tuple[str, ...]:
         """Submit dead letters again as `replay` does, without blocking the event loop.
 
-        If the awaiting task is canceled, the replay stops within a hundred dead letters.
+        If the awaiting task is canceled, no more than the current hundred dead letters are replayed.
         """
         steps = self.replaying_async(
             *ids, queue=queue, type=type, all=all, limit=limit, rate=rate, changes=changes, without=without
@@ -459,7 +475,7 @@ class DeadLetters:
         """Delete jobs that FAILED, permanently. Return how many were deleted.
 
         Raises `JobNotFound` or `InvalidTransition`, and deletes nothing, if an id is not that of a FAILED job. If
-        another process changes one of the jobs during the purge, the error comes after some of the others are
+        another process changes one of the jobs during the purge, the error is raised after some of the others were
         deleted.
         """
         manager = self._source.manager()
@@ -472,13 +488,14 @@ class DeadLetters:
     purge_async = async_twin(purge, writes=True)
 
     def handlers(self) -> builtins.list[str]:
-        """List the job types that get each dead letter as a job: see `@app.on_dead_letter`."""
+        """List the job types of the dead-letter handlers: each new dead letter is submitted to them as a job."""
         return [handler.type for handler in self._source.manager().engine.dead_letter_handlers()]
 
     handlers_async = async_twin(handlers)
 
     def remove_handler(self, name: str) -> bool:
-        """Send no more dead letters to a job type; return False if it got none.
+        """Remove a dead-letter handler from the store, so that it gets no more dead letters; return False if it
+        was not stored.
 
         A worker whose code has the handler stores it again when it starts.
         """

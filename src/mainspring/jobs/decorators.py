@@ -1,4 +1,4 @@
-"""The decorators of an application: `@app.job`, schedules, dead-letter handlers, starts of workers."""
+"""The decorators of an application: `@app.job`, `@app.cron`, `@app.every`, `@app.on_dead_letter`, worker hooks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ JobT = TypeVar("JobT", bound=JobFunction[Any, Any])
 
 
 def _with_options(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a method with `**options` the signature that lists the options of a handler, for `help()`."""
+    """Give a method with `**options` a signature that lists the fields of `HandlerOptions` instead, for
+    `help()`.
+    """
     *given, _options = signature(method).parameters.values()
     options = signature(HandlerOptions).parameters.values()
     method.__signature__ = Signature([*given, *options], return_annotation="JobDecorator")  # type: ignore[attr-defined]
@@ -312,15 +314,15 @@ class Decorators(ABC):
 
     @abstractmethod
     def _require_possible(self, handler: Handler) -> None:
-        """Raise an error if the application cannot honour an option of a handler."""
+        """Raise an error if the application cannot honour an option of this handler."""
 
     @abstractmethod
     def _handler_added(self) -> None:
-        """React to a newly registered handler: a worker that already runs must learn of it."""
+        """Tell a worker that already runs in this process of a newly registered handler."""
 
     @abstractmethod
     def _dead_letter_handler_added(self) -> None:
-        """React to a new dead-letter handler: store it, if the store is open."""
+        """Store a new dead-letter handler at once, if the store is open."""
 
     @abstractmethod
     def _source(self) -> ManagerProvider:
@@ -407,10 +409,10 @@ class Decorators(ABC):
     def on_dead_letter(self, function: Callable[..., Any], /) -> Any:
         """Run a handler for each dead letter, as a job of its own: `def alert(letter: DeadLetter)`.
 
-        The engine stores this job in the step that gives the other job up, for whatever reason, so none is missed.
-        Put it above `@app.job(...)` to give options to the handler. The dead letters of the handler itself, and
-        of jobs that it submits, make no further jobs. The handler is stored when a worker starts; at once if this
-        process has the store open.
+        The engine stores this job in the transaction that makes the other job a dead letter, so that none is
+        missed. Put it above `@app.job(...)` to give options to the handler. The dead letters of the handler
+        itself, and of jobs that it submits, make no further jobs. The handler is stored when a worker starts; at
+        once if this process has the store open.
         """
         if not isinstance(function, JobFunction):
             if callable(function):

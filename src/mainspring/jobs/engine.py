@@ -76,7 +76,7 @@ MAX_CRASHES = 3
 
 
 class Capability(StrEnum):
-    """An ability that only some engines have. Mainspring refuses an option that needs a missing one."""
+    """An ability that only some engines have. Mainspring refuses an option that the engine cannot carry out."""
 
     ATOMIC_UNIT = "atomic_unit"
     """All calls inside of one `unit` are committed or rolled back together."""
@@ -104,7 +104,7 @@ class Capability(StrEnum):
 
 
 class Demand(Struct, frozen=True):
-    """How many jobs a worker can accept, for a group of handlers that share the same slots."""
+    """How many jobs a worker can accept in one `take`, for a group of job types that share the same slots."""
 
     types: tuple[str, ...]
     starts: int
@@ -143,7 +143,9 @@ class Taken(Struct, frozen=True):
 
 
 class Swept(Struct, frozen=True):
-    """The answer of an engine to `sweep`."""
+    """The answer of an engine to `sweep`: the jobs that it took from dead workers, and the jobs that could
+    start.
+    """
 
     rescued: list[str]
     """The ids of jobs of dead workers that will run again."""
@@ -154,7 +156,7 @@ class Swept(Struct, frozen=True):
 
 
 class Situation(Struct, frozen=True):
-    """A job, with the facts in the store that explain its state."""
+    """A stored job, with the facts in the store that explain its state. `explain` reads it."""
 
     record: JobRecord
     is_queue_paused: bool
@@ -174,7 +176,7 @@ class Situation(Struct, frozen=True):
 
 
 class Retention(Struct, frozen=True):
-    """How long an engine keeps jobs after their end, in microseconds; None for ever."""
+    """How long an engine keeps ended jobs, in microseconds after their end, by status; None for ever."""
 
     completed: int | None
     canceled: int | None
@@ -182,13 +184,13 @@ class Retention(Struct, frozen=True):
     most: int | None = None
     """The largest number of COMPLETED and CANCELED jobs to keep; the oldest are deleted first."""
     audit: int | None = None
-    """How long entries of the audit trail are kept."""
+    """How many microseconds entries of the audit trail are kept; None for ever."""
     most_audited: int | None = None
     """The largest number of entries of the audit trail to keep; the oldest are deleted first."""
 
 
 class Pruned(Struct, frozen=True):
-    """The answer of an engine to `prune`."""
+    """The answer of an engine to `prune`: how many jobs it deleted, and whether another call could delete more."""
 
     deleted: int
     is_more: bool
@@ -199,7 +201,7 @@ class JobStore(Protocol):
     """The part of an engine that submits, changes and lists jobs."""
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
-        """Store jobs. Return for each job None, or the conflict that kept it from being stored.
+        """Store new jobs. Return for each job None, or the conflict that kept it from being stored.
 
         Raise `LimitExceeded` and store nothing if the jobs exceed a stored quota of their queue: see `quotas`.
         """
@@ -217,7 +219,7 @@ class JobStore(Protocol):
         """Count jobs by state. FAILED counts the dead letters: jobs that failed and were not replayed."""
 
     def count_up_to(self, query: Query, most: int) -> int:
-        """Count the jobs that match a query, and stop at `most`, so that the call is fast with any number of jobs.
+        """Count the jobs that match a query, but stop at `most`, so that the call is fast with any number of jobs.
 
         `ids`, `search`, `limit`, `after` and the order of the query are ignored.
         """
@@ -226,7 +228,7 @@ class JobStore(Protocol):
         """List the queues that have jobs in any state, sorted by name."""
 
     def situation(self, job_id: str) -> Situation | None:
-        """Return the situation of a job; None if there is no such job."""
+        """Return a job with the facts that explain its state; None if there is no such job."""
 
 
 class WorkerStore(Protocol):
@@ -243,7 +245,9 @@ class WorkerStore(Protocol):
         """Store a heartbeat; return False if the worker was declared dead and its jobs were taken over."""
 
     def announce(self, worker: int, info: WorkerInfo) -> bool:
-        """Store the handlers and queues of a worker anew; return False if it was declared dead or has left."""
+        """Replace the stored job types and queues of a worker; return False if it was declared dead or has
+        left.
+        """
 
     def leave(self, worker: int) -> None:
         """Remove a worker from the store after its jobs are settled."""
@@ -252,34 +256,47 @@ class WorkerStore(Protocol):
         """Lease jobs to a worker: start those due within `start_lead`, and hold others due within `lead`."""
 
     def spent(self, ids: Sequence[str]) -> dict[str, int]:
-        """Return which envelopes of ended jobs the engine remembers: the signed ids, and when they were signed.
+        """Return which of these signed ids belong to ended jobs that the engine remembers, and when they were
+        signed.
 
-        See `spent_envelopes`. An engine may remember an envelope only after its job was deleted.
+        The worker refuses other jobs with the same signature: see `spent_envelopes`. An engine may remember an
+        envelope only after its job was deleted.
         """
 
     def sign_letters(self, sign: SignLetter) -> None:
-        """Sign the jobs of dead-letter handlers with a function, from now on. It is called before `open`."""
+        """Sign the jobs of dead-letter handlers with the function `sign` from now on.
+
+        It is called before `open`.
+        """
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        """Mark held jobs RUNNING; return False for jobs that were canceled or taken over meanwhile."""
+        """Mark jobs RUNNING that a worker holds; return for each whether it did: False if it was canceled or taken
+        over.
+        """
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         """Store outcomes and end their leases; for a stale fencing token, store nothing and return False."""
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        """Store that handlers begin, or their progress; for a stale fencing token, only return False."""
+        """Store that handlers have begun, or their progress; for a stale fencing token, store nothing and return
+        False.
+        """
 
     def sweep(self, worker: int) -> Swept:
-        """Rescue the jobs of dead workers; return the rescued jobs, and the due jobs that could start."""
+        """Rescue the jobs of dead workers; return the rescued jobs, new dead letters, and the due jobs that could
+        start.
+
+        `worker` is the number of the worker that calls; 0 for a process without one.
+        """
 
     def leased(self, worker: int) -> list[RunningLease]:
-        """List the leases of the jobs that a remote worker runs, if the engine has `Capability.REMOTE_WORKERS`."""
+        """List the leases of the jobs that a remote worker is running. It needs `Capability.REMOTE_WORKERS`."""
 
     def workers(self) -> list[WorkerRecord]:
         """List the workers by number, including dead ones whose jobs were not rescued yet."""
 
     def backlog(self) -> list[Backlog]:
-        """List the due jobs that wait for a worker, by queue and type, paused queues included."""
+        """Count the due jobs that wait for a worker, by queue and type, including those of paused queues."""
 
 
 class ScheduleStore(Protocol):
@@ -307,17 +324,20 @@ class EventLog(Protocol):
     def is_followed(self) -> bool:
         """Whether a client follows events, as far as this process knows.
 
-        Workers then report that handlers begin.
+        If so, workers report each handler that begins, so that the engine writes `started` events.
         """
 
     def listen(self, until: int) -> str:
-        """Let all processes write events until the instant `until`; return the position before these events."""
+        """Make all processes write events until the instant `until`; return the position from which to read
+        them.
+        """
 
     def events(self, after: str, limit: int) -> EventPage:
         """Return at most `limit` events after a position, and the position of the next page."""
 
     def holds(self, position: str) -> bool:
-        """Return whether a client that has read the events up to a position can continue there.
+        """Return whether a client that has read the events up to a position can continue there without missing
+        one.
 
         All events since then must be stored: none was deleted, and a client was listening all the time, so that
         engines wrote all of them. The position may come from another process or from before a restart. It may be
@@ -336,10 +356,10 @@ class Admin(Protocol):
         """
 
     def paused_queues(self) -> tuple[str, ...]:
-        """List the paused queues: no jobs of these start."""
+        """List the paused queues, whose jobs do not start."""
 
     def limits(self) -> list[PutLimit]:
-        """List the stored limits."""
+        """List the stored limits: rates, concurrencies and submit quotas."""
 
     def dead_letter_handlers(self) -> list[DeadLetterHandler]:
         """List the stored dead-letter handlers, by job type."""
@@ -347,27 +367,29 @@ class Admin(Protocol):
     def redactions(self) -> dict[str, tuple[str, ...]]:
         """Return the redacted parameters by job type, both sorted by name.
 
-        A name that was stored before a job is returned to every process that has read that job.
+        For a process that has read a job, the result has all redactions that were stored before that job.
         """
 
     def tokens(self) -> list[TokenRecord]:
-        """List the tokens of the HTTP server, by name, as they are stored now, not as they were cached."""
+        """List the tokens of the HTTP server by name. They are read from the store, never from a cache."""
 
     @property
     def token_changes(self) -> int:
-        """A number that grows when this process stores a token, or learns that another process may have.
+        """A number that grows when this process stores a token, or learns that another process may have stored
+        one.
 
-        Without a change of this number, another process may have changed tokens nevertheless.
+        Another process may have changed tokens even if the number is the same.
         """
 
     def audit_entries(self, query: AuditQuery) -> list[AuditEntry]:
-        """List entries of the audit trail, the latest first."""
+        """List the entries of the audit trail that match a query, the latest first."""
 
     def prune(self, retention: Retention) -> Pruned:
-        """Delete a few jobs that are older than `retention` allows, and results whose own time to live is over.
+        """Delete a few of the jobs that `retention` does not keep, and results that are older than their job's
+        limit.
 
-        Add up the activity of old minutes by the hour, and delete that of old hours. Delete expired requests and
-        old entries of the audit trail.
+        Also delete expired requests and old audit entries, add up the activity of old minutes by the hour, and
+        delete that of old hours.
         """
 
     def backup(self, path: str) -> None:
@@ -381,7 +403,7 @@ class Monitoring(Protocol):
         """Count due, blocked, scheduled and running jobs and dead letters, by queue and job type.
 
         A job is due or blocked exactly if its `situation` says so: see `statistics`. The call takes a few
-        milliseconds, however many jobs are stored: an engine may stop to count at `MAX_COUNTED` jobs. It examines
+        milliseconds, however many jobs are stored: an engine may stop counting at `MAX_COUNTED` jobs. It examines
         about `lookahead` scheduled jobs to find the fullest slot.
         """
 
@@ -389,29 +411,30 @@ class Monitoring(Protocol):
         """Count the scheduled jobs between each two of these ascending instants, by queue and job type.
 
         It counts jobs that wait only for their time, also those that a worker holds. Jobs behind others of their
-        sequence or under the same limits may be left out. An engine may stop to count at `MAX_IN_PERIOD` jobs, and
+        sequence or under the same limits may be left out. An engine may stop counting at `MAX_IN_PERIOD` jobs, and
         lists only queues and types with such jobs.
         """
 
     def take_notes(self) -> Sequence[EngineNote]:
-        """Return what committed calls of this process did beside their answers, since the last call.
+        """Return, and forget, what committed calls of this process did beside their answers since the last call.
 
         These are jobs that expired, attempts whose worker died, and jobs that the engine has stored by itself, for
         dead-letter handlers and replays. Any thread may call it. It reads nothing from the store.
         """
 
     def record_activity(self, batch: ActivityBatch) -> None:
-        """Add the counts of a process to those of the same minutes. A batch that is stored already is ignored.
+        """Add the counts of a process to the stored counts of the same minutes; ignore a batch that is stored
+        already.
 
         It is called inside of a `unit`. Without `Capability.ATOMIC_UNIT`, any thread may call it, also during
         other calls.
         """
 
     def activity(self, since: int, until: int, *, step: int = MINUTE) -> list[ActivityCount]:
-        """Return the counts of all minutes that overlap this time; of hours, where minutes are not kept.
+        """Return the counts of all minutes that overlap `since` to `until`; of hours, where minutes are not kept.
 
-        With a `step` of several minutes, an engine adds up the counts of so many minutes, or of the whole hours
-        in it. This is faster than to return and to add them up.
+        With a `step` of several minutes, the engine adds up the counts of so many minutes, or of the whole hours
+        in them, which is faster than in the caller.
         """
 
 
@@ -447,13 +470,13 @@ class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Monitoring, 
         """Return the engine's own time, in microseconds since 1970."""
 
     def open(self, wake: Callable[[], None]) -> None:
-        """Open the store. The engine calls `wake`, on any thread, when a worker should fetch jobs."""
+        """Open the store. From then on the engine calls `wake`, on any thread, when a worker should fetch jobs."""
 
     def close(self) -> None:
         """Close the store; it may be opened again."""
 
     def unit(self, *, durable: bool) -> AbstractContextManager[Any]:
-        """Return a context manager. The engine calls inside of its `with` block are one transaction, if possible.
+        """Return a context manager that makes the engine calls inside of its `with` block one transaction.
 
         Without `Capability.ATOMIC_UNIT`, each call is committed by itself. A power cut may lose the transaction if
         it is not `durable`.

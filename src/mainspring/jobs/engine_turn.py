@@ -38,7 +38,7 @@ class MustQueue:
 
 
 MUST_QUEUE: Final = MustQueue()
-"""Returned instead of a result if the caller must queue its operation."""
+"""`EngineTurn.call` returns this instead of a result if the caller must queue its operation."""
 
 
 CALM = 64
@@ -46,7 +46,7 @@ CALM = 64
 
 
 class EngineTurn:
-    """Lets one thread at a time call the engine."""
+    """Lets one thread at a time call the engine: the io thread, or a caller that finds nothing queued."""
 
     def __init__(self, runner: TaskRunner, *, is_queue_idle: Callable[[], bool], description: str) -> None:
         self._runner = runner
@@ -62,7 +62,8 @@ class EngineTurn:
         """Call the function, which calls the engine, on this thread, and return its result.
 
         Return `MUST_QUEUE` instead if another thread calls the engine, if operations are queued or were committed
-        together a short time ago, or if the io runner or the turn is closed.
+        together a short time ago, or if the io runner or the turn is closed. Raises `EngineUnavailable` if this
+        thread is inside such a call already.
         """
         me = get_ident()
         if self._holder == me:
@@ -82,7 +83,11 @@ class EngineTurn:
             self._holder = self._caller = 0
 
     def note_batch(self, callers: int) -> None:
-        """Note how many operations of callers the io thread commits together. A batch with none is ignored."""
+        """Note how many operations of callers the io thread commits together, to decide whether callers must
+        queue.
+
+        After a batch with several, callers queue until `CALM` batches with one. A batch with none is ignored.
+        """
         if callers > 1:
             self._crowd = CALM
         elif callers and self._crowd:
@@ -91,8 +96,8 @@ class EngineTurn:
     def require_waiting_allowed(self) -> None:
         """Raise `EngineUnavailable` if this thread is calling the engine.
 
-        Then the caller is code that has interrupted the call: a signal handler, a finalizer or a callback. It
-        would wait for ever.
+        If so, this is called by code that has interrupted the call, such as a signal handler, a finalizer or a
+        callback, which would wait for ever.
         """
         if self._holder == get_ident():
             raise nested_error(self._description)
@@ -114,7 +119,9 @@ class EngineTurn:
         return self._is_closed
 
     def close(self, seconds: float) -> None:
-        """Prevent callers from calling the engine, and wait up to `seconds` for the thread that calls it now."""
+        """Make `call` refuse callers from now on, and wait up to `seconds` for the thread that calls the engine
+        now.
+        """
         self._is_closed = True
         if seconds and self._lock.acquire(timeout=seconds):
             self._lock.release()
@@ -139,7 +146,7 @@ class OffCallers:
         self._tokens = [None]  # empty while a task is posted and has not begun
 
     def __call__(self) -> None:
-        """Call the function at once, or in a task."""
+        """Call the function at once; if this thread is calling the engine, post a task that calls it."""
         if not self._turn.is_held_by_this_caller:
             self._function()
             return

@@ -32,7 +32,7 @@ logger = logging.getLogger("mainspring.events")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent:
-    """An event of a job or of a schedule."""
+    """An event of a job, or of a schedule that skipped an occurrence."""
 
     kind: EventKind
     at: datetime
@@ -44,10 +44,10 @@ class JobEvent:
 
 
 class EventFollower:
-    """Reads the events of a store, page by page. One thread at a time may use it.
+    """Reads the events of a store from now on, page by page. One thread at a time may use it.
 
     - `engine`: the engine of the store
-    - `clock`: the clock that tells when to ask again for events
+    - `clock`: the clock by which it asks the engine again to write events
     """
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
@@ -58,17 +58,20 @@ class EventFollower:
         """The position after the last event that was read."""
         self._listen_at = clock.monotonic_ns() + LISTEN_AGAIN_NS
         self.missed_seconds = 0.0
-        """For how long no events were written before the last page, because this follower was not read."""
+        """How many seconds before the last page no events were written, because `read` was not called in time."""
 
     def read(self, limit: int) -> EventPage:
-        """Return the next events, at most `limit`. The page tells whether events before it are missing."""
+        """Return the next events, at most `limit`.
+
+        If events before them are missing, the page has `is_complete` False.
+        """
         is_late = self._clock.monotonic_ns() >= self._listen_at and self._listen_again()
         page = self._engine.events(self.position, limit)
         self.position = page.end
         return replace(page, is_complete=False) if is_late else page
 
     def _listen_again(self) -> bool:
-        """Ask for events again; return whether this is too late, so that events may be missing."""
+        """Ask the engine to go on writing events; return True if it had stopped, so that events may be missing."""
         now = self._engine.now()
         self.missed_seconds = max(0.0, (now - self._written_until) / MICROSECONDS)
         until = now + LISTEN_FOR
@@ -135,14 +138,19 @@ class EventStream:
         return self._waiting.popleft() if self._waiting else None
 
     def _until(self) -> int | None:
-        """Return when the stream must read the store again; None if its timeout has passed."""
+        """Return until when to wait before the store is read again, in monotonic nanoseconds; None after the
+        timeout.
+        """
         now = self._clock.monotonic_ns()
         if self._deadline is None:
             return now + LOOK_NS
         return None if now >= self._deadline else min(now + LOOK_NS, self._deadline)
 
     def stop(self) -> None:
-        """End the iteration after the available events. Takes no lock, so signal handlers may call it."""
+        """End the iteration after the events that are available.
+
+        It takes no lock, so signal handlers may call it.
+        """
         self._deadline = self._clock.monotonic_ns()
 
     def pending(self) -> list[JobEvent]:
@@ -171,7 +179,7 @@ class EventStream:
             self._follower.missed_seconds = 0.0
         else:
             logger.warning(
-                "this event stream is read too slowly; the store has deleted events before it read them"
+                "this event stream is read too slowly; the store has deleted events before the stream read them"
             )
 
 

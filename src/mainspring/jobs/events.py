@@ -12,7 +12,7 @@ from mainspring.jobs.status import JobStatus
 
 
 class EventKind(StrEnum):
-    """The kind of an event."""
+    """What happened to a job or a schedule."""
 
     SUBMITTED = "submitted"
     STARTED = "started"
@@ -36,7 +36,7 @@ class EventKind(StrEnum):
 
 
 class Event(Struct, frozen=True, gc=False):
-    """An event of a job or of a schedule."""
+    """An event of a job, or of a schedule that skipped an occurrence, as engines store it."""
 
     kind: EventKind
     at: int
@@ -57,7 +57,7 @@ class EventPage(Struct, frozen=True):
     is_complete: bool = True
     """False if events were deleted, or not written, between the given position and the end of the page.
 
-    An engine that cannot tell that from the page alone returns True. `EventLog.holds` knows it exactly.
+    An engine that cannot tell this from the page alone returns True; `EventLog.holds` gives the exact answer.
     """
 
 

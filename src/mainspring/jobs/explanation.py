@@ -25,7 +25,7 @@ START_REMOTE = "Start one: a program that enrolls with POST /api/v1/workers, as 
 
 
 class Reason(StrEnum):
-    """The kind of reason for the status of a job."""
+    """The kind of reason why a job has its status."""
 
     NOT_DUE = "not due"
     RETRYING = "retrying"
@@ -73,7 +73,7 @@ class Explanation:
 
 
 class _JobFacts(Struct, frozen=True):
-    """The facts that explain a job: its situation, and the workers and limits in the store."""
+    """A job's situation, with the workers and limits of the store: the input of an explanation."""
 
     situation: Situation
     workers: Sequence[WorkerRecord]
@@ -117,7 +117,7 @@ class _JobFacts(Struct, frozen=True):
         until: int | None = None,
         blocked_by: tuple[str, ...] = (),
     ) -> Explanation:
-        """Make an explanation of this job."""
+        """Make an explanation of this job. `text` continues the sentence "Job … (type)"."""
         record = self.record
         return Explanation(
             job_id=record.id,
@@ -141,8 +141,8 @@ def explain(
 ) -> Explanation:
     """Explain the state of a job. `workers` and `limits` are all workers and limits in the store.
 
-    `front` is the situation of the job before it in its sequence. The explanation then also covers that job.
-    `remote` has the job types that remote workers run.
+    `front` is the situation of the job that this one waits for in its sequence; the explanation then covers that
+    job, too. `remote` has the job types that remote workers run.
     """
     found = _explain(situation, workers, limits, now, remote)
     if found.reason is not Reason.BEHIND or front is None:

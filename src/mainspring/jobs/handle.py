@@ -41,7 +41,7 @@ class ManagerProvider(Protocol):
 
 
 async def open_manager(source: ManagerProvider) -> JobManager:
-    """Return the manager of this process. A thread opens the store, because files and servers may be slow."""
+    """Return the manager of this process. If the store is not open, a thread opens it, as that may take long."""
     return source.manager() if source.is_open else await source.off_loop.read(source.manager)
 
 

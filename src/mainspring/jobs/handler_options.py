@@ -25,7 +25,7 @@ Execution: TypeAlias = Literal["thread", "process"]
 
 
 class FollowingJob(Protocol):
-    """A value of `then=`: a job function, a variant of one, or one with bound arguments."""
+    """A value of `then=`: a job function, or one with options or bound arguments."""
 
     def follow_up(self) -> FollowUp:
         """Return the plan for the follow-up job."""
@@ -114,14 +114,17 @@ def require_following_job(value: object) -> FollowingJob:
     """Return a value of `then=`; raise `TypeError` if it is not a `FollowingJob`."""
     if not hasattr(value, "follow_up"):
         raise TypeError(
-            "then must be a job such as other, other.options(delay=60) or other.bind(channel='mail'), "
+            "then must be a job function such as other, other.options(delay=60) or other.bind(channel='mail'), "
             f"got {value!r}"
         )
     return value
 
 
 def require_headers(headers: object) -> dict[str, str]:
-    """Return the headers as a dict; raise `TypeError` unless they are a mapping of strings to strings."""
+    """Return the headers of a submit as a dict.
+
+    Raises `TypeError` unless they are a mapping of strings to strings, and `ValueError` for a reserved name.
+    """
     if not isinstance(headers, Mapping) or not all(
         isinstance(name, str) and isinstance(value, str) for name, value in headers.items()
     ):

@@ -106,18 +106,20 @@ class Handler:
 
     @property
     def requests_at_once(self) -> int:
-        """How many requests of callbacks a worker has in flight at once; 0 for other handlers."""
+        """How many HTTP requests of callbacks a worker has in flight at once; 0 for handlers that are no
+        callbacks.
+        """
         return 0
 
     @property
     def longest_run(self) -> int | None:
-        """The timeout in microseconds, or the soft timeout if there is no other; None if there is neither."""
+        """The timeout in microseconds, or the soft timeout if there is no timeout; None if there is neither."""
         return self.soft_timeout if self.timeout is None else self.timeout
 
     def require_unique(self, policy: Unique | None) -> None:
         """Raise `ValueError` if a unique key needs a parameter that the handler does not have, or that it redacts.
 
-        Without `key` and `by`, the key has all arguments.
+        A policy without `key` and `by` uses all parameters. No policy (None) is always accepted.
         """
         if policy is None:
             return
@@ -127,7 +129,10 @@ class Handler:
             self.require_visible(names if names or policy.key else self.arguments.names, "unique=")
 
     def require_visible(self, names: Iterable[str], where: str) -> None:
-        """Raise `ValueError` if one of these parameters, whose values become a visible key, is redacted."""
+        """Raise `ValueError` if one of the parameters `names` is redacted.
+
+        `where` is the option that would show its value.
+        """
         for name in names:
             if name in self.redacted:
                 raise ValueError(
@@ -142,7 +147,7 @@ class Handler:
 
 
 class HandlerRegistry:
-    """The handlers that are registered in this process."""
+    """The handlers that are registered in this process, by name and alias."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -168,7 +173,7 @@ class HandlerRegistry:
             self.redaction_version += bool(handler.redacted)
 
     def get(self, name: str) -> Handler:
-        """Return a handler by its name. Raises `UnknownHandler` if it is not registered."""
+        """Return a handler by its name or an alias. Raises `UnknownHandler` if it is not registered."""
         handler = self._handlers.get(name)
         if handler is None:
             raise UnknownHandler(name=name, known=tuple(sorted(self._handlers)))
@@ -185,7 +190,11 @@ class HandlerRegistry:
         return matches.pop() if len(matches) == 1 else name
 
     def with_search_keys(self, job: NewJob) -> NewJob:
-        """Return a job that a worker makes, for a schedule or after another job, with its search keys."""
+        """Return a job with the search keys of its handler.
+
+        It is for jobs that a worker makes, for a schedule or after another job. A job without a handler here, or
+        without `search=`, is returned as it is.
+        """
         handler = self._handlers.get(job.type)
         if handler is None or not handler.search_by:
             return job
@@ -251,9 +260,9 @@ def default_name(function: Callable[..., Any]) -> str:
 
 
 def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Return whether two functions have the same source line, because their module was imported twice.
+    """Return whether two functions come from the same line of a source file.
 
-    It was reloaded, or imported under two names.
+    That is so if their module was reloaded, or imported under two names.
     """
     return _place(one) == _place(other)
 

@@ -77,14 +77,14 @@ class Histogram:
         self.sum += sum(ordered)
 
     def add(self, other: Histogram) -> None:
-        """Add the counts of another histogram with the same bounds."""
+        """Add the counts of another histogram; raise `ValueError` if its bounds differ."""
         if other.bounds != self.bounds:
             raise ValueError(f"only histograms with the same bounds can be added: {self.bounds}, {other.bounds}")
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         self.sum += other.sum
 
     def copy(self) -> Histogram:
-        """Return a histogram with the same counts, which later values do not change."""
+        """Return an independent histogram with the same counts."""
         return Histogram(self.counts, self.sum, bounds=self.bounds)
 
     def quantile(self, q: float) -> float | None:

@@ -68,7 +68,7 @@ class JobIds:
 
 
 def first_id(now: int) -> str:
-    """Make the first of up to 2 ** 64 ids that `ids_from` counts up from it. Its random part has 73 bits.
+    """Make an id after which `ids_from` can count up to 2 ** 64 more ids. Its random part has 73 bits.
 
     It is not made by a `JobIds`, because the ids that follow must belong to no other job of this process.
     """
@@ -82,7 +82,7 @@ def ids_from(first: str, count: int) -> list[str]:
 
 
 def nth_id(first: str, n: int) -> str:
-    """Return the id that `ids_from` has at the index `n`."""
+    """Return the id that `ids_from(first, …)` has at the index `n`, counted from 0."""
     millisecond, low = _parts(first)
     return _format_ids(millisecond, low + n, 1)[0]
 
@@ -100,7 +100,8 @@ def _format_ids(millisecond: int, low: int, count: int) -> list[str]:
 def require_id(job_id: object, name: str = "id") -> str:
     """Return an id or a name, such as that of a queue; raise an error if it is not valid.
 
-    It must be a printable string that is neither empty nor too long. Errors call it `name`.
+    It must be a printable string with 1 to `MAX_ID_LENGTH` characters: otherwise `TypeError`, `ValueError` or
+    `LimitExceeded` is raised, which calls it `name`.
     """
     if not isinstance(job_id, str):
         raise TypeError(f"{name} must be a string, got {job_id!r}")
@@ -118,5 +119,5 @@ def require_id(job_id: object, name: str = "id") -> str:
 
 
 def short_key(key: str) -> str:
-    """Shorten a key that is too long to be stored. A hash at the end makes the shortened key unique."""
+    """Return a key unchanged if it can be stored, else its beginning with a hash of the whole key."""
     return key if len(key) <= MAX_ID_LENGTH else f"{key[:80]}... {sha256(key.encode()).hexdigest()}"

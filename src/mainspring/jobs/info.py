@@ -17,7 +17,7 @@ from mainspring.runners.task import Priority
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptInfo:
-    """An attempt that failed, timed out, crashed or was interrupted."""
+    """A past attempt of a job that failed, timed out, crashed or was interrupted."""
 
     number: int
     started: datetime | None
@@ -34,7 +34,7 @@ class AttemptInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressInfo:
-    """The progress that a handler has reported."""
+    """The progress that a handler has reported last."""
 
     done: float
     total: float | None
@@ -49,7 +49,7 @@ class ProgressInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobInfo:
-    """A snapshot of a job."""
+    """A snapshot of a job for users, as it was when it was read."""
 
     id: str
     type: str
@@ -64,7 +64,7 @@ class JobInfo:
     arguments: Any
     result: Any
     error: str | None
-    """The last error: a description in the first line, the traceback below."""
+    """The last error: a description in the first line, the traceback below; None if there is none."""
     starts: int
     failures: int
     timeouts: int
@@ -114,7 +114,10 @@ class JobInfo:
 
 
 def to_info(record: JobRecord, serializers: Serializers = BUILT_IN) -> JobInfo:
-    """Make a snapshot of a stored job. Data that no serializer here can decode stay bytes."""
+    """Make a snapshot of a stored job for users.
+
+    Arguments and results that no serializer here can decode stay bytes.
+    """
     is_completed = record.status is JobStatus.COMPLETED
     return JobInfo(
         id=record.id,
@@ -196,4 +199,4 @@ class JobPage(list[JobInfo]):
         self.scanned = scanned
         """How many jobs the search has read for this page; 0 for a list without arguments and text."""
         self.reached = reached
-        """When the last job that the search has read was submitted."""
+        """The submit time of the last job that the search has read."""

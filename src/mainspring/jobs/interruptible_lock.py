@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 def call_with(lock: RLock, function: Callable[..., Result], *arguments: Any) -> Result:
-    """Call a function while the lock is held, and release the lock afterwards, even after an interrupt."""
+    """Call a function while this thread holds the lock, and release the lock also if a signal handler raises."""
     is_owned: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]  # the method that `Condition` uses
     was_owned = is_owned()
     try:

@@ -70,7 +70,7 @@ class BatchCall(Generic[Item, Result]):
         self.run_audited = run_audited
 
     def with_draft(self, draft: AuditDraft) -> BatchCall[Item, Result]:
-        """Return a call that also stores audit entries. The call must not be merged with others."""
+        """Return a call that also stores the audit entries of `draft`. It must not be merged with other calls."""
         run = self.run_audited
         assert run is not None, "no operator makes this call"
         return BatchCall(self.place, lambda engine, _, items: run(engine, items, draft), self.count)
@@ -110,17 +110,17 @@ OTHER_CALLS = 9  # the place of calls that are not merged; `take` is one of them
 
 
 class Reply(Protocol[Value_contra]):
-    """The receiver of the answer to an operation."""
+    """The receiver of the answer to an operation: the io layer calls `resolve` or `fail` once."""
 
     def resolve(self, value: Value_contra) -> None:
-        """Called when the transaction has been committed."""
+        """Receive the result of the operation, after its transaction was committed."""
 
     def fail(self, error: Exception) -> None:
-        """Called if the operation has failed."""
+        """Receive the error of the operation."""
 
 
 class Operation(Generic[Item, Result]):
-    """A batch for one kind of engine call."""
+    """A batch of items for one kind of engine call, with the reply that gets the results."""
 
     __slots__ = ("call", "durable", "items", "place", "reply", "size", "worker")
 
@@ -143,16 +143,16 @@ class Operation(Generic[Item, Result]):
         self.size = size  # size of the data in the items, in bytes
 
     def load(self) -> None:
-        """Called right before the transaction begins. Subclasses collect their batch here."""
+        """Collect the batch right before the transaction begins. Here it does nothing: subclasses override it."""
 
     @property
     def merge_key(self) -> tuple[int, int]:
-        """A key that is equal for operations that become one call of the engine."""
+        """The place of the call and the worker. Operations with equal keys become one call of the engine."""
         return self.place, self.worker
 
 
 class DeferredOperation(Operation[Item, Result]):
-    """An operation whose batch is collected right before the transaction begins."""
+    """An operation whose items the function `collect` returns right before the transaction begins."""
 
     __slots__ = ("_collect",)
 
@@ -173,7 +173,7 @@ class DeferredOperation(Operation[Item, Result]):
 
 
 class SingleOperation(Generic[Result]):
-    """One call of the engine that is not merged with others."""
+    """One call of the engine, made by the function `run`, that is not merged with other operations."""
 
     __slots__ = ("durable", "items", "place", "reply", "run", "size", "worker")
 
@@ -189,7 +189,7 @@ class SingleOperation(Generic[Result]):
         self.size = 0
 
     def load(self) -> None:
-        """Do nothing, because there is no batch."""
+        """Do nothing: a single call has no batch to collect."""
 
     @property
     def merge_key(self) -> tuple[int, int]:
@@ -201,7 +201,9 @@ AnyOperation: TypeAlias = Operation[Any, Any] | SingleOperation[Any]
 
 
 class IoLayer:
-    """Commits operations in batches on a thread of `runner`, or a single operation on the thread of its caller."""
+    """Makes all writing calls of the engine, in batches on a thread of `runner`, or one on the thread of its
+    caller.
+    """
 
     def __init__(self, engine: Engine, runner: TaskRunner, activity: ActivityWriter | None = None) -> None:
         self._engine = engine
@@ -215,7 +217,10 @@ class IoLayer:
         self._turn = EngineTurn(runner, is_queue_idle=self._queue.is_idle, description=engine.description)
 
     def dispatch(self, operation: AnyOperation) -> None:
-        """Queue an operation. The io thread calls its reply."""
+        """Queue an operation.
+
+        The io thread calls its reply; if the io layer is closed, this call fails the reply.
+        """
         try:
             self._queue.dispatch(operation)
         except RunnerClosed:
@@ -249,7 +254,7 @@ class IoLayer:
         seconds: float | None = None,
         audit: AuditDraft | None = None,
     ) -> list[Result]:
-        """Carry out a batch, on this thread or queued, and return its results.
+        """Carry out a batch, on this thread if the engine is free, else queued, and return its results.
 
         Raises `TimeoutError` after `seconds` of real time. An operation that timed out stays queued: the engine
         may still carry it out. With `audit`, the transaction also stores audit entries.
@@ -278,9 +283,10 @@ class IoLayer:
         return answer.get()
 
     def start_empty_transaction(self) -> Callable[[float], object] | None:
-        """Queue an operation that does nothing, so that counts of activity are stored with it.
+        """Queue an operation that does nothing, so that the transaction stores the counts of activity.
 
-        Return a function that waits for it; None if this thread may not wait, because it is calling the engine.
+        Return a function that waits for it; None if this thread must not wait, because it is inside a call of the
+        engine.
         """
         try:
             answer: BlockingReply[None] = self.make_reply()
@@ -290,15 +296,17 @@ class IoLayer:
         return answer.get
 
     def make_empty_transaction(self) -> None:
-        """Make a transaction that only stores counts of activity, on this thread."""
+        """Make a transaction that stores only counts of activity, on this thread."""
         self._handle([SingleOperation(_do_nothing, BlockingReply(self._runner), durable=False)])
 
     def off_callers(self, function: Callable[[], object]) -> Callable[[], None]:
-        """Return a function that calls `function`, but not on the thread of a caller that calls the engine now."""
+        """Return a function that calls `function`, at once or, inside of a caller's engine call, later on the io
+        thread.
+        """
         return OffCallers(function, self._turn, self._runner)
 
     def make_reply(self) -> BlockingReply[Any]:
-        """Make a reply for a thread that waits; raise an error if the reply could never come."""
+        """Make a reply that a thread can wait for; raise an error if this thread would wait for itself."""
         self._turn.require_waiting_allowed()
         return BlockingReply(self._runner)
 
@@ -370,7 +378,9 @@ class IoLayer:
                 operation.reply.resolve(value)
 
     def _call_in_unit(self, batch: list[AnyOperation]) -> list[tuple[AnyOperation, Any]]:
-        """Call the engine in one transaction, which may also store counts of activity."""
+        """Make the engine calls of a batch in one transaction, which also stores counts of activity if they are
+        due.
+        """
         durable = any(operation.durable for operation in batch)
         if self._activity is None:
             with self._engine.unit(durable=durable):
@@ -432,12 +442,12 @@ def closed_error(engine: Engine) -> EngineUnavailable:
 
 
 def _single(group: list[AnyOperation]) -> list[SingleOperation[Any]]:
-    """Return the operations of a group as single operations. All operations of the group are single."""
+    """Return the operations of a group that are single operations: all of them, which mypy cannot know."""
     return [operation for operation in group if isinstance(operation, SingleOperation)]
 
 
 def _by_call(operations: list[AnyOperation]) -> list[list[AnyOperation]]:
-    """Group operations by call, for an engine that cannot commit several calls in one transaction."""
+    """Group operations by call, for an engine that commits each call by itself. Single operations stay alone."""
     if len(operations) == 1:
         return [operations]
     groups: dict[tuple[int, int], list[AnyOperation]] = {}
@@ -469,7 +479,7 @@ def _bounded(operations: list[AnyOperation]) -> Iterator[list[AnyOperation]]:
 
 
 class BlockingReply(Generic[T]):
-    """A reply that a thread waits for."""
+    """A reply that a thread waits for with `get`."""
 
     __slots__ = ("_arrived", "_error", "_runners", "_value")
 
@@ -491,7 +501,7 @@ class BlockingReply(Generic[T]):
     def get(self, seconds: float | None = None) -> T:
         """Wait for the reply, and return its value or raise its error; raise `TimeoutError` after `seconds`.
 
-        If a worker thread of the pool that runs the io layer waits here, the pool may start another thread.
+        While a thread of the pool that runs the io layer waits here, the pool may start another thread.
         """
         worker = current_worker()
         if worker is None and seconds is None:  # the usual case
@@ -502,7 +512,8 @@ class BlockingReply(Generic[T]):
                 has_arrived = self._arrived.acquire(timeout=limit)
             if not has_arrived:
                 raise TimeoutError(
-                    f"the store has not answered within {seconds} s; the request stays queued and may take effect"
+                    f"the store has not answered within {seconds} s; the request stays queued, and may still take "
+                    "effect"
                 )
         if self._error is not None:
             raise self._error
@@ -510,7 +521,7 @@ class BlockingReply(Generic[T]):
 
 
 class AsyncReply(Generic[T]):
-    """A reply that a coroutine awaits. If the event loop has been closed, the reply is dropped."""
+    """A reply that a coroutine awaits as `future`. If the event loop has been closed, the reply is dropped."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

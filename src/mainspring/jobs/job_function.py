@@ -174,12 +174,12 @@ class JobFunction(Generic[P, R]):
         """Return a follow-up for `then=` with arguments of its own: `then=notify.bind(channel="mail")`.
 
         The first parameter that is not bound gets the result of the job before. If all parameters are bound, the
-        result is not passed on. Raises `InvalidArguments` if an argument does not fit the handler.
+        result is not passed on. Raises `InvalidArguments` if an argument does not match the handler's signature.
         """
         return BoundFollowUp(self, arguments)
 
     def follow_up(self) -> FollowUp:
-        """Return the description of the follow-up job that `then=` of another job function names."""
+        """Return the description of this job as the follow-up job of another one, which names it in `then=`."""
         return describe_follow_up(self._handler, self._options, self._source.limits)
 
     def __repr__(self) -> str:
@@ -233,9 +233,8 @@ class AsyncBatchJobFunction(BatchJobFunction[T, R]):
 
 
 class BatchJobDecorator(Protocol):
-    """The decorator that `@app.job(batch=...)` returns.
-
-    It makes a job function whose jobs have one list element each.
+    """The decorator that `@app.job(batch=...)` returns: it makes a job function whose jobs have one list element
+    each.
     """
 
     @overload

@@ -17,13 +17,13 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 
 EARLIER = MICROSECONDS
-"""How long before the end of its predecessor a follow-up job may be stored, by the clocks of two machines."""
+"""How long before the end of its predecessor a follow-up job may seem to be stored, because clocks differ."""
 MAX_READ = 500
-"""How many jobs are read to find a follow-up job."""
+"""How many jobs `find_follow_up` reads at most."""
 
 
 class Relation(StrEnum):
-    """What a linked job is to a job."""
+    """What a linked job is for the job whose links were requested, such as its predecessor."""
 
     PREDECESSOR = "predecessor"
     FOLLOW_UP = "follow-up"
@@ -37,14 +37,17 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobLink:
-    """A link to another job, which exists."""
+    """Another job that a job is linked with, and its relation to that job. The other job exists in the store."""
 
     relation: Relation
     record: JobRecord
 
 
 def find_links(engine: Engine, record: JobRecord) -> list[JobLink]:
-    """Return the jobs that a job is linked with. Jobs that were deleted are left out."""
+    """Return the jobs that a job is linked with: predecessor, follow-up, replay and dead letters.
+
+    Jobs that were deleted are left out.
+    """
     headers = record.headers or {}
     ids = {
         Relation.PREDECESSOR: headers.get(PREDECESSOR),
@@ -64,7 +67,10 @@ def find_links(engine: Engine, record: JobRecord) -> list[JobLink]:
 
 
 def find_follow_up(engine: Engine, record: JobRecord) -> JobRecord | None:
-    """Return the follow-up job of a COMPLETED job; None if there is none, or if it is not among the next jobs."""
+    """Return the follow-up job of a COMPLETED job, looked for among the jobs that were submitted from its end on.
+
+    Return None if there is no follow-up job, or if more than `MAX_READ` jobs come before it.
+    """
     plan = record.follow_up
     if plan is None or record.status is not JobStatus.COMPLETED or record.finished is None:
         return None

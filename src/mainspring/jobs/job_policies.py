@@ -1,8 +1,8 @@
 """The retry policy and the timeout of a single job, where they differ from those of its handler.
 
-They are stored as headers of the job, which every engine stores already and gives to workers with the lease. Jobs
-that follow, and those that a handler submits, inherit headers, and do not inherit these. A job that follows
-another one has the id of that job in a header of the same kind.
+They are stored as headers of the job, which every engine stores already and gives to workers with the lease. A
+follow-up job, and a job that a handler submits, inherits the headers of the job before it, except those in
+`RESERVED`. A follow-up job has the id of the job before it in such a header.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ RESERVED = frozenset({RETRY, TIMEOUT, SIGNATURE, PREDECESSOR})
 
 
 class StoredRetry(msgspec.Struct, frozen=True):
-    """The numbers of a retry policy; delays are microseconds. Exceptions are those of the handler."""
+    """The numbers of a job's own retry policy, as stored; delays are microseconds.
+
+    The handler names the exceptions.
+    """
 
     max_attempts: int
     base: int
@@ -38,7 +41,9 @@ _decode_retry = msgspec.json.Decoder(StoredRetry).decode
 
 
 def policy_headers(retry: Retry | None, timeout: int | None) -> dict[str, str]:
-    """Return the headers of a job that has a retry policy or a timeout, in microseconds, of its own."""
+    """Return the headers that store a job's own retry policy, and its own timeout in microseconds; None for
+    none.
+    """
     headers = {}
     if retry is not None:
         stored = StoredRetry(
@@ -55,12 +60,16 @@ def policy_headers(retry: Retry | None, timeout: int | None) -> dict[str, str]:
 
 
 def inheritable(headers: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the headers that another job inherits."""
+    """Return the headers that a follow-up job, or a job that the handler submits, inherits: all but `RESERVED`."""
     return {name: value for name, value in (headers or {}).items() if name not in RESERVED}
 
 
 def retry_of(headers: Mapping[str, str] | None, default: Retry) -> Retry:
-    """Return the retry policy of a job; `default` is that of its handler, whose exceptions always apply."""
+    """Return the retry policy of a job: its own numbers, if its headers have some, with the exceptions of
+    `default`.
+
+    `default` is the policy of its handler. It applies also if the header cannot be read.
+    """
     if headers is None or RETRY not in headers:
         return default
     try:
@@ -78,7 +87,9 @@ def retry_of(headers: Mapping[str, str] | None, default: Retry) -> Retry:
 
 
 def timeout_of(headers: Mapping[str, str] | None, default: int | None) -> int | None:
-    """Return the timeout of a job in microseconds; `default` is that of its handler."""
+    """Return the timeout of a job in microseconds: its own, if its headers have one, else `default`, the
+    handler's.
+    """
     text = None if headers is None else headers.get(TIMEOUT)
     is_number = text is not None and text.isascii() and text.isdecimal() and 0 < len(text) <= len(str(2**53))
     return int(text) if text is not None and is_number else default

@@ -21,7 +21,7 @@ LONGEST_PAUSE_NS = NANOSECONDS // 2  # the pause between polls grows up to this
 
 
 class JobWaiter:
-    """Lets callers wait until a job has ended."""
+    """Lets threads and coroutines wait until a job has ended, or until a condition holds."""
 
     def __init__(self, clock: Clock, *, virtual_time: bool, layers: tuple[TaskRunner, ...] = ()) -> None:
         self._clock = clock
@@ -49,8 +49,8 @@ class JobWaiter:
     ) -> JobStatus:
         """Wait until a job has ended, and return its final status. Raises `TimeoutError` at the deadline.
 
-        `read_status` returns the status of the job, and the nanoseconds until it is due. The job does not run
-        before then.
+        `read_status` returns the status of the job and, if it is PENDING, the nanoseconds until it is due; pauses
+        before then are longer.
         """
         polls = self._polls(deadline)
         with blocking_for(*self._layers), self._registered(job_id):
@@ -91,7 +91,10 @@ class JobWaiter:
                         await announced.wait()
 
     def wait_until(self, is_so: Callable[[], bool], deadline: int | None, problem: str) -> None:
-        """Call `is_so`, with growing pauses, until it returns True. Raises `TimeoutError` at the deadline."""
+        """Call `is_so`, with growing pauses, until it returns True.
+
+        Raises `TimeoutError` with `problem` at the deadline.
+        """
         polls = self._polls(deadline)
         while not is_so():
             until = polls.next(problem, " in time")
@@ -158,9 +161,9 @@ class _Polls:
     def next(self, problem: str, hint: str, remaining: int = 0) -> int:
         """Return the monotonic time at which to read again, in nanoseconds.
 
-        Raises `TimeoutError` if the deadline has passed, and always on a manual clock, which stands still
-        meanwhile. `remaining` is the number of nanoseconds until the job is due: until then, pauses are as long
-        as possible.
+        Raises `TimeoutError` with the texts `problem` and `hint` if the deadline has passed, and always on a
+        manual clock, which stands still meanwhile. `remaining` is the number of nanoseconds until the job is due:
+        until then, pauses are as long as possible.
         """
         now = self._clock.monotonic_ns()
         if self._deadline is not None and now >= self._deadline:

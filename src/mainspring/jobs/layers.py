@@ -45,12 +45,15 @@ class ControlLayer:
         """The number of calls so far. It changes with every change of state, so a reader can detect changes."""
 
     def post(self, function: Callable[[*Ts], object], *arguments: *Ts) -> None:
-        """Run a call now, or after the calls that are queued before it."""
+        """Run a call now on this thread if no other call runs; otherwise queue it behind the others."""
         self._calls.append((function, arguments))
         self._serve()
 
     def run(self, function: Callable[[*Ts], R], *arguments: *Ts) -> R:
-        """Run a call and return its result. Inside of another call, it runs at once."""
+        """Run a call after those that are queued, and return its result.
+
+        Inside of another call, it runs at once.
+        """
         if self._holder == get_ident():
             return function(*arguments)
         result = _CallResult(function, arguments, self._runner)
@@ -102,7 +105,7 @@ class ControlLayer:
 
 
 class _CallResult:
-    """The result of a call, for which another thread waits."""
+    """A queued call of the control layer, for whose result another thread waits."""
 
     __slots__ = ("_arguments", "_error", "_function", "_is_done", "_runner", "_value")
 

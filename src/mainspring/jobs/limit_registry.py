@@ -39,12 +39,12 @@ class LimitFamily(Struct, frozen=True):
     by: tuple[str, ...]
 
     def bucket(self, handler: Handler, given: Mapping[str, Any]) -> str:
-        """Return the bucket of this limit for a job with the arguments `given`."""
+        """Return the name of this limit's bucket for a job with the arguments `given`."""
         return bucket_of(self.name, handler.arguments.limit_key(given, self.by) if self.by else "")
 
 
 class LimitRegistry:
-    """The limits and quotas of queues that this process declares. Those of handlers are in their options."""
+    """The limits and quotas of queues that this process declares. Limits of handlers are in `HandlerOptions`."""
 
     def __init__(self) -> None:
         self._queues: dict[str, tuple[LimitFamily, ...]] = {}
@@ -54,7 +54,7 @@ class LimitRegistry:
         """A number that grows with every declaration of a quota; 0 if there is none."""
 
     def limit_queue(self, queue: str, concurrency: Concurrency | None, rate: Rate | None) -> None:
-        """Declare the limits of a queue."""
+        """Declare the limits of a queue; they replace those that were declared for it before."""
         if concurrency is not None:
             require_instance(concurrency, Concurrency, "concurrency", "Concurrency(5)")
         if rate is not None:
@@ -87,15 +87,18 @@ class LimitRegistry:
         return list(self._quotas.values())
 
     def queues(self) -> tuple[str, ...]:
-        """Return the names of the queues that have limits."""
+        """Return the names of the queues for which limits were declared."""
         return tuple(self._queues)
 
     def of_queue(self, queue: str) -> tuple[LimitFamily, ...]:
-        """Return the declared limits of a queue."""
+        """Return the declared limits of a queue; empty if it has none."""
         return self._queues.get(queue, ())
 
     def families(self, handler: Handler, queue: str) -> tuple[LimitFamily, ...]:
-        """Return the limits that apply to a job of this handler in this queue."""
+        """Return the limits that apply to a job of this handler in this queue.
+
+        Raises `ValueError` if one of them is by a parameter that the handler redacts.
+        """
         found = self._found.get((handler, queue))
         if found is None:
             options = handler.options
@@ -112,7 +115,10 @@ class LimitRegistry:
         return tuple(family.bucket(handler, given) for family in families) if families else ()
 
     def arrangements(self, handlers: Iterable[Handler]) -> list[PutLimit | DropLimit]:
-        """Return the changes for the store: put the declared limits, drop those that are no longer declared."""
+        """Return the changes for the store: put the declared limits and quotas, drop those no longer declared.
+
+        Only limits of these handlers, and of queues that this process declares, are dropped.
+        """
         known_handlers = list(handlers)
         declared = [family for handler in known_handlers for family in self.families(handler, "")]
         declared += [family for families in self._queues.values() for family in families]
@@ -146,7 +152,7 @@ def store_limits(
     registry: HandlerRegistry,
     declared: LimitRegistry,
 ) -> None:
-    """Store the declared limits, and put waiting jobs under the limits that they should be under now."""
+    """Store the declared limits, and put waiting jobs under them whose stored limits differ."""
     arrangements = declared.arrangements(registry.all())
     stored = {limit.family: limit.by for limit in engine.limits() if not is_quota(limit.family)}
     arrange(arrangements)
@@ -164,7 +170,10 @@ def apply_limits(
     declared: LimitRegistry,
     changed: set[str],
 ) -> None:
-    """Put waiting jobs under the declared limits. `changed` names limits that are new or have other `by=`."""
+    """Put waiting jobs under the declared limits. `changed` names the limits that are new or have another `by=`.
+
+    For other limits, jobs that have limits already are read only if a sample of them differs.
+    """
     commands: dict[str, Command] = {}  # by job id: a job is found by its type, and again by its queue
     moved = 0
     for record, limits in _affected_jobs(engine, registry, declared, changed):

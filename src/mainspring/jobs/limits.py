@@ -30,12 +30,12 @@ class Limit(Struct, frozen=True, gc=False):
 
     @property
     def interval(self) -> int:
-        """The microseconds until one token is refilled, rounded up so that the rate is never exceeded."""
+        """The microseconds after which a rate refills one token, rounded up so that the rate is never exceeded."""
         return -(-(self.per or 0) // self.most)
 
 
 class BucketState(Struct, gc=False):
-    """The state of a bucket, as the engine stores it."""
+    """The state of a bucket, as the engine stores it: its running jobs, or when its tokens are refilled."""
 
     running: int = 0
     full_at: int = 0
@@ -43,7 +43,7 @@ class BucketState(Struct, gc=False):
 
 
 class Refusal(Struct, frozen=True, gc=False):
-    """The bucket that refuses a job, and the instant from which it admits one.
+    """The first full bucket that refuses a job, and the instant from which it admits one.
 
     The instant is None if the bucket admits a job only when another job has ended.
     """
@@ -53,12 +53,12 @@ class Refusal(Struct, frozen=True, gc=False):
 
 
 def bucket_of(family: str, key: str = "") -> Bucket:
-    """Return the bucket of a family for a key."""
+    """Return the name of the bucket of a family for a key; without a key, of its only bucket."""
     return f"{family}{SEPARATOR}{key}"
 
 
 def family_of(bucket: Bucket) -> str:
-    """Return the family of a bucket."""
+    """Return the name of the family of a bucket."""
     return bucket.partition(SEPARATOR)[0]
 
 
@@ -68,7 +68,7 @@ def key_of(bucket: Bucket) -> str:
 
 
 def describe_bucket(bucket: Bucket) -> str:
-    """Return a description of a bucket for users."""
+    """Return the family and the key of a bucket as a text for users."""
     family, _, key = bucket.partition(SEPARATOR)
     return f"{family}, {key}" if key else family
 

@@ -91,7 +91,10 @@ _UNREPLAYED = "FAILED and was not replayed"  # the state of a job that `retry` n
 _RUN_NOW = AuditNote(action="job.run_now")
 
 _importing_worker = RLock()
-"""Held during the import of the worker. A fork waits for it: a child could never finish a half done import."""
+"""Held during the import of the worker modules.
+
+A fork waits for it, as a child could not finish a partial import.
+"""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -102,7 +105,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class JobManager:
-    """The job manager: submits, queries and cancels jobs. After `start`, its worker runs them.
+    """Submits, queries and cancels jobs. After `start`, its worker runs them.
 
     After `close` every call that needs the store raises `EngineUnavailable`. `pools` are the thread pools that
     `statistics` shows; None for those among the three runners.
@@ -139,7 +142,7 @@ class JobManager:
         require_positive(max_payload, "max_payload", "bytes")
         self.engine = engine
         self.signer = signer
-        """Signs and verifies jobs; None if the application does not."""
+        """Signs and verifies jobs; None if the application does not sign jobs."""
         self.serializer: Serializer = make_serializer(serializer or JsonSerializer())
         self.serializers = Serializers(self.serializer)
         self.registry = registry or HandlerRegistry()
@@ -201,7 +204,10 @@ class JobManager:
     # -- handlers and submits
 
     def register(self, name: str, function: Callable[..., Any], **options: Any) -> Handler:
-        """Register a handler, with the options of `@app.job`. A running worker then also runs its jobs."""
+        """Register a handler, with the options of `@app.job`.
+
+        A worker that runs in this process also runs its jobs.
+        """
         self._open_engine()
         handler = Handler(require_id(name, "name"), function, HandlerOptions(**options), self.serializer)
         self._control.run(self.registry.add, handler)
@@ -209,7 +215,7 @@ class JobManager:
         return handler
 
     def announce_handlers(self) -> None:
-        """Make a running worker store the job types that were registered after its start."""
+        """Make the worker of this process, if it runs, tell the store the job types registered after its start."""
         if self._host is not None:
             self._host.announce_handlers()
 
@@ -245,16 +251,26 @@ class JobManager:
         return info
 
     def infos(self, records: Sequence[JobRecord]) -> builtins.list[JobInfo]:
-        """Return snapshots of jobs that were just read, without the values of redacted parameters."""
+        """Return snapshots of jobs for users: with decoded arguments, and with the values of redacted ones masked.
+
+        Call it after the records were read, so that the redactions are at least as new.
+        """
         redactions = self.redactions()
         return [redactions.show_info(to_info(record, self.serializers)) for record in records]
 
     def redactions(self) -> Redactions:
-        """Return the redacted parameters of all job types: call this after the jobs were read."""
+        """Return the redacted parameters of all job types, in the store and in this process.
+
+        Call this after the jobs were read, so that it includes the redactions of these jobs.
+        """
         return Redactions(self._open_engine().redactions(), self.registry.redacted())
 
     def remove_redaction(self, type_: str) -> bool:
-        """Show the arguments of a job type again; return False if none were redacted."""
+        """Delete the stored redaction of a job type, so that its arguments are shown again; return False if it had
+        none.
+
+        Raises `ValueError` if this process declares `redact=` for the type.
+        """
         full_name = self.registry.full_name(require_id(type_, "type"))
         if full_name in self.registry.redacted():
             raise ValueError(
@@ -264,9 +280,9 @@ class JobManager:
         return is_removed
 
     def error_of(self, job_id: str) -> str | None:
-        """Return the error of a job as users may see it.
+        """Return the error of a job with the values of redacted arguments masked; None if it has none.
 
-        The caller needs no record, which has the arguments, as a local variable of a frame that raises.
+        So the caller does not hold the record, whose arguments a traceback with local variables would show.
         """
         record = self.record(job_id)
         mask = self.redactions().mask_of(record, self.serializers)
@@ -300,7 +316,8 @@ class JobManager:
         """Return a page of jobs in the order of their submission, or the newest first.
 
         With `by_failure`, dead letters are in the order of their failure. `types` and `queues` are those that the
-        caller may read; None for all. They are part of the query, so that pages are full.
+        caller may read; None for all. They are part of the query, so that pages are full. `after` is `next` of the
+        page before.
         """
         engine = self._open_engine()
         query = Query(
@@ -357,9 +374,10 @@ class JobManager:
         return changed.is_done
 
     def cancel_many(self, job_ids: Sequence[str], *, audit: AuditDraft | None = None) -> builtins.list[Changed]:
-        """Cancel jobs in one transaction where the engine can; return the answer for each, in order.
+        """Cancel jobs, in one transaction if the engine can; return the engine's answer for each, in order.
 
-        `audit` is the draft of `begin_audit` if several calls cancel jobs together.
+        A running job is asked to stop. `audit` is the draft of `begin_audit` if several calls cancel jobs
+        together.
         """
         draft = audit or self.begin_audit(len(job_ids))
         changed = self._io.call(CHANGE, [CancelJob(require_id(job_id)) for job_id in job_ids], audit=draft)
@@ -367,7 +385,11 @@ class JobManager:
         return changed
 
     def run_now(self, job_id: str) -> bool:
-        """Make a PENDING job due now. Return False if it has started or ended."""
+        """Make a PENDING job due now, and return True; also if it is due already. Return False if it has started
+        or ended.
+
+        Raises `JobNotFound` if there is no such job.
+        """
         record = self.record(job_id)
         now = self.engine.now()
         if record.status is JobStatus.PENDING and record.due <= now:
@@ -375,7 +397,10 @@ class JobManager:
         return self.change(self._signed(Reschedule(record.id, now)), note=_RUN_NOW).is_done
 
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
-        """Change the due time of a job that is PENDING. Return False if it is RUNNING or has ended."""
+        """Change the due time of a job that is PENDING. Return False if it is RUNNING or has ended.
+
+        Raises `JobNotFound` if there is no such job.
+        """
         return self.change(self._signed(self._reschedule(job_id, delay, at))).is_done
 
     async def reschedule_async(
@@ -390,7 +415,10 @@ class JobManager:
         return Reschedule(require_id(job_id), due)
 
     def retry(self, job_id: str) -> None:
-        """Run a dead letter again at once as the same job, with its counters of failed attempts set to zero."""
+        """Run a dead letter again at once as the same job, with its counters of failed attempts set to zero.
+
+        Raises `JobNotFound` or `InvalidTransition` if there is no such dead letter.
+        """
         command = self._signed(Reopen(require_id(job_id), self.engine.now()))
         self.change(command, action="retry", needs=_UNREPLAYED)
 
@@ -400,7 +428,9 @@ class JobManager:
         await self.change_async(await self._signed_async(command), action="retry", needs=_UNREPLAYED)
 
     def _signed(self, command: DueCommand) -> DueCommand:
-        """Sign a job anew if the command makes it due after the end of its signature."""
+        """Return the command, with a new signature of its job if the job's signature ends before the new due
+        time.
+        """
         return command if self.signer is None else self.signer.renew(command, self.record(command.id))
 
     async def _signed_async(self, command: DueCommand) -> DueCommand:
@@ -417,9 +447,10 @@ class JobManager:
     ) -> Changed:
         """Carry out a command on a job, and return the answer of the engine.
 
-        Raises `JobNotFound` if there is no such job, and `InvalidTransition`, with the verb `action`, if that is
-        given and the engine refuses the command. Raises `TimeoutError` if the store does not answer within
-        `timeout`, in real time; the command stays queued. `note` adds to the audit entry, if there is an actor.
+        Raises `JobNotFound` if there is no such job. If the engine refuses the command and `action` is given,
+        raises `InvalidTransition` with this verb and the required state `needs`. Raises `TimeoutError` if the
+        store does not answer within `timeout`, in real time; the command stays queued. `note` adds to the audit
+        entry, if there is an actor.
         """
         seconds = to_seconds(timeout)
         with explained_timeout(command, seconds):
@@ -438,7 +469,11 @@ class JobManager:
         return changed
 
     def require_done(self, command: Any, changed: Changed, *, action: str | None = None, needs: str = "") -> None:
-        """Raise `JobNotFound` if a command found no job, or `InvalidTransition` if an `action` was refused."""
+        """Raise `JobNotFound` if the engine found no job for a command.
+
+        If `action` is given and the engine refused the command, raise `InvalidTransition` with this verb and the
+        required state `needs`.
+        """
         if changed.status is None:
             raise JobNotFound(job_id=command.id)
         if action is not None and not changed.is_done:
@@ -454,12 +489,12 @@ class JobManager:
         """Carry out commands on jobs; return the answer of the engine for each, in order.
 
         A command that the engine refuses raises no error: its answer has `is_done` False. `audit` is the draft of
-        `begin_audit`, for commands of an operator.
+        the audit entry, from `begin_audit`; None stores no entry.
         """
         return self._io.call(CHANGE, commands, audit=audit)
 
     def quotas(self) -> dict[str, Quota]:
-        """Return the quotas of queues: those in the store, and those that this process declares."""
+        """Return the submit quotas by queue: those in the store, replaced by those that this process declares."""
         limits = {limit.family: Limit(limit.most, limit.per) for limit in self._open_engine().limits()}
         for change in self._limits.quotas():
             if isinstance(change, PutLimit):
@@ -471,31 +506,40 @@ class JobManager:
     def arrange(
         self, arrangements: Sequence[Arrangement], *, note: AuditNote | None = None
     ) -> builtins.list[bool]:
-        """Store or delete schedules, limits, pauses, dead-letter handlers and redactions.
+        """Store or delete schedules, limits, pauses, tokens, dead-letter handlers and redactions.
 
-        Return for each whether the store changed. `note` adds to the audit entries, if there is an actor.
+        Return for each arrangement whether the store changed. `note` adds to the audit entries, if there is an
+        actor.
         """
         return self._io.call(ARRANGE, arrangements, audit=self._draft(note)) if arrangements else []
 
     def fire(self, firings: Sequence[Firing]) -> builtins.list[Fired]:
-        """Advance schedules and store the jobs of their occurrences."""
+        """Advance schedules and store the jobs of their occurrences, with the middleware around it.
+
+        Return the answers.
+        """
         return fire_with_middleware(firings, lambda given: self._io.call(FIRE, given), self._middlewares)
 
     async def begin_request(self, request: NewRequest) -> RequestRecord | None:
         """Store that a request with an idempotency key begins: see `Engine.begin_requests`.
 
-        A power cut may lose it, unless jobs were stored after it.
+        The record may be lost in a power cut, unless jobs were stored after it.
         """
         (record,) = await self._io.call_async(BEGIN_REQUESTS, (request,), durable=False)
         return record
 
     async def end_request(self, end: RequestEnd) -> bool:
-        """Store the answer of a request with an idempotency key: see `Engine.end_requests`."""
+        """Store the answer of a request with an idempotency key; return False if its record is gone or taken
+        over.
+        """
         (is_stored,) = await self._io.call_async(END_REQUESTS, (end,), size=len(end.answer or b""))
         return is_stored
 
     def trigger(self, firing: Firing, record: ScheduleRecord) -> Fired:
-        """Store the job of a schedule that an operator triggers."""
+        """Store the job of a schedule that an operator triggers, with the middleware around it.
+
+        Return the answer.
+        """
         draft = self._draft(None)
 
         def send(given: Sequence[Firing]) -> builtins.list[Fired]:
@@ -509,21 +553,26 @@ class JobManager:
     # -- the audit trail
 
     def _draft(self, note: AuditNote | None) -> AuditDraft | None:
-        """Return the draft of the entry of one call; None if this context has no actor."""
+        """Return the draft of the audit entry of one call; None if no `acting_as` block names an actor."""
         actor = current_actor()
         return None if actor is None else AuditDraft(actor, self.engine.now(), note)
 
     def begin_audit(self, count: int, note: AuditNote | None = None) -> AuditDraft | None:
-        """Return a draft for one entry about `count` jobs, which several calls change; None without an actor."""
+        """Return a draft of one audit entry about `count` jobs that several calls change; None if there is no
+        actor.
+        """
         actor = current_actor()
         return None if actor is None else AuditDraft(actor, self.engine.now(), note, is_bulk=count != 1)
 
     def audit(self, query: AuditQuery) -> builtins.list[AuditEntry]:
-        """List entries of the audit trail, the latest first; `AuditQuery.of` makes a query."""
+        """List entries of the audit trail, the latest first. `AuditQuery.of` makes the query."""
         return self._open_engine().audit_entries(query)
 
     def explain(self, job_id: str) -> Explanation:
-        """Explain the status of a job, for example why it has not started."""
+        """Explain the status of a job, for example why it has not started.
+
+        Raises `JobNotFound` if there is no such job.
+        """
         from mainspring.jobs.explanation import explain  # noqa: PLC0415 - see `mainspring.public`
 
         situation = self._open_engine().situation(require_id(job_id))
@@ -543,7 +592,7 @@ class JobManager:
         return [to_worker_status(record, engine.now()) for record in engine.workers()]
 
     def statistics(self) -> Statistics:
-        """Count the jobs of the store, and return them with the slots and timers of this process."""
+        """Return the numbers of jobs in the store, with the slots, timers and thread pools of this process."""
         from mainspring.jobs.statistics import Statistics, to_groups, to_slot  # noqa: PLC0415 - see `mainspring.public`
         from mainspring.jobs.worker_status import Liveness, to_worker_status  # noqa: PLC0415
 
@@ -565,7 +614,7 @@ class JobManager:
         return read() if reads is None else reads.once(("statistics", id(self)), read)
 
     def process_statistics(self) -> ProcessStatistics:
-        """Return the slots, timers and pools of this process, without a call of the engine."""
+        """Return the slots, timers, thread pools and commits of this process, without a call of the engine."""
         from mainspring.jobs.statistics import ProcessStatistics, to_commits  # noqa: PLC0415 - see `mainspring.public`
 
         host = self._host
@@ -581,26 +630,29 @@ class JobManager:
         )
 
     def events(self, timeout: Duration | None = None) -> EventStream:
-        """Return a stream of all events from now on."""
+        """Return a stream of all events of the store from now on, for iteration.
+
+        It ends after `timeout`, if given.
+        """
         return EventStream(
             self._open_engine(), self.clock, timeout=timeout, layers=self._runners, off_loop=self._off_loop
         )
 
     def follow_events(self) -> EventFollower:
-        """Return a follower of all events from now on, for code that reads them in pages."""
+        """Return a follower of all events of the store from now on, for code that reads them in pages."""
         return EventFollower(self._open_engine(), self.clock)
 
     @property
     def recorder(self) -> ActivityRecorder | None:
-        """The counts of what this process did; None if it does not count."""
+        """The counts of submits, attempts and commits of this process; None if it does not count."""
         return None if self._activity is None else self._activity.recorder
 
     def activity(
         self, since: datetime | timedelta, until: datetime | timedelta | None = None, *, step: int = MINUTE
     ) -> builtins.list[ActivityRow]:
-        """Return what all processes did, by minute or hour, queue and type; or by a `step` of several minutes.
+        """Return the counts of all processes by minute or hour, queue and type; or by a `step` of several minutes.
 
-        The counts of this process are stored first.
+        It covers `since` to `until`; None for now. The counts of this process are stored first.
         """
         engine = self._open_engine()
         now = engine.now()
@@ -611,7 +663,10 @@ class JobManager:
         return rows_of(engine.activity(first, last, step=step))
 
     def wait_until(self, is_so: Callable[[], bool], timeout: Duration | None, problem: str) -> None:
-        """Poll until `is_so` returns True. Raises `TimeoutError` with the text `problem` after `timeout`."""
+        """Poll until `is_so` returns True.
+
+        Raises `TimeoutError` with the text `problem` after `timeout`; None for never.
+        """
         self._open_engine()
         self.waiter.wait_until(is_so, deadline_after(self.clock, timeout), problem)
 
@@ -622,7 +677,10 @@ class JobManager:
         await self.waiter.wait_until_async(is_so, deadline, problem, self._off_loop)
 
     def wait(self, job_id: str, timeout: Duration | None) -> JobStatus:
-        """Wait until a job has ended, and return its status. Raises `TimeoutError` after `timeout`."""
+        """Wait until a job has ended, and return its status.
+
+        Raises `TimeoutError` after `timeout`; None for never.
+        """
         deadline = deadline_after(self.clock, timeout)
         return self.waiter.wait(job_id, lambda: self._state(job_id), deadline)
 
@@ -642,7 +700,10 @@ class JobManager:
         return record.status, (record.due - self.engine.now()) * 1_000 if is_pending else 0
 
     def active_jobs(self) -> tuple[JobContext, ...]:
-        """Return the jobs that this process's worker has leased, including those that are not due yet."""
+        """Return the jobs that the worker of this process has leased, including those that are not due yet.
+
+        Without a worker, the tuple is empty.
+        """
         self._open_engine()
         host = self._host
         return () if host is None else tuple(job.context for job in host.active_jobs())
@@ -650,7 +711,10 @@ class JobManager:
     # -- the worker
 
     def start(self) -> None:
-        """Start the worker of this process. It first rescues the jobs of dead workers."""
+        """Start the worker of this process, after storing the declarations and running the start hooks.
+
+        It first rescues the jobs of dead workers. Raises `RuntimeError` if the worker already runs.
+        """
         self._open_engine()
         if self._host is not None:
             raise RuntimeError(
@@ -669,7 +733,7 @@ class JobManager:
             raise
 
     def _store_declarations(self) -> None:
-        """Store what the code declares for all workers: limits, schedules, dead-letter handlers, redactions."""
+        """Store what the code declares for all workers: limits, schedules, dead-letter handlers and redactions."""
         self.submission.store_declarations()
         store_limits(self.engine, self.arrange, self.change_all, self.registry, self._limits)
         if self._before_start is not None:
@@ -677,7 +741,7 @@ class JobManager:
 
     @property
     def remote_workers(self) -> RemoteWorkers:
-        """Claims and settles jobs for remote workers."""
+        """Enrolls remote workers, and claims and settles jobs for them. Made at the first use."""
         if self._remote is None:
             with _importing_worker:
                 from mainspring.jobs.remote_workers import RemoteWorkers  # noqa: PLC0415 - it imports the worker
@@ -718,7 +782,7 @@ class JobManager:
         return None if host is None else host.health
 
     def prune(self) -> int:
-        """Delete the jobs that are older than `keep` allows. Return how many were deleted."""
+        """Delete the ended jobs that are older than `keep` allows. Return how many were deleted."""
         deleted = 0
         while True:
             pruned = self._io.run(lambda engine: engine.prune(self._settings.keep.retention()))
@@ -727,7 +791,10 @@ class JobManager:
                 return deleted
 
     def _wake(self) -> None:
-        """Wake the worker of this process, if there is one. The engine calls this on any thread."""
+        """Make the worker of this process, and the waiting claims of remote workers, look for jobs.
+
+        The engine calls this on any thread.
+        """
         if self._remote is not None:
             self._remote.wake()
         if self._host is not None:
@@ -738,7 +805,9 @@ class JobManager:
             self._host.wake()
 
     def retime(self) -> None:
-        """Set the worker's timers for jobs and schedules again, because the wall clock has jumped."""
+        """Set the timers of this process's worker for jobs and schedules again, because the wall clock has
+        jumped.
+        """
         if self._host is not None:
             self._host.clock_jumped()
 
@@ -766,7 +835,7 @@ class JobManager:
             self._host.hurry()
 
     def stop_taking(self) -> None:
-        """Claim no more jobs. Running jobs continue until `shutdown`."""
+        """Make the worker of this process claim no more jobs. Running jobs continue until `shutdown`."""
         if self._host is not None:
             self._host.stop_fetching()
 
@@ -776,8 +845,8 @@ class JobManager:
 
         After `grace` it waits at most ten seconds for the store to confirm, and at most ten seconds for a firing
         of schedules in progress; then it runs the functions of `@app.on_worker_stop`. The report lists the jobs
-        whose end the store has not confirmed. A second shutdown changes nothing and returns the first report,
-        with `already_shut_down` set. `start` starts a worker again.
+        whose end the store has not confirmed. A second shutdown changes nothing and returns the first report, with
+        `already_shut_down` set. `start` starts a worker again.
         """
         to_nanoseconds(grace, "grace")
         host = self._host

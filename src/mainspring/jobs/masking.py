@@ -29,17 +29,20 @@ import msgspec
 REDACTED = "[redacted]"
 """The text that takes the place of a redacted value."""
 MIN_LENGTH = 3
-"""The length of the shortest forms that are masked."""
+"""The shortest form of a value, in characters, that is masked. Shorter ones appear in too many texts by chance."""
 MIN_LENGTH_INSIDE_WORDS = 4
 """The length from which a form is masked also inside of a word or a number."""
 MIN_LINE_LENGTH = 8
-"""The length from which a single line of a text with several lines is masked."""
+"""The shortest line, in characters, that is masked by itself if the value is a text of several lines."""
 MAX_PARTS = 10_000
-"""How many parts of values a mask collects; with more, it masks whole texts."""
+"""How many parts of values a mask collects at most. If there are more, it masks whole texts."""
 
 
 class TextMask:
-    """Masks some values in texts. Only texts that contain none of the values stay the same."""
+    """Replaces each occurrence of some secret values in a text by "[redacted]". Other texts stay the same.
+
+    Forms of fewer than three characters are not masked by themselves.
+    """
 
     def __init__(self, values: Iterable[Any]) -> None:
         forms: set[str] = set()
@@ -52,7 +55,7 @@ class TextMask:
         self._forms = [form for form in forms if len(form) >= MIN_LENGTH]
 
     def __call__(self, text: str) -> str:
-        """Return a text with `REDACTED` in place of each value."""
+        """Return a text with `REDACTED` in place of each occurrence of a value."""
         if self._masks_everything:
             return REDACTED
         spans = sorted(span for form in self._forms for span in _occurrences(form, text))
@@ -66,7 +69,7 @@ class TextMask:
         return "".join([*pieces, text[position:]])
 
     def optional(self, text: str | None) -> str | None:
-        """Mask a text that may be None."""
+        """Return a text with the values masked; None if the text is None."""
         return None if text is None else self(text)
 
 
@@ -80,7 +83,7 @@ def _occurrences(form: str, text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_word(text: str, start: int, end: int) -> bool:
-    """Return whether no letter or digit is directly before or after a part of a text."""
+    """Return whether no letter or digit is directly before `start` or after `end` in a text."""
     return not text[start - 1 : start].isalnum() and not text[end : end + 1].isalnum()
 
 
@@ -99,7 +102,7 @@ def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _parts_of(values: Iterable[Any]) -> Iterator[Any]:
-    """Yield values, and the parts of those that have some, each object once."""
+    """Yield the values and all their parts, at any depth, each object once. None, True and False are left out."""
     waiting = list(values)
     seen: dict[int, Any] = {}  # keeps the objects alive, so that no other object gets the same id
     while waiting:
@@ -129,7 +132,7 @@ def _children_of(value: Any) -> Iterable[Any]:
 
 
 def _forms_of(value: Any) -> Iterator[str]:
-    """Yield the texts in which a value may appear."""
+    """Yield the texts by which a value may appear in another text: `str`, `repr`, JSON and the usual formats."""
     if isinstance(value, str):
         yield from _forms_of_text(str(value))
         return
@@ -173,5 +176,7 @@ def _to_json(value: Any) -> str:
 
 
 def _storable(text: str) -> str:
-    """Return a text as the store has it: see `worker.error_text.to_storable_text`."""
+    """Return a text as the store has it, with lone surrogates escaped: see
+    `worker.error_text.to_storable_text`.
+    """
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

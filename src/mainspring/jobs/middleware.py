@@ -47,7 +47,7 @@ logger = logging.getLogger("mainspring.worker")
 
 @dataclass(slots=True)
 class Submit:
-    """A submit whose jobs are about to be stored."""
+    """A submit whose jobs are about to be stored, as middleware sees it."""
 
     type: str
     queue: str
@@ -68,7 +68,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How an attempt of one job ended, before the outcome is stored."""
+    """How an attempt of one job ended, as middleware learns it before the outcome is stored."""
 
     job: JobContext
     outcome: AttemptOutcome
@@ -111,7 +111,7 @@ class Middleware:
     def attempting(self, job: JobContext) -> AbstractContextManager[object]:
         """Wrap an attempt, on the thread that runs the handler or waits for its process.
 
-        A batch is wrapped once.
+        A call of a batch handler is wrapped once, with the first of its jobs.
         """
         return nullcontext()
 
@@ -122,7 +122,7 @@ class Middleware:
             yield None
 
     def attempted(self, ends: Sequence[AttemptEnd]) -> None:
-        """Learn how an attempt ended, after `attempting`, on the same thread, before the outcome is stored.
+        """Receive how an attempt ended, after `attempting`, on the same thread, before the outcome is stored.
 
         There is one end, or one for each job of a batch. The outcome cannot be changed, but the headers of
         follow-up jobs can.
@@ -158,7 +158,10 @@ class Middlewares:
         return self._stack_submit(submit) if self._all else _NOTHING
 
     def scheduling(self, submit: Submit) -> AbstractContextManager[object]:
-        """Wrap the submit of a schedule's jobs in all middleware of the application. It raises no exceptions."""
+        """Wrap the submit of a schedule's jobs in all middleware of the application.
+
+        Their exceptions are only logged.
+        """
         return self._stack_schedule(submit) if self._all else _NOTHING
 
     def attempting(self, job: JobContext) -> AbstractContextManager[object]:
@@ -170,15 +173,21 @@ class Middlewares:
         return self._stack_async(job) if self._all else _NOTHING
 
     def attempted(self, ends: Sequence[AttemptEnd]) -> None:
-        """Tell all middleware how an attempt ended, the innermost first. It raises no exceptions."""
+        """Tell all middleware how an attempt ended, the innermost first. Their exceptions are only logged."""
         for middleware in reversed(self._all):
             try:
                 middleware.attempted(ends)
             except Exception:
-                logger.exception("middleware %r failed in attempted()", middleware, extra=ends[0].job.log_fields)
+                logger.exception(
+                    "middleware %r failed in attempted(); the outcome of the attempt is not affected",
+                    middleware,
+                    extra=ends[0].job.log_fields,
+                )
 
     def passed_to_child(self, job: JobContext) -> dict[str, str]:
-        """Return the texts that the middleware passes to the child process of a handler."""
+        """Return the texts that all middleware pass to the child process of a handler: see
+        `Middleware.calling_child`.
+        """
         passed: dict[str, str] = {}
         for middleware in self._all:
             middleware.calling_child(job, passed)
@@ -226,7 +235,7 @@ class Middlewares:
 
 @contextmanager
 def _logged(middleware: Middleware, submit: Submit) -> Iterator[None]:
-    """Enter `scheduling` of a middleware, and log its exceptions: a schedule is fired in any case."""
+    """Enter `scheduling` of a middleware, and log its exceptions, so that the schedule is fired in any case."""
     stack = ExitStack()
     with _failures_logged(middleware, submit):
         stack.enter_context(middleware.scheduling(submit))
@@ -249,7 +258,11 @@ def _failures_logged(
         yield
     except Exception as error:
         if error is not besides:
-            logger.exception("middleware %r failed in scheduling() for schedule %r", middleware, submit.schedule)
+            logger.exception(
+                "middleware %r failed in scheduling() for schedule %r, which is fired all the same",
+                middleware,
+                submit.schedule,
+            )
 
 
 _NOTHING = nullcontext()

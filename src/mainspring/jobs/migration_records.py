@@ -1,6 +1,6 @@
 """Records of a migration to another store: waiting jobs, dead letters, schedules and settings.
 
-The jobs keep their order of submission. Other jobs that have ended are not moved.
+The jobs keep their order of submission. COMPLETED, CANCELED and replayed jobs are not moved.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MigrationStage(StrEnum):
 
 
 class MigratedJob(Struct, frozen=True, gc=False):
-    """A waiting job or a dead letter, for the target store."""
+    """A waiting job or a dead letter, as a migration passes it to the target store."""
 
     place: int
     """The place of the job in the order of submission in the source store."""
@@ -42,7 +42,9 @@ class MigratedJob(Struct, frozen=True, gc=False):
 
 
 class MigratedSchedule(Struct, frozen=True):
-    """A schedule for the target store, with its unfinished jobs and its occurrences without a job."""
+    """A schedule as a migration passes it to the target store, with its unfinished jobs and skipped
+    occurrences.
+    """
 
     record: ScheduleRecord
     alive: tuple[str, ...]
@@ -52,7 +54,7 @@ class MigratedSchedule(Struct, frozen=True):
 
 
 class MigratedSettings(Struct, frozen=True):
-    """Paused queues, limits, tokens and redacted parameters for the target store."""
+    """Paused queues, limits, tokens and redacted parameters, as a migration passes them to the target store."""
 
     paused: tuple[str, ...]
     limits: tuple[PutLimit, ...]
@@ -65,7 +67,7 @@ class MigratedSettings(Struct, frozen=True):
 
 
 class MigrationDifference(Struct, frozen=True, gc=False):
-    """A difference between the source store and the target store."""
+    """A difference between the source store and the target store that a check of a migration has found."""
 
     what: str
     """The kind of the thing that differs: `job`, `schedule`, `limit`, `queue`, `token` or `redaction`."""

@@ -20,12 +20,14 @@ _check = check_for(Any)
 
 
 def has_any_parameters(function: Callable[..., Any]) -> bool:
-    """Return whether a function takes any named arguments and declares none."""
+    """Return whether the only parameter of a function is `**kwargs`, so that it accepts any named arguments."""
     return [each.kind for each in signature(function).parameters.values()] == [Parameter.VAR_KEYWORD]
 
 
 class NamedArguments(Arguments):
-    """Encodes arguments by name, without a signature."""
+    """Checks, encodes and decodes the arguments of a job type without a signature: any names, plain data as
+    values.
+    """
 
     def __init__(
         self, name: str, function: Callable[..., Any], serializer: Serializer, redacted: Sequence[str] = ()
@@ -35,7 +37,9 @@ class NamedArguments(Arguments):
         super().__init__(name, function, serializer, redacted)
 
     def bind(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments by name; refuse positional ones, because the parameters have no order."""
+        """Return the arguments by name; raise `InvalidArguments` for positional ones, as the parameters have no
+        order.
+        """
         if positional:
             raise InvalidArguments(
                 handler=self._type,
@@ -46,13 +50,19 @@ class NamedArguments(Arguments):
         return dict(named)
 
     def bind_item(self, call: Any) -> dict[str, Any]:
-        """Bind the arguments of one item of a `submit_many`."""
+        """Return the arguments of one item of a `submit_many`, a mapping; raise `InvalidArguments` for other
+        items.
+        """
         if isinstance(call, Mapping):
             return self.bind((), call)
         return super().bind_item(call)
 
     def encode_bound(self, given: dict[str, Any]) -> bytes:
-        """Encode arguments by name. `InvalidArguments` names an argument that the encoding would change."""
+        """Encode arguments that are given by name.
+
+        Raises `InvalidArguments` if a name is no string, or if a value cannot be stored or would be changed by
+        that.
+        """
         for name, value in given.items():
             self._require_text(name)
             self._require_unchanged(name, value)
@@ -60,11 +70,11 @@ class NamedArguments(Arguments):
         return bytes(self._free_serializer.encode(given))
 
     def encode_some(self, given: Mapping[str, Any]) -> bytes:
-        """Encode some of the arguments, by name."""
+        """Encode some of the arguments, by name, as `encode_bound` does."""
         return self.encode_bound(dict(given))
 
     def encode_many(self, calls: Iterable[Any]) -> list[bytes]:
-        """Encode the arguments of many calls, each a dict of named ones."""
+        """Encode the arguments of many calls, each a dict of named arguments."""
         return [self.encode_bound(self.bind_item(call)) for call in calls]
 
     def _require_text(self, name: object) -> None:
@@ -72,7 +82,7 @@ class NamedArguments(Arguments):
             raise InvalidArguments(
                 handler=self._type,
                 parameter=None,
-                problem=f"the name of an argument is {name!r}, which is not a string",
+                problem=f"the name of an argument is {name!r}, not a string",
             )
 
     def _require_unchanged(self, name: str, value: Any) -> None:
@@ -92,30 +102,30 @@ class NamedArguments(Arguments):
         raise InvalidArguments(handler=self._type, parameter=name, problem=problem, remedy=remedy)
 
     def key(self, given: Mapping[str, Any], names: Sequence[str]) -> str:
-        """Return a key made of some arguments; of all that are given, if no names are."""
+        """Return a key made of the arguments `names`; of all that are given, if `names` is empty."""
         return super().key(given, names or sorted(given))
 
     def decode(self, payload: bytes, codec: str) -> tuple[Sequence[Any], dict[str, Any]]:
-        """Decode the stored arguments of a job."""
+        """Decode the stored arguments of a job; return no positional ones, and all of them by name."""
         return (), dict(self.plain(payload, codec))
 
     def decoded(self, payload: bytes, codec: str, names: Iterable[str]) -> list[Any]:
-        """Return some of the stored arguments of a job."""
+        """Return the values of the stored arguments `names` of a job, without those that were not given."""
         plain = self.plain(payload, codec)
         return [plain[name] for name in names if isinstance(plain, dict) and name in plain]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """No names: the parameters are not declared."""
+        """An empty tuple: the parameters are not declared."""
         return ()
 
     @property
     def required(self) -> tuple[str, ...]:
-        """No names: every argument may be left out."""
+        """An empty tuple: no argument is required."""
         return ()
 
     def require_parameters(self, names: Sequence[str]) -> None:
-        """Accept every name, because the parameters are not declared."""
+        """Accept every name of a parameter, because the parameters are not declared."""
 
     def __str__(self) -> str:
         return f"{self._type}(**arguments)"

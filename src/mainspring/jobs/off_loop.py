@@ -47,15 +47,15 @@ class OffLoop:
         self._writers: TaskRunner | None = None
 
     async def read(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Await a call that only reads the store.
+        """Await a call that only reads the store, on one of the threads.
 
-        If the awaiting task is canceled, a call that has not begun is dropped; otherwise its result is
-        dropped.
+        If the awaiting task is canceled, a call that has not begun is dropped; the result of one that has begun is
+        ignored.
         """
         return await self.result(self.submit(partial(function, *args, **kwargs), writes=False))
 
     async def write(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Await a call that may write to the store.
+        """Await a call that may write to the store, on one of the threads.
 
         If the awaiting task is canceled, a call that has not begun is dropped. A call that has begun goes on.
         """

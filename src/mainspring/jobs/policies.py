@@ -62,7 +62,7 @@ class Unique:
         if self.states is not None:
             object.__setattr__(self, "states", tuple(JobStatus(state) for state in self.states))
             if not self.states:
-                raise ValueError("states must name at least one state, or be left out")
+                raise ValueError("states must name at least one status, got (); leave it out for the default")
             if self.on_conflict == "replace" and self.states != (JobStatus.PENDING,):
                 raise ValueError(
                     f"on_conflict='replace' can only replace jobs that are PENDING, got states={self.states!r}; "
@@ -137,7 +137,10 @@ class CatchUp:
 
 
 def names_of(by: str | tuple[str, ...] | None, option: str = "by") -> tuple[str, ...]:
-    """Return the parameter names that an option lists, such as `by=`. Errors call the option `option`."""
+    """Return the parameter names that an option such as `by=` lists; raise `ValueError` if one is no identifier.
+
+    The error calls the option `option`.
+    """
     names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
     for name in names:
         if not str(name).isidentifier():

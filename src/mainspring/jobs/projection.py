@@ -49,7 +49,7 @@ class Projection(Protocol):
         """A description for users: where the projection is stored."""
 
     def open(self, source: str) -> int:
-        """Open the projection; return the sequence number up to which it is complete.
+        """Open the projection; return the number of the last change that it contains.
 
         `source` names the stream and the time of its creation. A projection of another source is emptied, and
         starts at 0.
@@ -59,7 +59,9 @@ class Projection(Protocol):
         """Store changes of jobs in order, and in the same transaction `upto`, the number of the last one."""
 
     def activity_position(self) -> int:
-        """Return the number of the last message with activity that the projection has; 0 if it has none."""
+        """Return the number of the last activity message whose counts the projection contains; 0 if it has
+        none.
+        """
 
     def apply_activity(self, batches: Sequence[ActivityBatch], upto: int, now: int) -> None:
         """Add batches of counts, and store `upto`, the number of the last one, in the same transaction.
@@ -68,10 +70,10 @@ class Projection(Protocol):
         """
 
     def activity(self, since: int, until: int, *, step: int = MINUTE) -> list[ActivityCount]:
-        """Return the counts of a time, as `Engine.activity` does."""
+        """Return the stored counts of a period, as `Engine.activity` does."""
 
     def reset(self) -> None:
-        """Delete all records, so that the projection is built again from the beginning."""
+        """Delete all records, so that the engine builds the projection again from the beginning."""
 
     def close(self) -> None:
         """Close the projection and release its resources."""

@@ -37,7 +37,7 @@ class QueueStatistics:
 
 
 class Queue:
-    """One queue of an application, by name: `app.queue("mail")`."""
+    """One queue of an application, `app.queue("mail")`: pauses, resumes, drains and counts it."""
 
     def __init__(self, name: str, source: ManagerProvider) -> None:
         self.name = require_id(name, "queue")
@@ -87,7 +87,7 @@ class Queue:
         await (await open_manager(self._source)).wait_until_async(self._is_drained, timeout, problem)
 
     def _undrained(self) -> str:
-        """Describe the queue for the error of a `drain` whose time is over."""
+        """Return the text of the error of a `drain` that timed out."""
         paused = f" (it is paused: app.queue({self.name!r}).resume())" if self._is_paused() else ""
         return f"queue {self.name!r} is not drained{paused}"
 
@@ -145,7 +145,10 @@ def count_queues(manager: JobManager, names: Iterable[str]) -> list[QueueStatist
 
 
 def require_queues(queues: list[str] | tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Return the names of queues as a tuple, after a check; None means all queues."""
+    """Return queue names as a tuple, after checking each; None, for all queues, stays None.
+
+    Raises `TypeError` if it is a single string instead of a list.
+    """
     if isinstance(queues, str):
         raise TypeError(f"queues must be a list of names, got {queues!r}; write queues=[{queues!r}]")
     return None if queues is None else tuple(require_id(name, "a queue") for name in queues)

@@ -23,7 +23,7 @@ SUBMIT_RATE_OF = "submit rate of queue "
 
 
 class Quota(Struct, frozen=True):
-    """The quotas of one queue; None means unlimited."""
+    """The submit quotas of one queue; None means unlimited."""
 
     max_depth: int | None = None
     """How many jobs may be PENDING, those that are due later included."""
@@ -46,12 +46,12 @@ def submit_rate_bucket(queue: str) -> str:
 
 
 def is_quota(family: str) -> bool:
-    """Return whether a stored limit is a quota of a queue, and not a limit of jobs."""
+    """Return whether a stored limit is a submit quota of a queue, and not a limit of the starts of jobs."""
     return family.startswith((DEPTH_OF, SUBMIT_RATE_OF))
 
 
 def quotas_of(limits: Mapping[str, Limit]) -> dict[str, Quota]:
-    """Select the quotas from the limits of a store, by queue."""
+    """Return the submit quotas by queue, selected from all limits of a store."""
     found: dict[str, Quota] = {}
     for family, limit in limits.items():
         if family.startswith(DEPTH_OF) and limit.per is None:
@@ -64,7 +64,7 @@ def quotas_of(limits: Mapping[str, Limit]) -> dict[str, Quota]:
 
 
 def depth_exceeded(queue: str, *, pending: int, new: int, max_depth: int) -> LimitExceeded:
-    """Return the error for a submit that would make a queue deeper than its quota allows."""
+    """Return the error for a submit of `new` jobs to a queue that has `pending` of at most `max_depth` jobs."""
     return LimitExceeded(
         what=f"queue {queue!r}, in pending jobs,",
         size=pending + new,

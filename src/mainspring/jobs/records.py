@@ -17,7 +17,7 @@ from mainspring.jobs.status import JobStatus, require_transition
 SUSPECT_CRASHES = 2
 """The number of crashes that makes a job a suspect.
 
-If a worker dies, all jobs that it ran are charged with a crash. So one crash proves little.
+If a worker dies, all jobs that it ran are charged with a crash, so that one crash proves little.
 """
 
 
@@ -39,14 +39,14 @@ class _HasCrashes(Protocol):
 
 
 def is_suspect(job: _HasCrashes) -> bool:
-    """Return whether a job is suspected of crashing its workers. A worker runs one suspect at a time."""
+    """Return whether a job has crashed often enough to be a suspect. A worker runs one suspect at a time."""
     return job.crashes >= SUSPECT_CRASHES
 
 
 class UniqueKey(Struct, frozen=True, gc=False):
     """The unique key of a new job.
 
-    An existing job with the key, in one of `states` and within `window`, conflicts.
+    A stored job with the key, in one of `states` and within `window`, conflicts.
     """
 
     key: str
@@ -116,7 +116,9 @@ class NewJob(Struct, frozen=True, gc=False):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the job has only the fields that every job has, like nearly all jobs of a bulk submit."""
+        """Whether the job has only the fields that every job has: no sequence, limit, unique key, expiry, headers
+        and so on.
+        """
         return (
             self.origin,
             self.sequence,
@@ -131,7 +133,7 @@ class NewJob(Struct, frozen=True, gc=False):
 
 
 class ConflictKind(Enum):
-    """Why a new job was not stored."""
+    """Why a new job was not stored as a job of its own."""
 
     ID = "id"
     """A job with the same id exists; nothing was stored."""
@@ -164,7 +166,7 @@ def conflict_of(job: NewJob, *, same_id: bool, same_occurrence: str | None, hold
 
 
 class Attempt(Struct, frozen=True, gc=False):
-    """An attempt that failed, timed out, crashed or was interrupted, in the history of a job."""
+    """An entry in the history of a job: an attempt that failed, timed out, crashed or was interrupted."""
 
     number: int
     started: int | None
@@ -176,7 +178,7 @@ class Attempt(Struct, frozen=True, gc=False):
 
 
 class Progress(Struct, frozen=True, gc=False):
-    """The progress that a handler has reported."""
+    """The progress that a handler has reported last: `done` of `total`, at the instant `at`."""
 
     done: float
     total: float | None
@@ -264,7 +266,7 @@ class Lease(Struct, frozen=True, gc=False):
 
 
 class RunningLease(Struct, frozen=True, gc=False):
-    """The lease of a job that a worker runs, as the store has it now."""
+    """The lease of a job that a worker is running, as the store has it now, also whether it was asked to stop."""
 
     lease: Lease
     started: int
@@ -364,11 +366,11 @@ class Outcome(Struct, gc=False):
 
 
 SIGNATURE_INVALID = "SignatureInvalid"
-"""The first word of the error of a job that did not run, because its signature is not right."""
+"""The first word of the error of a job that became a dead letter because its signature is not right."""
 
 
 def refusal(lease: Lease, problem: str) -> Outcome:
-    """Return the outcome of a job whose signature is not right: it becomes a dead letter."""
+    """Return the outcome that makes a job a dead letter because its signature is not right, as `problem` says."""
     return Outcome(lease, OutcomeKind.FAILED, error=f"{SIGNATURE_INVALID}: {problem}")
 
 
@@ -377,7 +379,7 @@ class ProgressReport(Struct, frozen=True, gc=False):
 
     lease: Lease
     progress: Progress | None
-    """None if the report only says that the handler begins."""
+    """The progress to store; None if the report only says that the handler begins."""
 
 
 class Direction(StrEnum):
@@ -402,7 +404,7 @@ class RemoteTerms(Struct, frozen=True):
 
 
 class WorkerInfo(Struct, frozen=True):
-    """A worker as it registers itself. Each start of a worker is a new registration."""
+    """A worker as it registers itself in the store. Each start of a worker is a new registration."""
 
     name: str
     process: int
@@ -433,15 +435,15 @@ class WorkerRecord(Struct, frozen=True):
     is_gone: bool
     """Whether the worker is known to be dead, so that its jobs wait for a rescue.
 
-    A silent worker may still live.
+    A worker that only stopped sending heartbeats may still live, and is not gone.
     """
 
 
 class SearchTerm(Struct, frozen=True):
-    """A filter for one argument. An engine with a search index uses it to read fewer jobs.
+    """A filter for the value of one parameter. An engine with a search index uses it to read fewer jobs.
 
-    For jobs that are indexed by the parameter, the engine may leave out those without one of the keys. It returns
-    all other jobs. The caller compares the arguments of all returned jobs.
+    Of the jobs that are indexed by the parameter, the engine may leave out those without one of the keys. It
+    returns all other jobs, and the caller compares their arguments.
     """
 
     name: str
@@ -451,7 +453,10 @@ class SearchTerm(Struct, frozen=True):
 
 
 class Query(Struct, frozen=True):
-    """A filter for a list of jobs, in the order of submission, or with `by_failure` of failure; or in reverse."""
+    """Filters, page size and order of a list of jobs.
+
+    The order is that of submission, or with `by_failure` that of failure; with `newest_first`, it is reversed.
+    """
 
     status: JobStatus | None = None
     queue: str | None = None
@@ -496,7 +501,7 @@ MAX_PLACE = 2**63 - 1
 
 
 def to_place(cursor: str) -> int:
-    """Return the position in the order of submission that a cursor names; raise `ValueError` for other text.
+    """Return the position in the order of submission that a cursor names; raise `ValueError` if it names none.
 
     It is for engines whose cursors are numbers of at most 63 bits.
     """
@@ -507,12 +512,14 @@ def to_place(cursor: str) -> int:
 
 
 def invalid_cursor(cursor: object) -> ValueError:
-    """Return the error for a value that is no end of an earlier page."""
+    """Return the error for an `after` that is not the `next` of an earlier page."""
     return ValueError(f"after must be the `next` of an earlier page, got {cursor!r:.100}")
 
 
 def require_cursor(cursor: str | None) -> str | None:
-    """Return the position at which an earlier page ended; raise `ValueError` if it is not a string."""
+    """Return the cursor `after` of a list call unchanged; raise `ValueError` if it is neither a string nor
+    None.
+    """
     if cursor is not None and not isinstance(cursor, str):
         raise invalid_cursor(cursor)
     return cursor

@@ -32,7 +32,7 @@ RedactedNames = Mapping[str, tuple[str, ...]]
 
 
 class Redactions:
-    """The redacted parameters of all job types, as the store and the handlers of this process name them."""
+    """The redacted parameters of all job types: those that the store has and those that this process declares."""
 
     def __init__(self, *sources: RedactedNames) -> None:
         names: dict[str, dict[str, None]] = {}
@@ -42,15 +42,17 @@ class Redactions:
         self._names = {type_: tuple(parameters) for type_, parameters in names.items()}
 
     def names(self, type_: str) -> tuple[str, ...]:
-        """Return the redacted parameters of a job type."""
+        """Return the redacted parameters of a job type; an empty tuple if it has none."""
         return self._names.get(type_, ())
 
     def show(self, type_: str, arguments: Any) -> Any:
-        """Return the decoded arguments of a job as users may see them."""
+        """Return the decoded arguments of a job with "[redacted]" in place of the values of redacted
+        parameters.
+        """
         return redact(arguments, self.names(type_))
 
     def show_info(self, info: JobInfo) -> JobInfo:
-        """Return a snapshot of a job as users may see it: without redacted values, also in its texts."""
+        """Return a snapshot of a job without redacted values: in its arguments and in all its texts."""
         names = self.names(info.type)
         if not names:
             return info
@@ -72,7 +74,9 @@ class Redactions:
     def show_explanation(
         self, explanation: Explanation, records: Iterable[JobRecord], serializers: Serializers
     ) -> Explanation:
-        """Return an explanation as users may see it. `records` are the jobs that it is about."""
+        """Return an explanation with the redacted values of the jobs `records`, which it is about, masked in its
+        text.
+        """
         for record in records:
             mask = self.mask_of(record, serializers)
             if mask is not None:
@@ -81,17 +85,20 @@ class Redactions:
         return explanation
 
     def mask_of(self, record: JobRecord, serializers: Serializers) -> TextMask | None:
-        """Return the mask for texts about a stored job; None if none of its arguments are redacted."""
+        """Return the mask that hides the redacted values of a stored job in texts; None if its type redacts
+        nothing.
+        """
         names = self.names(record.type)
         return mask_of_plain(serializers.decode_any(record.payload, record.codec), names) if names else None
 
     def require_searchable(
         self, parameters: Iterable[str], type_: str | None, readable: Iterable[str] | None = None
     ) -> None:
-        """Raise `ValueError` if one of the parameters of a filter is redacted.
+        """Raise `ValueError` if one of the parameters that a filter names is redacted.
 
-        Without a job type, a parameter is refused that any job type redacts. `readable` are the types that the
-        caller may read; None for all. The error names no other type, and the search finds no job of another type.
+        Without a job type, a parameter is refused if any job type redacts it. `readable` are the types that the
+        caller may read; None for all. Types that are not readable are ignored, so that the error names none of
+        them.
         """
         types = sorted(self._names) if type_ is None else [type_]
         allowed = None if readable is None else frozenset(readable)
@@ -108,9 +115,9 @@ class Redactions:
 
 
 def redact(arguments: Any, names: Iterable[str]) -> Any:
-    """Return decoded arguments with `REDACTED` in place of the redacted values.
+    """Return decoded arguments with `REDACTED` in place of the values of the parameters `names`.
 
-    Arguments that this process could not decode are redacted as a whole.
+    Arguments that this process could not decode are redacted as a whole, unless `names` is empty.
     """
     names = tuple(names)
     if not names:
@@ -121,7 +128,10 @@ def redact(arguments: Any, names: Iterable[str]) -> Any:
 
 
 def mask_of_plain(arguments: Any, names: Iterable[str]) -> TextMask:
-    """Return the mask for texts about a job with these decoded arguments."""
+    """Return the mask that hides the values of the parameters `names` in texts about a job with these arguments.
+
+    Of arguments that this process could not decode, it hides all.
+    """
     if not isinstance(arguments, Mapping):
         return TextMask((arguments,))
     return TextMask([arguments[name] for name in names if name in arguments])
@@ -130,9 +140,10 @@ def mask_of_plain(arguments: Any, names: Iterable[str]) -> TextMask:
 def mask_of_payloads(
     arguments: Arguments, names: Iterable[str], payloads: Iterable[tuple[bytes, str]]
 ) -> TextMask:
-    """Return the mask for texts of a handler that ran with these payloads, each with its codec.
+    """Return the mask that hides redacted values in the texts of a handler that ran with these jobs.
 
-    It covers the stored forms of the redacted values, and the objects that the handler got.
+    `payloads` are the encoded arguments of each job with their codec. The mask covers the stored forms of the
+    values and the objects that the handler got.
     """
     names = tuple(names)
     values: list[Any] = []

@@ -16,10 +16,10 @@ R = TypeVar("R")
 
 
 class RemoteJobFunction(JobFunction[P, R]):
-    """A job function whose jobs remote workers run. It submits jobs, and cannot be called."""
+    """The job function that `app.remote_job` returns. It submits jobs for remote workers, and cannot be called."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
-        """Raise `TypeError`: the function is not in this program."""
+        """Raise `TypeError`: the handler runs in a remote worker, not in this program."""
         raise TypeError(
             f"{self.name} runs in a remote worker and cannot be called here; its submit(...) stores a job"
         )
@@ -28,7 +28,11 @@ class RemoteJobFunction(JobFunction[P, R]):
 def make_remote_handler(
     name: str, signature: Callable[..., Any] | None, options: HandlerOptions, serializer: Serializer
 ) -> tuple[Handler, Callable[..., Any]]:
-    """Return the handler of a remote job type, and the function that has its signature."""
+    """Return the handler of a remote job type, and the function whose signature it has.
+
+    Without a `signature`, that function takes any named arguments. Raises `ValueError` for a retry policy that
+    names exceptions.
+    """
     if options.retry.on is not None or options.retry.give_up_on:
         raise ValueError(
             f"the remote job {name!r} has Retry(on=..., give_up_on=...), and errors of a remote worker have no "
@@ -39,5 +43,5 @@ def make_remote_handler(
 
 
 def _take_anything(**arguments: Any) -> Any:
-    """Take any named arguments: the signature of a remote job type that declares none."""
+    """Raise `NotImplementedError`. It is the signature of a remote job type that declares no parameters."""
     raise NotImplementedError(f"a remote worker runs this job, not this process (arguments {sorted(arguments)})")

@@ -1,18 +1,18 @@
 """Remote workers: programs in any language that claim, run and settle jobs over HTTP.
 
-`RemoteWorkers` calls the engine for them. It keeps nothing about a worker in memory: the store has the worker,
-its last heartbeat and its leases. So each request may go to another process, also after a restart.
+`RemoteWorkers` calls the engine for them. It keeps nothing about a worker in memory: the store has the worker, its
+last heartbeat and its leases. So each request may go to another process, also after a restart.
 
 Invariants
 - A job is leased, fenced, limited and retried as with a worker of the application: the same calls of the engine
   and the same `OutcomeFactory` are used.
-- A worker is alive as long as its heartbeats come within its lease. `sweep` of any process rescues its jobs after
-  that. While a process serves remote workers, it sweeps once a second.
-- A job that its worker does not name in a heartbeat, one lease after its start, is interrupted: the answer to the
-  claim was lost, and no program runs the job.
+- A worker is alive as long as its heartbeats come within its lease. After that, the next `Engine.sweep` of any
+  process rescues its jobs. While a process serves remote workers, it sweeps once a second.
+- A job that started more than one lease ago, and that its worker does not name in a heartbeat that lists jobs, is
+  interrupted: the answer to the claim was lost, and no program runs the job.
 - A signed job is verified before a worker gets it, and again before its outcome makes or signs anything.
 - The answer to a settlement says nothing about jobs of types and queues that the worker does not serve.
-- Coroutines call this. Each waits for the engine without blocking the event loop.
+- The methods are coroutines, which wait for the engine without blocking the event loop.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ if TYPE_CHECKING:
     from mainspring.jobs.signing import JobSigner
 
 POLL_SECONDS = 1.0
-"""How often a claim that waits looks for jobs that another process has submitted."""
+"""A claim that waits for jobs asks the engine again at least this often, to find jobs that other processes
+submit.
+"""
 SWEEP_SECONDS = 1.0
 
 T = TypeVar("T")
@@ -82,14 +84,14 @@ class RemoteJob(Struct, frozen=True):
 
 
 class Claimed(Struct, frozen=True):
-    """The answer to a claim."""
+    """The answer to a claim: the jobs that the remote worker got, and whether it should go on, be quiet or end."""
 
     jobs: list[RemoteJob]
     direction: Direction
 
 
 class Held(Struct, frozen=True):
-    """A job that a remote worker says it runs."""
+    """A job that a remote worker, in a request, says it is running; perhaps with the progress of the job."""
 
     id: str
     token: int
@@ -102,30 +104,39 @@ class HeldState(Struct, frozen=True):
     id: str
     token: int
     state: Literal["run", "stop", "lost"]
-    """`run`; `stop` if the worker should end the attempt; `lost` if the worker does not have the job any more."""
+    """`run`: go on; `stop`: end the attempt; `lost`: the worker has no lease of the job with this fencing
+    token.
+    """
     reason: Literal["cancel", "timeout"] | None = None
-    """For `stop`: `cancel` or `timeout`."""
+    """Why to stop: `cancel` if the job was asked to stop, `timeout` if its timeout has passed; None unless
+    `stop`.
+    """
 
 
 class Beaten(Struct, frozen=True):
-    """The answer to a heartbeat."""
+    """The answer to a heartbeat: whether the worker should go on, be quiet or end, and the state of each job it
+    named.
+    """
 
     direction: Direction
     jobs: list[HeldState]
 
 
 class Settlement(Struct, frozen=True):
-    """An outcome that a remote worker reports: `make` returns it for the job, unless the lease is lost."""
+    """An outcome that a remote worker reports for a job that it has claimed.
+
+    `make` builds the outcome from the leased job. It is not called if the worker has lost the lease.
+    """
 
     id: str
     token: int
     make: Callable[[OutcomeFactory, LeasedJob], Outcome]
     is_release: bool = False
-    """Whether the worker gives the job back."""
+    """Whether the worker gives the job back without a result, so that another worker can run it."""
 
 
 class Settled(Struct, frozen=True):
-    """The answer to one settlement."""
+    """The answer to one settlement, or to one progress report, of a remote worker."""
 
     id: str
     token: int
@@ -133,13 +144,13 @@ class Settled(Struct, frozen=True):
     status: JobStatus | None
     """The status of the job after the settlement; None if it was refused."""
     due: int | None = None
-    """For PENDING: when the job is due again."""
+    """When the job is due again, in microseconds since 1970; None unless `status` is PENDING."""
     problem: str | None = None
-    """Why the settlement was refused."""
+    """Why the settlement was refused; None if it was accepted."""
 
 
 class RemoteWorkers:
-    """Enrolls remote workers, and claims and settles jobs for them."""
+    """Enrolls remote workers; claims and settles jobs, and stores heartbeats and progress, on their behalf."""
 
     def __init__(
         self,
@@ -166,7 +177,10 @@ class RemoteWorkers:
     # -- workers
 
     async def enroll(self, info: WorkerInfo) -> int:
-        """Store a remote worker, and return its number."""
+        """Store a remote worker, and return its number.
+
+        Raises `EngineUnavailable` if the engine has no remote workers.
+        """
         self._require_possible()
         await self._off_loop.write(self._store_declarations)
         number = await self._call(lambda engine: engine.enroll(info))
@@ -178,11 +192,13 @@ class RemoteWorkers:
             raise EngineUnavailable(
                 engine=self._engine.description,
                 reason="this engine has no remote workers",
-                remedy="use SQLite or NATS, or run the handlers in Python",
+                remedy="use a SQLite or NATS store, or run the handlers in a worker of the application",
             )
 
     async def _find(self, number: int, caller: str) -> tuple[WorkerRecord, RemoteTerms]:
-        """Return a remote worker of a caller. Raises `WorkerNotFound` if it has none with this number."""
+        """Return the living remote worker with this number; `WorkerNotFound` if there is none or it is another
+        caller's.
+        """
         for record in await self._read(self._engine.workers):
             terms = record.info.remote
             if record.number == number and terms is not None and not record.is_gone and terms.caller == caller:
@@ -194,7 +210,11 @@ class RemoteWorkers:
             raise WorkerNotFound(number=number)
 
     async def leave(self, number: int, caller: str) -> list[str]:
-        """Remove a worker; its jobs run again elsewhere, and no attempt is used up. Return their ids."""
+        """Remove a remote worker from the store, and return the ids of the jobs that it was running.
+
+        These jobs run again on other workers, and no attempt is used up. A job that runs at most once ends
+        instead.
+        """
         await self._find(number, caller)
         left = await self._read(self._engine.leased, number)
         await self._interrupt(number, left)
@@ -214,10 +234,12 @@ class RemoteWorkers:
         queues: Collection[str] | None,
         is_over: Callable[[], Any],
     ) -> Claimed:
-        """Claim up to `jobs` due jobs; wait up to `seconds` for the first one.
+        """Claim up to `jobs` due jobs for a remote worker; wait up to `seconds` for the first one.
 
-        `types` and `queues` are those that the caller may work on; None for all. `is_over` is a coroutine function
-        that returns whether the client has gone, or the server stops: then nothing may be claimed.
+        Returns no job if none became due in time, or if the worker was directed to be quiet or to end. `types` and
+        `queues` restrict the jobs to those that the caller may work on; None for all. `is_over` is a coroutine
+        function that returns True once the client has gone or the server stops; then no job is claimed. Raises
+        `WorkerNotFound` if the caller has no such worker.
         """
         loop = asyncio.get_running_loop()
         deadline, renewed = loop.time() + seconds, float("-inf")
@@ -276,20 +298,24 @@ class RemoteWorkers:
         return taken
 
     async def _verified(self, number: int, taken: Taken, signer: JobSigner) -> Taken:
-        """Return the jobs whose signature is right. The others become dead letters, and no worker gets them."""
+        """Return the claim without the jobs whose signature is not valid, and make these jobs dead letters."""
         problems = {lease.id: signer.problem_of(lease) for lease in taken.leases}
         refusals = [refusal(each, text) for each in taken.leases if (text := problems[each.id]) is not None]
         await self._settle(number, refusals)
         return replace(taken, leases=[lease for lease in taken.leases if problems[lease.id] is None])
 
     def _handlers(self, worker: WorkerRecord, types: Collection[str] | None) -> dict[str, Handler]:
-        """Return the handlers whose jobs a worker may claim, by the names under which jobs are stored."""
+        """Return, by job type, the `app.remote_job` handlers whose jobs a worker may claim.
+
+        They are the types that the worker has enrolled for, that this process declares, and that are in `types`,
+        unless it is None.
+        """
         names = [name for name in worker.info.types if types is None or name in types]
         known = {name: self._registry.get(name) for name in names if name in self._registry}
         return {name: handler for name, handler in known.items() if handler.is_remote}
 
     def _pause(self, taken: Taken) -> float:
-        """Return after how many seconds to claim again, unless a job comes before."""
+        """Return after how many seconds a waiting claim asks the engine again, unless a wake-up comes first."""
         instants = [at for at in (taken.next_due, taken.next_look) if at is not None]
         first = (min(instants) - self._engine.now()) / MICROSECONDS if instants else POLL_SECONDS
         return min(POLL_SECONDS, max(0.0, first))
@@ -300,11 +326,11 @@ class RemoteWorkers:
 
     @property
     def waiting(self) -> int:
-        """How many claims look or wait for jobs in this process."""
+        """How many claims of remote workers this process is serving now: those that take jobs or wait for some."""
         return len(self._waiting)
 
     def wake(self) -> None:
-        """Let the claims that wait look for jobs. Any thread may call it."""
+        """Make the claims that wait for jobs ask the engine again at once. Any thread may call it."""
         for event, loop in list(self._waiting.items()):
             try:
                 loop.call_soon_threadsafe(event.set)
@@ -314,9 +340,12 @@ class RemoteWorkers:
     # -- heartbeats
 
     async def beat(self, number: int, caller: str, held: Sequence[Held] | None) -> Beaten:
-        """Store a heartbeat and the progress of jobs, and return what to do about them.
+        """Store a heartbeat of a remote worker and the progress of its jobs; return the state of each job it
+        named.
 
-        `held` are the jobs that the worker runs; None if it does not say.
+        `held` are the jobs that the worker says it runs; None if it lists none, and then no job is given up.
+        Otherwise, jobs that started more than one lease ago and are not in `held` are interrupted: they run again
+        elsewhere. Raises `WorkerNotFound` if the caller has no such worker.
         """
         self._keep_sweeping()
         _, terms = await self._find(number, caller)
@@ -345,7 +374,7 @@ class RemoteWorkers:
         return HeldState(held.id, held.token, "run")
 
     def _is_overdue(self, running: RunningLease) -> int | None:
-        """Return the timeout of a job in microseconds, if it has passed; else None."""
+        """Return the timeout of a running job in microseconds if the job has run at least that long; else None."""
         timeout = self._timeout_of(running.lease)
         is_over = timeout is not None and self._engine.now() - running.started >= timeout
         return timeout if is_over else None
@@ -353,7 +382,11 @@ class RemoteWorkers:
     # -- settlements
 
     async def settle(self, number: int, caller: str, settlements: Sequence[Settlement]) -> list[Settled]:
-        """Store outcomes; return an answer for each, in order. A repeated settlement has the same answer."""
+        """Store the outcomes that a remote worker reports; return an answer for each settlement, in order.
+
+        A settlement that is repeated gets the same answer. Raises `WorkerNotFound` if the caller has no such
+        worker, and `EngineUnavailable` if this process does not declare the type of a job.
+        """
         worker, _ = await self._find(number, caller)
         running = {each.lease.id: each for each in await self._read(self._engine.leased, number)}
         jobs = {each.id: self._job_of(running, each, worker) for each in settlements}
@@ -381,7 +414,7 @@ class RemoteWorkers:
         if found is None:
             return None
         if found.lease.type not in self._registry:
-            raise EngineUnavailable(  # a status with which the worker repeats its request, perhaps elsewhere
+            raise EngineUnavailable(  # the worker repeats the request after this error, perhaps elsewhere
                 engine=self._engine.description,
                 reason=f"this process does not declare the job type {found.lease.type!r}",
                 remedy="declare it with app.remote_job, or let another server of the store answer",
@@ -427,7 +460,11 @@ class RemoteWorkers:
         return answers
 
     async def _interrupt(self, number: int, running: Sequence[RunningLease]) -> None:
-        """End attempts that no program runs any more. The jobs run again; those that run at most once do not."""
+        """End attempts of a remote worker that no program runs any more. The jobs run again; at-most-once jobs
+        end.
+
+        Jobs of types that this process does not declare are left alone.
+        """
         jobs = [self._leased_job(each, number) for each in running if each.lease.type in self._registry]
         await self._settle(number, [for_interruption(job) for job in jobs])
 
@@ -437,7 +474,9 @@ class RemoteWorkers:
         await reply.future
 
     async def report(self, number: int, caller: str, held: Sequence[Held]) -> list[Settled]:
-        """Store the progress of jobs that go on."""
+        """Store the progress of running jobs, and return an answer for each: refused if the worker does not run
+        the job.
+        """
         await self._find(number, caller)
         running = {each.lease.id: each for each in await self._read(self._engine.leased, number)}
         found = [(each, _match(running, each.id, each.token)) for each in held]
@@ -451,7 +490,7 @@ class RemoteWorkers:
         return [
             Settled(each.id, each.token, True, JobStatus.RUNNING)
             if current is not None
-            else Settled(each.id, each.token, False, None, problem=f"this worker does not run job {each.id}")
+            else Settled(each.id, each.token, False, None, problem=_not_running(each))
             for each, current in found
         ]
 
@@ -474,7 +513,9 @@ class RemoteWorkers:
     # -- sweeping
 
     def _keep_sweeping(self) -> None:
-        """Start the task that rescues the jobs of dead workers, unless it runs."""
+        """Start the asyncio task that rescues jobs of dead workers once a second, unless it runs in this event
+        loop.
+        """
         loop = asyncio.get_running_loop()
         if self._sweeper is None or self._sweeper.done() or self._sweeper.get_loop() is not loop:
             self._sweeper = loop.create_task(self._sweep_regularly())
@@ -486,14 +527,16 @@ class RemoteWorkers:
             except EngineUnavailable as error:
                 if self._manager.is_closed:
                     return
-                logger.warning("the jobs of dead workers could not be rescued; the next try follows: %s", error)
+                logger.warning("jobs of dead workers could not be rescued; the next try is in a second: %s", error)
             except Exception:  # the task must go on
-                logger.exception("the jobs of dead workers could not be rescued; the next try follows")
+                logger.exception("jobs of dead workers could not be rescued; the next try is in a second")
             await asyncio.sleep(SWEEP_SECONDS)
 
 
 def _match(running: Mapping[str, RunningLease], job_id: str, token: int) -> RunningLease | None:
-    """Return the lease of a job, if the fencing token is the current one."""
+    """Return the lease of a running job; None if the worker does not run it, or has it with another fencing
+    token.
+    """
     found = running.get(job_id)
     return found if found is not None and found.lease.token == token else None
 
@@ -507,7 +550,11 @@ def _accepted(settlement: Settlement, outcome: Outcome, running: RunningLease) -
 
 
 def _refused(settlement: Settlement, record: JobRecord | None, number: int) -> Settled:
-    """Return the answer to a settlement whose lease is not current: the same as before if it is repeated."""
+    """Return the answer to a settlement whose lease has ended.
+
+    If the settlement repeats one that was stored before, the answer is that it was accepted. Otherwise it is a
+    refusal with the reason: no such job, another worker has the job, or the lease ended without this result.
+    """
     job_id, token = settlement.id, settlement.token
     if record is None:
         return Settled(job_id, token, False, None, problem=f"there is no job {job_id!r}")
@@ -530,13 +577,19 @@ def _refused(settlement: Settlement, record: JobRecord | None, number: int) -> S
     return Settled(job_id, token, True, record.status, due)
 
 
+def _not_running(held: Held) -> str:
+    return f"this worker does not run job {held.id} with fencing token {held.token}; stop the attempt"
+
+
 def _serves(worker: WorkerInfo, record: JobRecord) -> bool:
-    """Return whether a worker could have claimed a job."""
+    """Return whether a worker serves the type and the queue of a job, so that it could have claimed it."""
     return record.type in worker.types and (worker.queues is None or record.queue in worker.queues)
 
 
 def _ended_without(record: JobRecord, settlement: Settlement) -> bool:
-    """Return whether the last attempt of a job did not end by this settlement, but by the loss of its worker."""
+    """Return whether the last attempt of a job ended by a crash, or an interruption, instead of by this
+    settlement.
+    """
     last = record.history[-1] if record.history else None
     if last is None or last.number != record.starts:
         return False
@@ -544,7 +597,7 @@ def _ended_without(record: JobRecord, settlement: Settlement) -> bool:
 
 
 def _both(first: tuple[str, ...] | None, second: Collection[str] | None) -> tuple[str, ...] | None:
-    """Return the names that are in both; None stands for all names."""
+    """Return the names that are in both collections. None stands for all names: None and None make None."""
     if second is None:
         return first
     return tuple(second) if first is None else tuple(name for name in first if name in second)

@@ -24,7 +24,10 @@ MAX_REQUESTS = 1_000_000
 
 
 class RequestRecord(Struct, frozen=True, array_like=True):
-    """A request as it is stored. Times are microseconds since 1970. New fields go to its end."""
+    """A request with an idempotency key as it is stored.
+
+    Times are microseconds since 1970; add new fields at the end.
+    """
 
     caller: str
     """The id of the caller's token, or another name of the caller."""
@@ -35,16 +38,18 @@ class RequestRecord(Struct, frozen=True, array_like=True):
     first_id: str
     """The id of the first job that the request makes. The ids of the others follow it: see `ids.ids_from`."""
     owner: str
-    """A random name of the request that carries it out, or was the last to do so."""
+    """A random name of the request that last began to carry it out."""
     busy_until: int
-    """Until when no other request may carry it out; 0 if it has ended."""
+    """Until when no other request with this key may carry it out; 0 after it has ended."""
     created: int
     expires: int
     answer: bytes | None = None
-    """The encoded answer; None while there is none, or if it must not be repeated."""
+    """The encoded answer for repetitions; None while the request runs, or if a repetition must carry it out
+    again.
+    """
 
     def is_expired(self, now: int) -> bool:
-        """Return whether the key can be used again for another request."""
+        """Return whether the record has expired, so that a new request may use its key."""
         return now >= self.expires
 
 
@@ -55,12 +60,15 @@ class NewRequest(Struct, frozen=True, kw_only=True):
     key: str
     digest: str
     first_id: str
-    """The id of its first job, if the key is new."""
+    """The id of the first job that the request makes.
+
+    If the key is stored already, the stored id is used instead.
+    """
     owner: str
     kept: int
     """How many microseconds the key is kept."""
     busy: int
-    """After how many microseconds another request may carry it out, because this one has died."""
+    """After how many microseconds another request with this key may carry it out, if this one has not ended."""
     most: int
     """How many requests of this caller the store keeps at most."""
 
@@ -81,19 +89,22 @@ class RequestIds:
         self._first = first
         self._used = 0
         self.is_resumed = is_resumed
-        """Whether an earlier attempt, which has no answer, may have stored some of the jobs."""
+        """Whether an earlier request with the same key began without an answer, so that it may have stored some
+        jobs.
+        """
 
     def take(self, count: int = 1) -> list[str]:
-        """Return the next `count` ids."""
+        """Return the next `count` ids of the request, in order."""
         first = nth_id(self._first, self._used)
         self._used += count
         return ids_from(first, count)
 
 
 def begun(before: RequestRecord | None, request: NewRequest, now: int) -> RequestRecord:
-    """Return the record of a request that begins; it is `before` if the request must not be carried out.
+    """Return the record to store for a request that begins, given the stored record of its key or None.
 
-    The caller may carry the request out if the record has its `owner`, its digest and no answer.
+    It is `before`, unchanged, if that has an answer, belongs to a request with another content, or is still being
+    carried out. The caller may carry the request out if the record has its `owner`, its digest and no answer.
     """
     if before is None or before.is_expired(now):
         return RequestRecord(
@@ -112,7 +123,11 @@ def begun(before: RequestRecord | None, request: NewRequest, now: int) -> Reques
 
 
 def ended(before: RequestRecord | None, end: RequestEnd, now: int) -> RequestRecord | None:
-    """Return the record of a request that ends; None if it has expired, or if another one has taken it over."""
+    """Return the record to store for a request that ends, with its answer.
+
+    Returns None, so that nothing is stored, if the record has expired or has an answer, or if another request has
+    taken it over.
+    """
     if before is None or before.is_expired(now) or before.owner != end.owner or before.answer is not None:
         return None
     return replace(before, busy_until=0, answer=end.answer)

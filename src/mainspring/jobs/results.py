@@ -25,7 +25,9 @@ _PLAIN: dict[type, tuple[type, ...]] = {
 
 
 class ResultType:
-    """The type of a handler's result, from its return annotation; any type if it has none."""
+    """The type of a handler's result, from its return annotation; any type if it has none or decoders do not know
+    it.
+    """
 
     def __init__(
         self, function: Callable[..., Any], *, is_batch: bool, serializers: Serializers = BUILT_IN
@@ -41,7 +43,7 @@ class ResultType:
         """The warning for a handler that returned None; None if its annotation allows that."""
 
     def decode(self, data: bytes, codec: str) -> Any:
-        """Decode a stored result to the type of the annotation, or to plain data if it is not of that type.
+        """Decode a stored result to the type of the annotation, or to plain data if it does not match that type.
 
         Raises `UnknownSerializer` if this process does not have the serializer of the result.
         """
@@ -52,7 +54,9 @@ class ResultType:
             return serializer.decoder(Any).decode(data)
 
     def warning(self, value: Any, encoded: bytes, serializer: Serializer) -> str | None:
-        """Return a warning if a result does not match the annotation, or changes in the store; else None."""
+        """Return a warning if a result does not match the annotation, or would be changed by the encoding; else
+        None.
+        """
         if self._exact is not None and type(value) is self._exact:
             return None
         if self._plain is not None and not isinstance(value, self._plain):
@@ -88,7 +92,7 @@ class ResultType:
 
 
 def _return_type(function: Callable[..., Any]) -> Any:
-    """Return the return annotation; `Any` if there is none, or if no decoder supports it."""
+    """Return the return annotation of a function; `Any` if there is none, or if no decoder supports it."""
     kind = get_type_hints(function, include_extras=True).get("return", Any)
     if kind is object or kind is NoReturn or kind is Never:
         return Any

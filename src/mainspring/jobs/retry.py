@@ -87,9 +87,9 @@ class Retry:
     def gives_up(
         self, is_one_of: Callable[[tuple[type[BaseException], ...]], bool], *, has_timed_out: bool = False
     ) -> bool:
-        """Return whether an exception of a handler is not retried; `is_one_of` compares it with classes.
+        """Return whether an exception of a handler is not retried. `is_one_of` compares it with exception classes.
 
-        `on` does not apply to the exception by which a handler ends after its timeout.
+        If the handler ended after its timeout, only `give_up_on` applies, not `on`.
         """
         if is_one_of(self.give_up_on):
             return True

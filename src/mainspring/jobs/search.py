@@ -1,9 +1,9 @@
 """Finds jobs by their arguments and by text, in a scan that ends after `MAX_SCANNED` jobs.
 
-The engine lists jobs by status, queue, job type and time, with its indexes, and leaves out jobs that `search=`
-has indexed under other values. This module reads that list, a few hundred jobs at a time, and keeps the jobs
-whose arguments and texts match. If it stops before its page is full,
-the page is not complete, and tells how far the scan went.
+The engine lists jobs by status, queue, job type and time, with its indexes, and leaves out jobs that `search=` has
+indexed under other values. This module reads that list, a few hundred jobs at a time, and keeps the jobs whose
+arguments and texts match. If the scan stops before its page is full, the page has `is_complete` False, and
+`reached` tells how far the scan went.
 
 An argument matches by the text of its stored value. An argument that a submit left to its default is not stored,
 so it does not match. Redacted arguments match nothing, and errors match as users see them.
@@ -26,7 +26,7 @@ from mainspring.jobs.serializers import BUILT_IN, Serializers
 from mainspring.jobs.timestamps import to_datetime
 
 MAX_SCANNED = 10_000
-"""How many jobs a search reads for one page, within a fraction of a second. The next page continues there."""
+"""How many jobs a search reads at most for one page. If it stops there, the next page continues behind them."""
 SCAN_PAGE = 500
 NO_REDACTIONS = Redactions()
 
@@ -38,9 +38,9 @@ class OneOf(Struct, frozen=True):
 
 
 class JobFilter:
-    """The filters of a search by arguments and text.
+    """The filters of a search by arguments and text. `matches` compares them with a job.
 
-    An engine applies them in part at most, by its search index.
+    An engine's search index applies at most a part of them.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class JobFilter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every job matches."""
+        """Whether there is no filter, so that every job matches."""
         return not self._keys and not self._text
 
     @property
@@ -65,7 +65,10 @@ class JobFilter:
         return tuple(SearchTerm(name, tuple(sorted(keys))) for name, keys in self._keys.items())
 
     def matches(self, record: JobRecord, redactions: Redactions = NO_REDACTIONS) -> bool:
-        """Return whether the arguments and the texts of a job match."""
+        """Return whether a job has all wanted arguments, and the wanted text in its id, type, error or arguments.
+
+        Redacted arguments match nothing.
+        """
         arguments = searchable_arguments(record, self.serializers)
         mask = redactions.mask_of(record, self.serializers)
         if mask is not None:
@@ -79,7 +82,7 @@ class JobFilter:
 
 
 def searchable_arguments(record: JobRecord, serializers: Serializers = BUILT_IN) -> Mapping[str, Any]:
-    """Return the arguments by which a job may be found, by name."""
+    """Return the decoded arguments of a job by name; empty if they cannot be decoded."""
     arguments = serializers.decode_any(record.payload, record.codec)
     return arguments if isinstance(arguments, Mapping) else {}
 
@@ -101,7 +104,10 @@ def search(
     *,
     redactions: Callable[[], Redactions] = Redactions,
 ) -> JobPage:
-    """Return a page of the jobs that match a query and a filter. The scan reads at most `MAX_SCANNED` jobs."""
+    """Return a page of the jobs that match a query and a filter. The scan reads at most `MAX_SCANNED` jobs.
+
+    `redactions` is called after each read, and returns the redacted parameters.
+    """
     query = replace(query, search=wanted.terms)
     page_of = partial(_to_page, wanted.serializers, redactions)
     found: list[JobRecord] = []

@@ -32,14 +32,14 @@ class Serializer(Protocol):
         """Encode a value; raise `TypeError` if it cannot be encoded."""
 
     def decoder(self, kind: type[T] | Any) -> Decoder:
-        """Return a decoder that accepts only data of the type `kind`."""
+        """Return a decoder that returns values of the type `kind`, and raises an error for other data."""
 
 
 class Decoder(Protocol):
     """Decodes bytes to values of one type."""
 
     def decode(self, data: bytes, /) -> Any:
-        """Decode a value; raise `msgspec.ValidationError` if it is not of the type."""
+        """Decode a value; raise `msgspec.ValidationError` if it is not of the decoder's type."""
 
 
 @runtime_checkable
@@ -88,7 +88,7 @@ class MsgpackSerializer:
 
 
 class AdaptedSerializer:
-    """Adds the conversion between plain data and types to a serializer of one's own."""
+    """Makes a `Serializer` of a `PlainSerializer`: it converts values to plain data and back, by their types."""
 
     def __init__(self, plain: PlainSerializer) -> None:
         self.name = plain.name

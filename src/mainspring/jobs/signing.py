@@ -12,9 +12,9 @@ Who signs which jobs
 - the job of an occurrence has no signature of its own. It refers to that of its schedule, and is verified against
   it: the occurrence must be one of the signed rule, must not be in the future, and determines the id of the job.
 
-`JobSigner.problem_of` is the one check of a job. Call it before a job is run, or given to another program to run.
-`JobSigner.take` leases jobs for that check: it also finds the envelopes that were used before. `JobSigner.verify`
-makes most of the check for all jobs of a fetch at once, in advance.
+Call `JobSigner.problem_of` before a job is run, or given to another program to run: it makes all checks. Lease the
+jobs with `JobSigner.take`, which also finds out whether their signatures were used before by jobs that have ended.
+`JobSigner.verify` makes most of the checks for all jobs of a fetch at once, in advance.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from mainspring.security.signatures import (
 )
 
 EARLY = 60 * MICROSECONDS
-"""How far in the future the occurrence of a job may be, because clocks differ."""
+"""How far in the future the occurrence of a scheduled job may be, in microseconds: clocks of machines differ."""
 SHORT = 4_096
 """The most bytes of arguments of a job that `JobSigner.verify` verifies."""
 _JOB, _REFERENCE = f"{VERSION}{JOB}", f"{VERSION}{OCCURRENCE}."
@@ -95,7 +95,11 @@ class _SignedJob(_ScheduledFields, Protocol):
 
 
 class _Reference(msgspec.Struct, frozen=True, array_like=True):
-    """What a job of a schedule says about its schedule, besides the fields that both have."""
+    """The fields of a schedule that its signature covers, and that its jobs do not have themselves.
+
+    Each job of a signed schedule carries this as its signature header. `occurrence` is the time of the job's
+    occurrence; `signature` is that of the schedule.
+    """
 
     name: str
     occurrence: int
@@ -117,7 +121,10 @@ _references = msgspec.msgpack.Decoder(_Reference)
 
 
 class JobSigner:
-    """Signs and verifies with a key ring. `now` returns the time of the engine, in microseconds since 1970."""
+    """Signs and verifies jobs, schedules and dead-letter handlers with a key ring.
+
+    `now` returns the time of the engine, in microseconds since 1970.
+    """
 
     def __init__(self, ring: KeyRing, now: Callable[[], int]) -> None:
         self.ring = ring
@@ -128,13 +135,15 @@ class JobSigner:
 
     @property
     def can_sign(self) -> bool:
-        """Whether the ring has a key to sign with."""
+        """Whether the key ring has a key to sign with; other rings can only verify."""
         return self.ring.sign_with is not None
 
     # -- jobs
 
     def sign(self, job: NewJob) -> NewJob:
-        """Return a new job with a signature; raise `NoSigningKey` if the ring cannot sign."""
+        """Return a copy of a new job with a signature in its headers; raise `NoSigningKey` if the ring cannot
+        sign.
+        """
         if self.ring.sign_with is None:
             raise NoSigningKey(what=f"a job of {job.type!r}")
         replaces = job.unique is not None and job.unique.replaces
@@ -166,7 +175,9 @@ class JobSigner:
         return min(LAST_INSTANT, max(now, due) + self.ring.valid_for)
 
     def _headers(self, job: _SignedJob, due: int, *, form: str = JOB, job_id: str | None = None) -> dict[str, str]:
-        """Return the headers of a job with a new signature."""
+        """Return the headers of a job with a new signature, which is valid for the ring's `valid_for` after `due`
+        or now.
+        """
         now = self._now()
         until = self._until(now, due)
         signed_id = job.id if job_id is None else job_id
@@ -175,9 +186,10 @@ class JobSigner:
         return {**(job.headers or {}), SIGNATURE: text}
 
     def take(self, engine: Engine, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
-        """Lease jobs to a worker, as `Engine.take` does, and note which of their envelopes were used before.
+        """Lease jobs to a worker, as `Engine.take` does, and set `Lease.spent` where a signature was used before.
 
-        Call `problem_of` with each lease before its job runs. If the engine cannot tell, it gets the leases back.
+        Call `problem_of` with each lease before its job runs. If `Engine.spent` fails, the jobs are handed back to
+        the engine, and its error is raised.
         """
         taken = engine.take(worker, demands, lead=lead, start_lead=start_lead)
         if not taken.leases or not taken.may_be_spent:
@@ -243,7 +255,12 @@ class JobSigner:
         return problem
 
     def _examine(self, job: _SignedJob) -> tuple[str | None, Stamp | None]:
-        """Return what is wrong with a signature, apart from its end; and the signature, if it can be read."""
+        """Return what is wrong with the signature of a job, or None; and the parts of the signature, if it is
+        readable.
+
+        The end of its validity is not checked. A job without a signature is right only if the ring accepts
+        unsigned jobs.
+        """
         text = None if job.headers is None else job.headers.get(SIGNATURE)
         if text is None:
             return None if self.ring.accept_unsigned else "it has no signature", None
@@ -255,7 +272,11 @@ class JobSigner:
         return find_problem(self.ring, stamp, _fields(job, stamp.alias or job.id)), stamp
 
     def check(self, job: _SignedJob, action: str) -> None:
-        """Raise `SignatureInvalid` if a stored job has no right signature, so that it must not be signed anew."""
+        """Raise `SignatureInvalid` if a stored job has no signature, or one that does not match its fields.
+
+        Its expiry is not checked, and a ring may accept unsigned jobs. Call it before the job is signed anew.
+        `action` is the verb for the error, such as "replay".
+        """
         problem, _ = self._examine(job)
         if problem is not None:
             raise SignatureInvalid(
@@ -265,14 +286,16 @@ class JobSigner:
             )
 
     def change_of(self, job: _SignedJob) -> str | None:
-        """Return why a job that was verified before does not fit its signature any more; None if it does.
+        """Return why the signature of a running job does not match its fields; None if it does. Expiry is not
+        checked.
 
-        Call it for a running job that was read from the store again, before anything is made or signed for it.
+        Call it with a job that was verified before its start and is now read from the store again, before its
+        outcome is made or signed.
         """
         return self._examine(job)[0]
 
     def is_right(self, job: _SignedJob) -> bool:
-        """Return whether a stored job has a right signature, though perhaps one that has ended."""
+        """Return whether the signature of a stored job matches its fields. Its expiry is not checked."""
         return self._examine(job)[0] is None
 
     def headers_for(
@@ -285,7 +308,11 @@ class JobSigner:
         payload: bytes | None = None,
         codec: str | None = None,
     ) -> dict[str, str]:
-        """Sign a stored job anew, perhaps with another id or other arguments, and return its headers."""
+        """Sign a stored job anew, perhaps with another id or other arguments, and return its headers.
+
+        Raises `SignatureInvalid` if its present signature does not match, and `NoSigningKey` if the ring cannot
+        sign. `action` is the verb for the error, such as "edit".
+        """
         self.check(job, action)
         if not self.can_sign:
             raise NoSigningKey(what=f"job {job.id!r}")
@@ -304,14 +331,20 @@ class JobSigner:
         return self._headers(changed, due)
 
     def renew(self, command: DueCommand, job: _SignedJob) -> DueCommand:
-        """Return a command with a new signature, if the job would be due after the end of its signature."""
+        """Return a command that changes the due time of a job, with a new signature if the present one ends before
+        that.
+        """
         _, stamp = self._examine(job)
         if stamp is None or not stamp.is_expired(command.due):
             return command
         return replace(command, headers=self.headers_for(job, command.due, "change the due time of"))
 
     def finish(self, outcome: Outcome) -> None:
-        """Sign what an outcome makes: the follow-up job; and the job itself, if its retry is after its end."""
+        """Sign the jobs that an outcome leads to: the follow-up job, and the retry if the job's signature ends
+        before it.
+
+        If this process has no key to sign such a retry, the outcome is changed to FAILED.
+        """
         if outcome.follow_up is not None and self.can_sign:
             outcome.follow_up = self.sign(outcome.follow_up)
         if outcome.due is None:
@@ -332,14 +365,16 @@ class JobSigner:
     # -- schedules
 
     def sign_schedule(self, record: ScheduleRecord) -> ScheduleRecord:
-        """Return a schedule with a signature; raise `NoSigningKey` if the ring cannot sign."""
+        """Return a copy of a schedule with a new signature; raise `NoSigningKey` if the ring cannot sign."""
         if not self.can_sign:
             raise NoSigningKey(what=f"schedule {record.name!r}")
         text = sign(self.ring, SCHEDULE, _schedule_fields(record), signed=self._now())
         return replace(record, signature=text)
 
     def schedule_problem(self, record: ScheduleRecord) -> str | None:
-        """Return what is wrong with the signature of a schedule; None if it is right."""
+        """Return what is wrong with the signature of a schedule; None if it is right, or if unsigned ones are
+        accepted.
+        """
         if record.signature is None:
             return None if self.ring.accept_unsigned else "it has no signature"
         stamp = read(record.signature)
@@ -348,25 +383,31 @@ class JobSigner:
         return find_problem(self.ring, stamp, _schedule_fields(record))
 
     def must_sign_schedule(self, record: ScheduleRecord) -> bool:
-        """Return whether a stored schedule should be stored again, with a signature of the current key."""
+        """Return whether a stored schedule should be signed and stored again.
+
+        That is so if it has no signature or a wrong one, or if this process signs with another key.
+        """
         if self.schedule_problem(record) is not None or record.signature is None:
             return True
         return self.can_sign and key_of(record.signature) != self.ring.sign_with
 
     def refer_to_schedule(self, record: ScheduleRecord, firing: Firing) -> Firing:
-        """Return the firing of a schedule; its jobs refer to the signature of the schedule.
+        """Return a firing whose jobs carry the signature of their schedule, so that workers can verify them.
 
-        A schedule whose signature is not right fires jobs that no worker runs: they become dead letters.
+        If the signature of the schedule is wrong, the firing is returned as it is, and an error is logged: workers
+        make its jobs dead letters.
         """
         problem = self.schedule_problem(record)
         if problem is not None:
-            logger.error("schedule %r fires jobs that do not run: %s", record.name, problem)
+            logger.error("jobs of schedule %r become dead letters: %s; store it again", record.name, problem)
         if problem is not None or record.signature is None or not firing.jobs:
             return firing
         return replace(firing, jobs=tuple(_refer(record, job) for job in firing.jobs))
 
     def sign_trigger(self, record: ScheduleRecord, firing: Firing) -> Firing:
-        """Sign the job of a schedule that a caller triggers; raise an error if the schedule is not signed."""
+        """Return the firing of a triggered schedule with signed jobs; `SignatureInvalid` if the schedule's is not
+        right.
+        """
         problem = self.schedule_problem(record)
         if problem is not None:
             raise SignatureInvalid(
@@ -397,34 +438,43 @@ class JobSigner:
     # -- dead-letter handlers
 
     def sign_handler(self, handler: DeadLetterHandler) -> DeadLetterHandler:
-        """Return a dead-letter handler with a signature; raise `NoSigningKey` if the ring cannot sign."""
+        """Return a copy of a dead-letter handler with a new signature; raise `NoSigningKey` if the ring cannot
+        sign.
+        """
         if not self.can_sign:
             raise NoSigningKey(what=f"the dead-letter handler {handler.type!r}")
         text = sign(self.ring, LETTER_HANDLER, _handler_fields(handler), signed=self._now())
         return replace(handler, signature=text)
 
     def is_handler_right(self, handler: DeadLetterHandler) -> bool:
-        """Return whether the signature of a stored dead-letter handler is right."""
+        """Return whether a stored dead-letter handler has a signature that matches it."""
         stamp = None if handler.signature is None else read(handler.signature)
         if stamp is None or stamp.form != LETTER_HANDLER:
             return False
         return find_problem(self.ring, stamp, _handler_fields(handler)) is None
 
     def must_sign_handler(self, handler: DeadLetterHandler) -> bool:
-        """Return whether a stored dead-letter handler should be stored again, with a new signature."""
+        """Return whether a stored dead-letter handler should be signed and stored again.
+
+        That is so if it has no signature or a wrong one, or if this process signs with another key.
+        """
         is_right = self.is_handler_right(handler)
         return not is_right or (self.can_sign and key_of(handler.signature or "") != self.ring.sign_with)
 
     def sign_letter(self, handler: DeadLetterHandler, job: NewJob) -> NewJob:
-        """Sign the job of a dead-letter handler, if the handler is signed and the ring can sign.
+        """Return the job of a dead-letter handler, signed if the handler's signature is right and the ring can
+        sign.
 
-        An engine calls it in the transaction that gives the other job up.
+        An engine calls it in the transaction in which another job becomes a dead letter.
         """
         return self.sign(job) if self.can_sign and self.is_handler_right(handler) else job
 
 
 def key_of(text: str) -> str | None:
-    """Return the id of the key of a signature, or of the schedule that a job refers to; None if it has none."""
+    """Return the id of the key that made a signature; None if the text is no readable signature.
+
+    For the job of a schedule, this is the key that signed the schedule.
+    """
     if text.startswith(_REFERENCE):
         found = _read_reference(text)
         text = "" if found is None else found.signature
@@ -433,7 +483,9 @@ def key_of(text: str) -> str | None:
 
 
 def count_keys(jobs: Iterable[Mapping[str, str] | None]) -> dict[str | None, int]:
-    """Count jobs by the key that has signed them, from their headers; None counts those without a signature."""
+    """Count jobs by the id of the key that signed them, given their headers; under None, those without a
+    signature.
+    """
     counts: dict[str | None, int] = {}
     for headers in jobs:
         key = key_of((headers or {}).get(SIGNATURE, ""))
@@ -504,7 +556,9 @@ def _handler_fields(handler: DeadLetterHandler) -> tuple[Any, ...]:
 
 
 def occurrence_id(schedule: str, occurrence: int) -> str:
-    """Return the id of the job of an occurrence. It is always the same, so that no occurrence runs twice."""
+    """Return the id of the job of a schedule's occurrence: always the same id, so that no occurrence runs
+    twice.
+    """
     digest = blake2b(f"{occurrence} {schedule}".encode(), digest_size=10).hexdigest()
     return f"{max(0, occurrence) // 1_000:012x}{digest}"
 
@@ -544,7 +598,7 @@ def _read_reference(text: str) -> _Reference | None:
 
 
 def _is_occurrence(found: _Reference) -> bool:
-    """Return whether a rule, which was signed, has an occurrence."""
+    """Return whether the signed rule of a schedule has an occurrence at the time that the reference names."""
     try:
         return first_due(decode_rule(found.rule), found.start, found.end, found.occurrence - 1) == found.occurrence
     except (*UNREADABLE, OverflowError):

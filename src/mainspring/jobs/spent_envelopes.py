@@ -1,4 +1,4 @@
-"""Envelopes of ended jobs: which signatures an engine remembers, so that no copy of a job runs again.
+"""Envelopes: what an engine remembers of the signatures of ended jobs, so that no copy of such a job runs again.
 
 An engine remembers the envelope of a signed job at the latest when the job is deleted, and until the signature
 ends. It stores the id that was signed, and the instant of the signature: a job with the same id that was signed
@@ -15,7 +15,9 @@ from mainspring.security.signatures import read
 
 
 class Envelope(NamedTuple):
-    """What an engine remembers of a signed job."""
+    """The parts of a job's signature that an engine remembers: the id, when it was signed, and until when it is
+    valid.
+    """
 
     id: str
     """The signed id. It differs from the id of the job if the job has replaced another one."""
@@ -24,7 +26,10 @@ class Envelope(NamedTuple):
 
 
 def envelope_id(job_id: str, headers: Mapping[str, str] | None) -> str:
-    """Return the signed id of a job, as its headers say."""
+    """Return the id that the signature of a job covers.
+
+    It is the job's own id, unless the job has replaced another.
+    """
     text = None if headers is None else headers.get(SIGNATURE)
     if text is None or not text.startswith("1r."):
         return job_id
@@ -35,10 +40,10 @@ def envelope_id(job_id: str, headers: Mapping[str, str] | None) -> str:
 
 
 def envelope_of(job_id: str, headers: Mapping[str, str] | None, due: int) -> Envelope | None:
-    """Return the envelope of a stored job; None if it is not signed.
+    """Return the envelope of a stored job; None if the job has no signature, or one that cannot be read.
 
-    The job of an occurrence refers to the signature of its schedule: its envelope is the id of the job. `due` is
-    its due time; it is remembered for a year, because only workers know how long it is valid.
+    The job of a schedule has the signature of its schedule. Its envelope has the job's own id, and ends a year
+    after its due time `due`, because only workers know how long it is valid.
     """
     text = None if headers is None else headers.get(SIGNATURE)
     if text is None:

@@ -32,7 +32,7 @@ HOT_FACTOR = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatistics:
-    """The jobs of one queue and job type."""
+    """The numbers of jobs of one queue and job type, for users."""
 
     queue: str
     type: str
@@ -50,7 +50,7 @@ class GroupStatistics:
     oldest_blocked: timedelta | None
     """How long ago the oldest blocked job became due; None if there are none."""
     is_exact: bool
-    """False if a count may be too small, because the engine stops to count at 10,000 jobs."""
+    """False if a count may be too small, because the engine stops counting at 10,000 jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +70,14 @@ class UpcomingSlot:
 
     @property
     def is_hot(self) -> bool:
-        """Whether the slot has far more jobs than its share: a thousand, and ten times as many as others."""
+        """Whether the slot has at least 1,000 jobs, and ten times as many as the other slots on average."""
         return self.jobs >= HOT_JOBS and self.jobs >= HOT_FACTOR * self.average
 
 
 class SlotKind(StrEnum):
-    """Where handlers run: on threads, on an event loop, or in child processes; and requests of callbacks."""
+    """What occupies a slot of a worker: a handler on a thread, on the event loop or in a child process, or a
+    callback.
+    """
 
     THREADS = "threads"
     COROUTINES = "coroutines"
@@ -85,7 +87,7 @@ class SlotKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotStatistics:
-    """The slots of the worker of this process for one kind of execution."""
+    """How many slots of one kind the worker of this process has, and how many are busy."""
 
     kind: SlotKind
     slots: int
@@ -96,7 +98,7 @@ class SlotStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitStatistics:
-    """The commits of this process since its start."""
+    """The number, duration and size of the commits of this process since its start."""
 
     commits: int
     seconds: float
@@ -107,7 +109,7 @@ class CommitStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStatistics:
-    """How busy this process is."""
+    """The slots, timers, thread pools and commits of this process."""
 
     slots: tuple[SlotStatistics, ...]
     """The slots of the worker, by kind; empty if no worker runs in this process."""
@@ -143,17 +145,17 @@ class Statistics:
 
     @property
     def due(self) -> int:
-        """How many jobs could start now."""
+        """How many jobs could start now and wait only for a worker."""
         return sum(group.due for group in self.groups)
 
     @property
     def blocked(self) -> int:
-        """How many jobs are due, but wait for a pause, a limit or their sequence."""
+        """How many jobs have reached their due time, but wait for a paused queue, a limit or their sequence."""
         return sum(group.blocked for group in self.groups)
 
     @property
     def scheduled(self) -> int:
-        """How many jobs are due later."""
+        """How many PENDING jobs are due later."""
         return sum(group.scheduled for group in self.groups)
 
     @property
@@ -178,7 +180,7 @@ class Statistics:
 
     @property
     def is_exact(self) -> bool:
-        """Whether all counts are exact."""
+        """Whether all counts are exact. If not, some may be too small."""
         return all(group.is_exact for group in self.groups)
 
     @property
@@ -223,7 +225,7 @@ class QueueTotals:
     oldest_blocked: timedelta | None
     """How long ago the oldest blocked job became due; None if there are none."""
     is_exact: bool
-    """False if a count may be too small, because the engine stops to count at 10,000 jobs of a job type."""
+    """False if a count may be too small, because the engine stops counting at 10,000 jobs of a job type."""
 
 
 def _longest(ages: Iterable[timedelta | None]) -> timedelta | None:
@@ -231,7 +233,7 @@ def _longest(ages: Iterable[timedelta | None]) -> timedelta | None:
 
 
 def to_groups(groups: Iterable[JobGroup], now: int) -> tuple[GroupStatistics, ...]:
-    """Convert the counts of an engine, with instants in microseconds, to those for users, with ages."""
+    """Convert the counts of an engine, with instants in microseconds, to those for users, with ages at `now`."""
     return tuple(
         GroupStatistics(
             queue=group.queue,
@@ -250,7 +252,7 @@ def to_groups(groups: Iterable[JobGroup], now: int) -> tuple[GroupStatistics, ..
 
 
 def to_slot(slot: JobsInSlot | None) -> UpcomingSlot | None:
-    """Convert a slot of an engine to one for users."""
+    """Convert a slot of an engine to one for users; None stays None."""
     if slot is None:
         return None
     return UpcomingSlot(

@@ -15,7 +15,7 @@ class JobStatus(StrEnum):
     COMPLETED = "COMPLETED"
     """The handler has returned."""
     FAILED = "FAILED"
-    """The job was given up.
+    """The job will not be tried again, for example because no attempt is left, or because it expired.
 
     Until it is replayed, it is a dead letter: an operator can edit, replay or retry it.
     """
@@ -24,7 +24,10 @@ class JobStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether a job with this status has ended. Then only a command of an operator can change the status."""
+        """Whether a job with this status has ended.
+
+        Only a retry by an operator can make a FAILED job PENDING again.
+        """
         return self in FINAL
 
 
@@ -46,12 +49,12 @@ TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
 def require_transition(before: JobStatus, after: JobStatus) -> JobStatus:
     """Return the new status `after`; raise `ValueError` if a job with the status `before` cannot get it."""
     if after not in TRANSITIONS[before]:
-        raise ValueError(f"a job cannot move from {before} to {after}")
+        raise ValueError(f"the status of a job cannot change from {before} to {after}")
     return after
 
 
 def to_status(status: JobStatus | str) -> JobStatus:
-    """Convert a name to a status. The error for an unknown name lists all names."""
+    """Convert a name, in capitals or not, to a status. Raises `ValueError` for an unknown name."""
     try:
         return JobStatus(str(status).upper())
     except ValueError:

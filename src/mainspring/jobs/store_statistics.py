@@ -15,17 +15,20 @@ from mainspring.timing.wheel import DEFAULT_TICK
 MAX_COUNTED = 10_000
 """An engine counts the jobs of a queue and job type up to this number exactly. It may stop there."""
 SLOT_MICROSECONDS = DEFAULT_TICK // 1_000
-"""The width of an upcoming slot: that of the finest slots of a timing wheel, 268 ms."""
+"""The width of an upcoming slot, in microseconds: that of the finest slots of a timing wheel, 268 ms."""
 
 MAX_IN_PERIOD = 1_000
-"""An engine counts the upcoming jobs of a queue and type in one period up to this number. It may stop there."""
+"""An engine counts the upcoming jobs of a queue and type in one period exactly up to this number.
+
+It may stop there.
+"""
 LOOKAHEAD = 10_000
-"""How many scheduled jobs an engine examines for the fullest slot, unless it is told otherwise."""
+"""How many scheduled jobs an engine examines by default to find the fullest slot."""
 HOT_JOBS = 1_000
 
 
 class JobGroup(Struct, frozen=True, gc=False):
-    """The jobs of one queue and job type, as an engine counts them."""
+    """The numbers of jobs of one queue and job type, as an engine counts them."""
 
     queue: str
     type: str

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class SubmitOptions(Struct, frozen=True, kw_only=True):
-    """The options of a submit. For an option that is None, the option of the handler applies."""
+    """The options of a submit. For an option that is None, the option of the handler applies, if there is one."""
 
     delay: int | None = None
     at: int | None = None
@@ -87,7 +87,10 @@ class SubmitOptions(Struct, frozen=True, kw_only=True):
         retry: Retry | None = None,
         timeout: Duration | None = None,
     ) -> SubmitOptions:
-        """Check the given options, and return a copy with them. `delay` clears `at`, and `at` clears `delay`."""
+        """Check the given options, and return a copy with them; options that are None stay as they are.
+
+        `delay` clears `at`, and `at` clears `delay`. Raises `ValueError` if both are given.
+        """
         changes: dict[str, Any] = {}
         if delay is not None and at is not None:
             raise ValueError("give delay= or at=, not both")
@@ -112,7 +115,10 @@ class SubmitOptions(Struct, frozen=True, kw_only=True):
         return replace(self, **changes)
 
     def due(self, now: int) -> int:
-        """Return the due instant of a job that is submitted now."""
+        """Return the due instant of a job that is submitted at `now`, in microseconds since 1970.
+
+        Raises `ValueError` if the store cannot represent it.
+        """
         due = now + (self.delay or 0) if self.at is None else self.at
         if due > LAST_INSTANT:
             raise ValueError(
@@ -120,7 +126,9 @@ class SubmitOptions(Struct, frozen=True, kw_only=True):
                 "last due time that can be stored; give an earlier at= or a shorter delay="
             )
         if due < FIRST_INSTANT:
-            raise ValueError(f"at is before {FIRST.year:04}-01-02 UTC, the first due time that can be stored")
+            raise ValueError(
+                f"at is before {FIRST.year:04}-01-02 UTC, the first due time that can be stored; give a later at="
+            )
         return due
 
 
@@ -191,11 +199,14 @@ class JobTemplate:
 
     @property
     def needs_arguments(self) -> bool:
-        """Whether the keys or limits of a job depend on its arguments."""
+        """Whether the unique key, the sequence, the limits or the search keys of a job depend on its arguments."""
         return self.unique is not None or bool(self._families or self._handler.search_by) or self._is_keyed
 
     def job(self, job_id: str, payload: bytes, given: Mapping[str, Any]) -> NewJob:
-        """Make a job. `given` has the arguments of the job; it may be empty if `needs_arguments` is False."""
+        """Make one job with this id and encoded arguments.
+
+        `given` has its arguments by name; it may be empty if `needs_arguments` is False.
+        """
         handler = self._handler
         if self._is_plain and not self.headers:
             codec = handler.arguments.codec
@@ -219,7 +230,7 @@ class JobTemplate:
         )
 
     def jobs(self, ids: list[str], payloads: list[bytes]) -> list[NewJob]:
-        """Make many jobs whose keys and limits do not depend on their arguments."""
+        """Make one job for each id and encoded arguments. Call it only if `needs_arguments` is False."""
         model = self.job("", b"", {})
         if not model.is_plain:
             return [
@@ -254,7 +265,7 @@ class JobTemplate:
 
 
 def require_policies(handler: Handler, options: SubmitOptions) -> None:
-    """Raise `ValueError` if a job of this handler cannot have a retry policy or a timeout of its own."""
+    """Raise `ValueError` if the `retry` or `timeout` of a submit contradicts the options of the handler."""
     if options.timeout is not None and handler.options.batch is not None:
         raise ValueError(
             f"{handler.name} is called with many jobs at once, so that one of them cannot have timeout=; leave it "
@@ -274,9 +285,10 @@ def require_policies(handler: Handler, options: SubmitOptions) -> None:
 def describe_follow_up(
     handler: Handler, options: SubmitOptions, limits: LimitRegistry, bound: Mapping[str, Any] | None = None
 ) -> FollowUp:
-    """Return the description of a follow-up job.
+    """Return the description of a follow-up job, which is stored with the job before it.
 
-    The first parameter of its handler that is not in `bound` gets the result of the first job.
+    The first parameter of its handler that is not in `bound` gets the result of that job. Raises `TypeError` if
+    more than one parameter would have no value, and `ValueError` for an option that a follow-up job cannot have.
     """
     own = handler.options
     bound = bound or {}
@@ -302,7 +314,7 @@ def describe_follow_up(
 
 
 def _require_possible(handler: Handler, options: SubmitOptions) -> None:
-    """Raise an error if the options include one that a follow-up job cannot have."""
+    """Raise `ValueError` if an option of the submit or of the handler is one that a follow-up job cannot have."""
     given: dict[str, Any] = {"id": options.id, "at": options.at, "headers": options.headers}
     given |= {"retry": options.retry, "timeout": options.timeout}
     given["unique"] = options.unique or handler.options.unique
@@ -339,11 +351,11 @@ class StoredId(NamedTuple):
 
     id: str
     is_new: bool
-    """False if `id` is that of an existing job with the same unique key."""
+    """False if `id` is that of an existing job with the same unique key, so that nothing was stored."""
 
 
 class JobCall(NamedTuple):
-    """One job of a submit of jobs of any types."""
+    """One job of `submit_mixed`, before it is checked: its handler, its options and its arguments."""
 
     handler: Handler
     options: SubmitOptions
@@ -352,28 +364,34 @@ class JobCall(NamedTuple):
 
 
 class PreparedJob(NamedTuple):
-    """A job that is checked and encoded, before it is stored."""
+    """One job of `submit_mixed`, checked and encoded, but not stored yet."""
 
     job: NewJob
     must_be_new: bool
-    """Whether an existing job with its unique key is an error."""
+    """Whether it is an error if another job has the same unique key (`on_conflict="raise"`)."""
     is_own: bool = False
-    """Whether its id follows from a request. Only an earlier attempt of it can have stored a job with this id."""
+    """Whether its id was derived from an idempotency key.
+
+    Then only an earlier attempt of the request can have used it.
+    """
 
 
 class MixedSubmit(NamedTuple):
-    """The answer to a submit of jobs of any types."""
+    """The answer to `submit_mixed`. Places are indices in the list of submitted jobs."""
 
     ids: list[str | None]
-    """The ids in order; None for jobs that were not stored."""
+    """The ids in order; None for jobs that were not stored.
+
+    Where a unique key exists, the id of the existing job.
+    """
     existing: set[int]
-    """The places of jobs whose unique key another job has: their ids are those of the existing jobs."""
+    """The places of jobs that were not stored because an existing job has their unique key."""
     failed: dict[int, MainspringError]
-    """Why jobs were not stored, by their places."""
+    """The places of jobs that were refused, each with the error."""
 
 
 class Submission:
-    """Stores new jobs."""
+    """Checks, encodes and signs new jobs, and stores them in the engine."""
 
     def __init__(
         self,
@@ -400,7 +418,10 @@ class Submission:
     def submit(
         self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> str:
-        """Store one job and return its id. When this method returns, the job is durable."""
+        """Store one job durably and return its id, or the id of the existing job with the same unique key.
+
+        Raises `DuplicateJob` if the id exists, or if the unique key exists and has `on_conflict="raise"`.
+        """
         if self._limits.quota_version + self._registry.redaction_version != self._stored_version:
             self.store_declarations()
         template = self._template(handler, options)
@@ -416,7 +437,7 @@ class Submission:
     async def submit_async(
         self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> str:
-        """Store one job and return its id, without blocking the event loop."""
+        """Store one job and return its id as `submit` does, without blocking the event loop."""
         return (await self.store_async(handler, options, positional, named)).id
 
     async def store_async(
@@ -427,7 +448,7 @@ class Submission:
         named: Mapping[str, Any],
         ids: RequestIds | None = None,
     ) -> StoredId:
-        """Store one job as `submit_async` does, and return also whether it is new.
+        """Store one job as `submit_async` does, and return its id and whether it is new.
 
         With `ids`, the job gets the next of these ids, unless the options have one. If a job with this id exists,
         an earlier attempt of the same request has stored it: then it counts as new, and nothing is stored.
@@ -455,7 +476,12 @@ class Submission:
     def submit_many(
         self, handler: Handler, options: SubmitOptions, arguments: Iterable[Any], *, atomic: bool
     ) -> list[str]:
-        """Store many jobs and return their ids. The arguments of all jobs are checked before any job is stored."""
+        """Store many jobs of one type and return their ids, in order.
+
+        The arguments of all jobs are checked before any job is stored. With `atomic`, all jobs are stored or none;
+        otherwise `PartialSubmit` says which were stored if the store fails. The id of an existing job stands for a
+        job with the same unique key.
+        """
         if options.id is not None:
             raise ValueError(f"submit_many() makes the ids itself, got id={options.id!r}; leave id= out")
         if self._limits.quota_version + self._registry.redaction_version != self._stored_version:
@@ -485,9 +511,10 @@ class Submission:
         return _ids_of(jobs, conflicts, template.unique)
 
     def prepare(self, call: JobCall, own_id: str | None = None) -> PreparedJob:
-        """Check and encode one job of a submit of jobs of any types, for `submit_mixed`.
+        """Check and encode one job for `submit_mixed`.
 
-        `own_id` is its id if the call has none, and follows from a request: see `RequestIds`.
+        `own_id` is the job's id, derived from an idempotency key (see `RequestIds`). It is not used if the call
+        gives an id.
         """
         is_own = own_id is not None and call.options.id is None
         options = replace(call.options, id=own_id) if is_own else call.options
@@ -500,10 +527,12 @@ class Submission:
     def submit_mixed(
         self, prepared: Iterable[PreparedJob], *, atomic: bool, is_resumed: bool = False
     ) -> MixedSubmit:
-        """Store jobs of any types in order. All of them are read before the first one is stored.
+        """Store jobs of any types in order. All of them are read from `prepared` before the first one is stored.
 
-        If the store refuses a chunk of jobs, later chunks are not tried. With `is_resumed`, an earlier attempt of
-        the same request may have stored some of the jobs: they count as stored.
+        With `atomic`, all are stored in one transaction; otherwise in chunks. If the store fails at the first
+        chunk, its error is raised; at a later one, the remaining jobs are in `failed` with that error. With
+        `is_resumed`, an earlier attempt of the same request may have stored some of the jobs: they count as
+        stored.
         """
         self.store_declarations()
         if atomic:
@@ -538,7 +567,11 @@ class Submission:
             )
 
     def _find_stored(self, jobs: list[NewJob], result: MixedSubmit) -> None:
-        """Count jobs with ids of the caller as stored if an earlier attempt of the request has stored them."""
+        """Count a job that was refused because its id exists as stored, if the existing job has its type and
+        arguments.
+
+        An earlier attempt of the same request has stored it then.
+        """
         failed = {
             error.existing_id: place
             for place, error in result.failed.items()
@@ -577,9 +610,10 @@ class Submission:
         return result
 
     def store_declarations(self) -> None:
-        """Store the declared quotas and redacted parameters, unless this object has stored them already.
+        """Store the declared submit quotas and redacted parameters, unless this object has stored them already.
 
-        Quotas apply before a worker has started. No process that reads a job lacks its redacted parameters.
+        It is called before a submit: so quotas apply before a worker has started, and every process that reads a
+        job knows its redacted parameters.
         """
         version, declarations = self._declarations()
         if version != self._stored_version:
@@ -587,7 +621,9 @@ class Submission:
             self._stored_version = version
 
     def _declarations(self) -> tuple[int, list[Arrangement]]:
-        """Return the quotas and redacted parameters that this process declares, after a version of them."""
+        """Return the submit quotas and redacted parameters that this process declares, and before them their
+        version.
+        """
         version = self._limits.quota_version + self._registry.redaction_version
         redactions = (PutRedaction(*each) for each in self._registry.redacted().items())
         return version, [*self._limits.quotas(), *redactions]
@@ -633,7 +669,9 @@ class Submission:
     def _around(
         self, handler: Handler, template: JobTemplate, count: int, *, is_bulk: bool = False
     ) -> AbstractContextManager[Submit | None]:
-        """Return the context manager of the middleware around a submit."""
+        """Return the context manager that calls the middleware around a submit; it does nothing without
+        middleware.
+        """
         if self._middlewares.is_empty:
             return _NO_MIDDLEWARE
         return self._with_middleware(
@@ -673,23 +711,23 @@ class Submission:
         return job if self._signer is None else self._signer.sign(job)
 
     def check_size(self, handler: str, payload: bytes) -> None:
-        """Raise `ArgumentsTooLarge` if the encoded arguments are too large."""
+        """Raise `ArgumentsTooLarge` if the encoded arguments of a job exceed `max_payload` bytes."""
         if len(payload) > self._max_payload:
             raise ArgumentsTooLarge(handler=handler, size=len(payload), limit=self._max_payload)
 
     def is_same(self, record: JobRecord, call: JobCall) -> bool:
-        """Return whether a stored job has the type and the arguments of a submit."""
+        """Return whether a stored job has the job type and the encoded arguments of a call."""
         arguments = call.handler.arguments
         payload = arguments.encode_bound(arguments.bind(call.positional, call.named))
         return (record.type, record.payload) == (call.handler.name, payload)
 
     def new_id(self) -> str:
-        """Make the id of a new job."""
+        """Make the id of a new job from the time of the engine."""
         return self._ids.make(self._engine.now())[0]
 
 
 def _with_headers(job: NewJob, group: Submit | None) -> NewJob:
-    """Return a job with the headers that the middleware has added."""
+    """Return a job with the headers that the middleware has added to its submit. The job's own headers win."""
     return (
         job
         if group is None or not group.headers
@@ -709,7 +747,11 @@ def _check_atomic(payloads: list[bytes]) -> None:
 
 
 def _chunks(jobs: list[NewJob]) -> Iterator[list[NewJob]]:
-    """Divide the jobs of a bulk submit into chunks, by number and size. One call of the engine stores a chunk."""
+    """Divide the jobs of a bulk submit into chunks of at most `CHUNK` jobs and, if possible, `MAX_BYTES` of
+    arguments.
+
+    One call of the engine stores a chunk.
+    """
     chunk: list[NewJob] = []
     size = 0
     for job in jobs:
@@ -727,9 +769,9 @@ def _size(jobs: list[NewJob]) -> int:
 
 
 def _resolve(conflict: Conflict | None, job: NewJob, unique: Unique | None) -> str:
-    """Return the id of the stored job, or of the existing job with the same unique key.
+    """Return the id of the job that was stored, or of the existing job with the same unique key.
 
-    Raise `DuplicateJob` if a job with the same id exists, or if the unique key has `on_conflict="raise"`.
+    Raises `DuplicateJob` if a job with the same id exists, or if the unique key has `on_conflict="raise"`.
     """
     if conflict is None:
         return job.id

@@ -22,7 +22,10 @@ LAST_INSTANT = (LAST - EPOCH) // _ONE
 
 
 def to_instant(moment: datetime, name: str) -> int:
-    """Convert an aware datetime to an instant. An error mentions `name` as the name of the argument."""
+    """Convert an aware datetime to microseconds since 1970.
+
+    Raises `TypeError` for other objects and `ValueError` for a datetime without a time zone; both call it `name`.
+    """
     if not isinstance(moment, datetime):
         raise TypeError(f"{name} must be an aware datetime, got {moment!r}")
     if moment.tzinfo is None:
@@ -34,7 +37,7 @@ def to_instant(moment: datetime, name: str) -> int:
 
 
 def to_past(moment: datetime | timedelta, now: int, name: str) -> int:
-    """Convert an aware datetime, or a timedelta before now, to an instant."""
+    """Convert an aware datetime, or a timedelta before `now`, to microseconds since 1970."""
     if isinstance(moment, timedelta):
         return now - moment // _ONE
     if not isinstance(moment, datetime):
@@ -50,7 +53,7 @@ def instants_of(clock: Clock) -> Callable[[], int]:
 
 
 def to_datetime(instant: int) -> datetime:
-    """Convert an instant to a datetime in UTC."""
+    """Convert an instant, in microseconds since 1970, to a datetime in UTC."""
     return EPOCH + timedelta(0, 0, instant)  # days, seconds, microseconds: faster than by name
 
 
@@ -73,7 +76,7 @@ def describe_distance(instant: int, now: int, *, in_short: bool = False) -> str:
 
 
 def describe_duration(duration: int) -> str:
-    """Describe a duration in one or two units: `90 ms`, `45 s`, `1 h 30 min`."""
+    """Describe a duration in microseconds, in one or two units: `90 ms`, `45 s`, `1 h 30 min`."""
     seconds = round(duration / MICROSECONDS)
     return _in_two_units(seconds) if seconds else f"{duration / 1_000:g} ms"
 

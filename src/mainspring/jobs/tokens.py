@@ -48,7 +48,7 @@ class NewToken:
 
 
 class Tokens:
-    """The tokens of an application's HTTP server, `app.tokens`: makes, lists and revokes them."""
+    """`app.tokens`: makes, lists and revokes the tokens of the application's HTTP server."""
 
     def __init__(self, source: ManagerProvider) -> None:
         self._source = source
@@ -96,7 +96,7 @@ class Tokens:
         wanted = _require_name(name)
         if any(token.name == wanted for token in active):
             raise ValueError(
-                f"there is a token {wanted!r} that can be used; choose another name, or revoke it: "
+                f"an active token is named {wanted!r} already; choose another name, or revoke that token: "
                 f"app.tokens.revoke({wanted!r})"
             )
         secret, record = make_token(wanted, permissions, created=now, expires=_end(expires, now))
@@ -161,7 +161,7 @@ def _end(expires: datetime | Duration | None, now: int) -> int | None:
 
 
 def to_token_info(record: TokenRecord, now: int) -> TokenInfo:
-    """Make a snapshot of a stored token."""
+    """Make a snapshot of a stored token, with its state at `now`."""
     return TokenInfo(
         id=record.id,
         name=record.name,

@@ -17,14 +17,18 @@ _PRINTABLE = re.compile(r"[\x20-\x7e]{1,512}")
 
 
 def trace_fields(headers: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the trace that the headers of a job name; nothing if they name none, or if the value is not valid."""
+    """Return `trace_id` and `span_id` of the header `traceparent` of a job; empty if it is missing or not
+    valid.
+    """
     value = headers.get(TRACEPARENT) if headers else None
     found = None if value is None else _VALUE.fullmatch(value)
     return {} if found is None else {"trace_id": found[1], "span_id": found[2]}
 
 
 def current_span_fields() -> dict[str, str]:
-    """Return the trace of the current span; nothing if there is none, or if nothing has imported OpenTelemetry."""
+    """Return `trace_id` and `span_id` of OpenTelemetry's current span; empty without one, or without
+    OpenTelemetry.
+    """
     get_current_span = getattr(sys.modules.get("opentelemetry.trace"), "get_current_span", None)
     if get_current_span is None:
         return {}

@@ -33,7 +33,10 @@ EXPIRED = "expired: it did not start within its time"
 
 
 def submitted(kind: type[R], job: NewJob, now: int, **own: Any) -> R:
-    """Return the record of a new job. `own` has the additional fields of this kind of record."""
+    """Return the PENDING record of a new job.
+
+    `kind` is the class of the record, `own` has its additional fields.
+    """
     return kind(
         id=job.id,
         type=job.type,
@@ -97,7 +100,7 @@ def lease_revoked(job: R) -> R:
 
 
 def is_leased(job: JobRecord, lease: Lease, worker: int, status: JobStatus) -> bool:
-    """Return whether a worker still has this lease of a job, and the job has this status."""
+    """Return whether the job has this status, and this worker as owner with the fencing token of this lease."""
     return (job.token, job.owner, job.status) == (lease.token, worker, status)
 
 
@@ -140,9 +143,8 @@ def settled(job: R, outcome: Outcome, now: int, *, worker_name: Callable[[int], 
 
 
 def is_interruption(outcome: Outcome) -> bool:
-    """Return whether a shutdown has interrupted the attempt.
-
-    The job then runs again; a job that runs at most once becomes a dead letter.
+    """Return whether a shutdown has interrupted the attempt: the job runs again, or failed with the cause
+    DEPLOY.
     """
     return outcome.kind is OutcomeKind.INTERRUPTED or outcome.cause is Cause.DEPLOY
 
@@ -251,7 +253,7 @@ def copy_of(job: JobRecord, replay: Replay) -> NewJob:
 
 
 def lease_of(job: JobRecord, ref: Hashable, *, is_started: bool, at_most_once: bool = False) -> Lease:
-    """Return the lease of a job that was just claimed."""
+    """Return the lease of a job that was just claimed. `ref` is the engine's own reference to the job."""
     return Lease(
         ref=ref,
         id=job.id,

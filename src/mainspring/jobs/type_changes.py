@@ -77,7 +77,11 @@ def check_for(annotation: Any) -> Check | None:
 
 
 def _is_open(kind: Type, seen: set[type] | None = None, *, ignores_nan: bool = False) -> bool:
-    """Return whether a type has places whose values no annotation restores. `seen` has the classes in progress."""
+    """Return whether a type has parts, at any depth, whose values no annotation restores. `seen` has visited
+    classes.
+
+    With `ignores_nan`, unions of float and None, where JSON loses NaN, do not count.
+    """
     if isinstance(kind, AnyType):
         return True
     if isinstance(kind, UnionType) and _loses_nan(kind) and not ignores_nan:

@@ -39,7 +39,7 @@ class WorkerHooks:
         return function
 
     def run_start(self) -> None:
-        """Run the start functions. An exception of one ends this call."""
+        """Run the start functions in order. An exception of one is raised, and the later ones do not run."""
         for function in tuple(self._start):
             function()
 

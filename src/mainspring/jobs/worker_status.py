@@ -27,7 +27,7 @@ class Liveness(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
-    """A snapshot of a worker."""
+    """A snapshot of one worker of the store, for operators."""
 
     number: int
     """The number of the worker. `JobInfo.worker` is the number of the worker that has leased the job."""
@@ -52,7 +52,10 @@ class WorkerStatus:
 
 
 def to_worker_status(record: WorkerRecord, now: int) -> WorkerStatus:
-    """Make a snapshot of a stored worker."""
+    """Make a snapshot of a stored worker.
+
+    It is silent if its last heartbeat is too old at `now`, unless it is dead.
+    """
     terms = record.info.remote
     patience = STALE if terms is None else terms.lease
     state = Liveness.ALIVE if now - record.heartbeat <= patience else Liveness.SILENT

@@ -107,7 +107,9 @@ class FuncQueue(Generic[T]):
         return len(self._cells)
 
     def dispatch(self, item: T) -> None:
-        """Queue an item and wake the handler; raise `QueueFull` or, after shutdown, `RunnerClosed`."""
+        """Queue an item and wake the handler; raise `QueueFull` if there is no room, and `RunnerClosed` after
+        shutdown.
+        """
         cell = [item]
         self._push(cell)
         try:
@@ -146,7 +148,7 @@ class FuncQueue(Generic[T]):
                 raise
 
     def withdraw_all(self) -> list[T]:
-        """Remove and return the items that were not passed yet to the function of this queue, its `handler`."""
+        """Remove and return the items that were not passed to the handler yet."""
         items: list[T] = []
         while len(self._cells):
             try:
@@ -158,7 +160,10 @@ class FuncQueue(Generic[T]):
         return items
 
     def wait_idle(self, timeout: Duration | None = None) -> None:
-        """Wait until every item has been handled; raise `TimeoutError` after `timeout`."""
+        """Wait until every item has been handled; raise `TimeoutError` after `timeout`.
+
+        Raises `WouldDeadlock` inside of the queue's own handler.
+        """
         worker = current_worker()
         if worker is not None and worker.task is not None and worker.task.function == self._drain:
             raise WouldDeadlock(runner=self._pool.name, task=f"wait_idle() of queue {self.name}")

@@ -44,7 +44,7 @@ _DONE = (FINISHED, CANCELLED_AND_NOTIFIED, CANCELLED)
 
 
 class TaskFuture(Future[R], Wrapper):
-    """The future result of a task that was submitted to a runner."""
+    """The future result of a task that was submitted to a runner, as `concurrent.futures.Future` defines it."""
 
     # initial values are stored once in the class, not in every instance
     _state = PENDING
@@ -91,7 +91,7 @@ class TaskFuture(Future[R], Wrapper):
     # -- called by the runner
 
     def execute(self, function: Callable[..., R], arguments: tuple[Any, ...]) -> object:
-        """Run the function of the task, and store its result or exception."""
+        """Run the function of the task, and store its result or exception. The runner calls it."""
         worker = current_worker()
         if worker is None or not worker.awaits:
             self._state = RUNNING  # on a loop it may be a coroutine, which can be canceled while it runs
@@ -161,7 +161,10 @@ class TaskFuture(Future[R], Wrapper):
         return self._cancel(is_running_included=True)
 
     def cancel_unstarted(self) -> bool:
-        """Cancel the task if it has not started; let a running coroutine go on. Return whether that succeeded."""
+        """Cancel the task if it has not started; return whether it is canceled now.
+
+        A task that has started goes on.
+        """
         return self._cancel(is_running_included=False)
 
     def _cancel(self, *, is_running_included: bool) -> bool:
@@ -196,10 +199,10 @@ class TaskFuture(Future[R], Wrapper):
         self._tell_canceled()
 
     def result(self, timeout: Duration | None = None) -> R:
-        """Return the result of the task, or raise its exception. The docstring of this module describes waiting
-        inside a task.
+        """Return the result of the task, or raise its exception; wait for it if necessary.
 
-        `timeout` is real time, whatever clock the pool has, as for every future.
+        `timeout` is real time, whatever clock the pool has, as for every future. Inside of a task, a wait may run
+        the awaited task inline or raise `WouldDeadlock`, as the docstring of this module says.
         """
         try:
             with self._waiting():

@@ -15,7 +15,7 @@ from mainspring.runners.worker import current_worker
 
 
 class IdleCondition:
-    """A condition for waiting until a component is idle. It is notified only if a thread waits."""
+    """A condition on which threads wait until a component is idle. `announce` costs little if no thread waits."""
 
     __slots__ = ("_changed", "_clock", "waiters")
 

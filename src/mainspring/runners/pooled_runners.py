@@ -126,7 +126,7 @@ class PooledRunner(TaskRunner):
 
     @property
     def queued_at(self) -> int:
-        """When the next task was queued; 0 if unknown. That counts as long ago, so the runner is served soon."""
+        """The time at which the first queued task was queued; 0 if unknown, which counts as long ago."""
         try:
             return self._tasks[0].queued_at or 0
         except IndexError:

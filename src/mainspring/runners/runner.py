@@ -181,7 +181,7 @@ class TaskRunner(TaskAcceptor):
         *,
         is_awaited: bool = False,
     ) -> TaskFuture[R]:
-        """Submit a task for the caller whose frame is `frame`."""
+        """Submit a task as `submit` does, and remember the caller's `frame` as the place of the post."""
         require_callable(function)
         future: TaskFuture[R] = TaskFuture(self, function)
         if is_awaited:
@@ -230,7 +230,7 @@ class TaskRunner(TaskAcceptor):
         delay: Duration | None,
         traits: TaskTraits | None,
     ) -> Task:
-        """Post a task for the caller whose frame is `frame`."""
+        """Post a task, and remember the caller's `frame` as the place of the post."""
         if delay is None and traits is None and self._fast:
             return self._post_plain(frame.f_code, function, arguments)
         delay_ns = 0 if delay is None else to_nanoseconds(delay, "delay")
@@ -265,7 +265,7 @@ class TaskRunner(TaskAcceptor):
 
     @abstractmethod
     def totals(self) -> tuple[int, int]:
-        """Return how many tasks have completed, and how many have failed."""
+        """Return how many tasks of this runner have completed, and how many have failed."""
 
     @property
     @abstractmethod
@@ -294,7 +294,7 @@ class TaskRunner(TaskAcceptor):
 
     @property
     def width(self) -> int:
-        """The number of tasks that can run at once while none of them is blocked."""
+        """The number of tasks of this runner that can run at once while none of them is blocked."""
         return 1
 
     @property

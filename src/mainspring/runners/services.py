@@ -24,7 +24,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 class PoolCounters:
-    """The counts of a whole pool, which must outlive its runners."""
+    """The counts of refused, canceled and skipped tasks of a whole pool, which must outlive its runners."""
 
     def __init__(self) -> None:
         self._lock = RLock()  # re-entrant for signal handlers and finalizers; guards the counts
@@ -87,7 +87,9 @@ class Services:
         logger.error("%s", failure, exc_info=failure.error)
 
     def observed(self, function: C) -> C:
-        """Wrap a callable if the pool has an observer or a limit for long tasks."""
+        """Return a callable that also tells the observer and watches long tasks; the same callable if the pool has
+        neither.
+        """
         return ObservedCall(self, function) if self.is_observed else function  # type: ignore[return-value]
 
     def notify_observer(self, what: str, event: TaskEvent) -> None:
@@ -97,7 +99,7 @@ class Services:
         try:
             getattr(self._observer, what)(event)
         except BaseException:  # an observer must not end the thread of a task or of the timer
-            logger.exception("observer %r failed in %s", self._observer, what)
+            logger.exception("observer %r failed in its method %s; the task is not affected", self._observer, what)
 
     def arm_long_task_alarm(self, event: TaskEvent, started: int) -> TimerEntry | None:
         """Set the timer that warns about a long task, for a task that starts now, if the pool has a limit."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RunnerShutdown:
-    """The single shutdown of a runner, together with the runners that end with it."""
+    """The one shutdown of a runner, together with the runners that end with it. The first caller runs it."""
 
     def __init__(self, runners: list[TaskRunner]) -> None:
         self._runners = runners
@@ -34,7 +34,7 @@ class RunnerShutdown:
         self._report: ShutdownReport | None = None
 
     def run(self, deadline: int | None) -> ShutdownReport:
-        """Shut the runners down and return the report."""
+        """Shut the runners down, waiting until the deadline at most, and return the report."""
         is_quiet = False
         with self._exempting_caller():
             try:

@@ -40,7 +40,7 @@ class Priority(IntEnum):
 
 
 class ShutdownBehavior(Enum):
-    """The treatment of a task by shutdown."""
+    """How the shutdown of a runner treats a task that it has not run yet, or that runs."""
 
     CONTINUE = "continue"
     """Shutdown drops and counts the task if it has not started, and does not wait for it if it runs."""
@@ -82,7 +82,7 @@ def stamp_for(priority: int, now: Callable[[], int]) -> int | None:
 
 
 class TaskHandle(Protocol):
-    """The handle that `post` returns."""
+    """The handle of a posted task that `post` returns, to cancel it."""
 
     def cancel(self) -> bool:
         """Cancel the task and release its references.
@@ -176,7 +176,7 @@ class Task(list[tuple[Any, ...]]):
         return True
 
     def is_live(self) -> bool:
-        """Return whether the task is unclaimed."""
+        """Return whether the task can still run: it has neither started nor been canceled."""
         return len(self) > 0
 
     def is_tombstone(self) -> bool:
@@ -210,7 +210,7 @@ class Task(list[tuple[Any, ...]]):
         return True
 
     def posted_from(self) -> PostedFrom:
-        """Return the place where the task was posted."""
+        """Return the place where the task was posted, without the line."""
         code = self.origin
         return PostedFrom(code.co_filename, None, code.co_qualname)
 

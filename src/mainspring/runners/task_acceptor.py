@@ -124,7 +124,7 @@ class TaskAcceptor(ABC):
 
     @abstractmethod
     def queued_tasks(self) -> list[Task]:
-        """Return the tasks in this runner's own queue."""
+        """Return the tasks in this runner's own queue, including tombstones."""
 
     def may_run_inline(self, worker: WorkerThread) -> bool:
         """Return whether `worker` may run an unstarted task of this runner inside another task."""
@@ -274,7 +274,7 @@ class TaskAcceptor(ABC):
         self._push(task)
 
     def enqueue_due(self, task: DelayedTask) -> None:
-        """Queue a delayed task that is due now."""
+        """Queue a delayed task that is due now, unless it was canceled or queued meanwhile."""
         with self._lock:
             if not self._remove_delayed(task):
                 return
@@ -292,7 +292,7 @@ class TaskAcceptor(ABC):
         raise RunnerClosed(runner=self.name)
 
     def forget(self, task: Task) -> None:
-        """Count a canceled task. If the task is delayed, remove its timer."""
+        """Count a canceled task. If the task is delayed, cancel its timer."""
         with self._lock:
             self._canceled += 1
             self.services.counters.add(canceled=1)
@@ -352,7 +352,7 @@ class TaskAcceptor(ABC):
         self.services.counters.add(rejected=1)
 
     def tombstone_popped(self) -> None:
-        """Note that a tombstone (a claimed task) has left the queue."""
+        """Subtract a tombstone (a claimed task) that has left the queue from their number."""
         with self._lock:
             self._tombstones -= 1
 
@@ -406,6 +406,6 @@ class TaskAcceptor(ABC):
         return len(claimed)
 
     def finish_closing(self) -> None:
-        """Refuse even BLOCK tasks, and release the resources of the runner."""
+        """Refuse all tasks from now on, also BLOCK tasks, and release the resources of the runner."""
         with self._lock:
             self._state = RunnerState.CLOSED

@@ -45,13 +45,19 @@ class QueueEntry(Protocol):
         """The number of tasks that this entry has run."""
 
     def run_on(self, worker: WorkerThread) -> bool | None:
-        """Run this entry on a worker; return False if nothing was left to run."""
+        """Run this entry on a worker: a task, or a slice of a sequence.
+
+        Return False if the task was claimed before.
+        """
 
     def is_live(self) -> bool:
         """Return whether this entry has anything left to run."""
 
     def is_tombstone(self) -> bool:
-        """Return whether this entry can be removed, because it is a task that was claimed. It stays one then."""
+        """Return whether this entry is a claimed task, which can be removed from the queue.
+
+        It never becomes live again.
+        """
 
     def peek_traits(self) -> TaskTraits | None:
         """Return the traits, such as the priority, of this entry's next task; None if it has no task left."""
@@ -93,7 +99,10 @@ class TaskQueue(Protocol):
         """
 
     def compact(self) -> int:
-        """Remove the tombstones and return their number. Other threads may push and pop at the same time."""
+        """Remove the tombstones (canceled tasks) from the queue and return their number.
+
+        Other threads may push and pop at the same time.
+        """
 
     def __len__(self) -> int: ...
 
@@ -126,7 +135,9 @@ _has_global_lock: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: T
 
 
 def compact_lane(lane: deque[Entry]) -> int:
-    """Remove the tombstones of a lane and return their number; keep the order of the other entries."""
+    """Remove the tombstones (canceled tasks) of a lane and return their number; keep the order of the other
+    entries.
+    """
     return _remove_all(lane, _find_tombstones(lane.copy()))
 
 

@@ -61,7 +61,7 @@ class TaskScheduler:
                 self.wake_one()
 
     def wake_one(self) -> None:
-        """Wake the worker that went to sleep last, unless a woken worker has not checked the queue yet."""
+        """Wake the idle worker that went to sleep last, unless a woken worker has not checked the queue yet."""
         if self._waking:
             return
         try:
@@ -88,7 +88,7 @@ class TaskScheduler:
             self.wake_one()
 
     def wake_another(self) -> None:
-        """Wake another worker, because a woken one takes no entry."""
+        """Wake another worker if entries are ready, because a woken one takes no entry."""
         self._waking = False
         if self.idle and self.ready:
             self.wake_one()
@@ -141,7 +141,7 @@ class ThreadGroup:
         return self._size
 
     def start(self) -> None:
-        """Start the threads of a group that has none yet."""
+        """Start the threads of a group that has none yet; raise `RuntimeError` if the system allows none."""
         with self._lock:
             self._active = self._size
         for _ in range(self._size):
@@ -158,7 +158,7 @@ class ThreadGroup:
             return list(self._workers)
 
     def totals(self) -> tuple[int, int]:
-        """Return how many tasks have completed, and how many have failed."""
+        """Return how many tasks of this group have completed, and how many have failed."""
         with self._lock:
             return (
                 self._retired_completed + sum(worker.completed for worker in self._workers),
@@ -282,7 +282,7 @@ class ThreadGroup:
 
     @contextmanager
     def blocking(self, worker: WorkerThread) -> Iterator[None]:
-        """Let another worker take work while `worker` waits inside of the block."""
+        """Let another worker take work in place of `worker`, which waits inside of the `with` block."""
         self._block(worker)
         try:
             yield
@@ -322,7 +322,7 @@ class ThreadGroup:
         return substitute
 
     def run_ready_inline(self, worker: WorkerThread, is_over: Callable[[], bool]) -> None:
-        """Run ready entries inside a waiting task, because no further thread can be started to run them."""
+        """Run ready entries inside a waiting task, until `is_over`, if the system allows no further thread."""
         while not self._can_grow and not is_over():
             try:
                 entry = self._scheduler.take()

@@ -6,7 +6,9 @@ from typing import TypeVar
 
 
 def require_positive(value: object, name: str, of_what: str) -> int:
-    """Return `value` if it is a positive integer; raise otherwise."""
+    """Return `value` if it is a positive integer; otherwise raise `TypeError` or `ValueError`, which call it
+    `name`.
+    """
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a positive whole number of {of_what}, got {value!r}")
     if value < 1:
@@ -24,7 +26,7 @@ T = TypeVar("T")
 
 
 def require_instance(value: object, kind: type[T], name: str, example: str) -> T:
-    """Return `value` if it is an instance of `kind`; raise `TypeError` otherwise."""
+    """Return `value` if it is an instance of `kind`; otherwise raise `TypeError`, which calls it `name`."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be a {kind.__name__} such as {example}, got {value!r}")
     return value

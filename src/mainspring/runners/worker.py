@@ -126,11 +126,16 @@ class WorkerThread:
         return self
 
     def coroutine_waiting(self, is_over: Callable[[], bool]) -> AbstractContextManager[None]:
-        """Mark the calling coroutine as waiting. Only the worker of an event loop has coroutines."""
+        """Return a context manager that marks the calling coroutine as waiting; on threads without a loop, it does
+        nothing.
+        """
         return nullcontext()
 
     def blocking(self) -> AbstractContextManager[None]:
-        """Let another thread of the group take tasks while this thread waits."""
+        """Return a context manager.
+
+        In its `with` block, this thread waits, and another one of its group may take tasks.
+        """
         return nullcontext() if self.group is None else self.group.blocking(self)
 
     def is_waiting(self) -> bool:
@@ -139,7 +144,10 @@ class WorkerThread:
         return is_over is not None and not is_over()
 
     def canceller_of_current_coroutine(self) -> Callable[[], object]:
-        """Return a function that cancels the calling coroutine, from any thread."""
+        """Return a function that cancels the calling coroutine, from any thread.
+
+        A thread without a loop has none.
+        """
         raise TypeError("a thread runs no coroutines")
 
     def take_result(self, task: Task, result: object) -> None:

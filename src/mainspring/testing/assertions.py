@@ -24,7 +24,7 @@ TOLERANCE = 1.0
 
 
 def submitted(job: JobFunction[..., Any]) -> list[JobInfo]:
-    """Return all jobs of a handler, with any status, in the order of their submission."""
+    """Return all jobs of a handler in the store, with any status, in the order of their submission."""
     _require_job(job)
     manager = job.source.manager()
     records = find_all(manager, Query(type=job.name, limit=PAGE))

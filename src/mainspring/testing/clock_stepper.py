@@ -43,7 +43,10 @@ class ClockStepper:
         self._manager.arrange([PauseSchedule(name, is_paused=True, next_due=None) for name in awake])
 
     def run_all(self, is_over: Callable[[], bool] = _never) -> None:
-        """Run every job that can run, and all jobs that these submit; stop when `is_over` returns True."""
+        """Run every job that can run, and all jobs that these submit; stop when `is_over` returns True.
+
+        Raise `RuntimeError` if jobs are left after `max_steps` steps of the clock.
+        """
         for step in count():
             self.pause_schedules()
             self._settle()

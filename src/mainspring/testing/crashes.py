@@ -45,7 +45,7 @@ class ProcessDied(BaseException):
 
 
 class _DeadStore(EngineUnavailable):
-    """Raised for each access to the store after the process has died."""
+    """Raised for each access to the store after the simulated process has died."""
 
 
 class Crash:
@@ -99,10 +99,10 @@ class Crash:
     def _check(self, found: dict[str, JobRecord], left_behind: list[str]) -> None:
         for job_id in self.acknowledged:
             if job_id not in found:
-                raise AssertionError(f"job {job_id} was acknowledged, and is gone")
+                raise AssertionError(f"job {job_id} was acknowledged, and is gone after the recovery")
         for job_id in left_behind:
             if job_id not in found:
-                raise AssertionError(f"job {job_id} was stored, and is gone after the recovery")
+                raise AssertionError(f"job {job_id} was stored before the crash, and is gone after the recovery")
         for record in found.values():
             if record.status is JobStatus.RUNNING or record.owner is not None:
                 raise AssertionError(f"job {record.id} ({record.type}) is {record.status}, and its worker is dead")
@@ -201,7 +201,7 @@ class _CrashPoint(SubmitWatcher):
         self._is_counting = True
 
     def end(self) -> None:
-        """Stop counting: a process that lives now does not die any more."""
+        """Stop counting steps: a process that has not died by now does not die any more."""
         self._is_counting = False
 
     def __call__(self, when: str, sql: str) -> None:
@@ -222,7 +222,9 @@ class _CrashPoint(SubmitWatcher):
         self.acknowledged += ids
 
     def translate(self, error: Exception) -> BaseException:
-        """Replace the errors of a dead process with `ProcessDied`, which `except Exception` does not catch."""
+        """Return `ProcessDied` for the errors of a dead process, so that `except Exception` does not catch
+        them.
+        """
         return error if self.step is None else ProcessDied(self.step)
 
 

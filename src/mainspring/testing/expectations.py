@@ -108,7 +108,7 @@ class Expectation:
     # -- as text
 
     def describe(self, info: JobInfo) -> str:
-        """Return a job as one line of text."""
+        """Return a submitted job as one line of text, for the message of a failed assertion."""
         arguments = info.arguments
         call = _listed(arguments) if isinstance(arguments, dict) else repr(arguments)
         parts = [f"queue {info.queue!r}", f"due {info.due.isoformat(sep=' ')}"]
@@ -133,7 +133,10 @@ class Expectation:
 
 
 def _bind(handler: Handler, positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Bind arguments as a submit does; raise an error for arguments that a submit would refuse."""
+    """Bind expected arguments as a submit does; raise `InvalidArguments` for those that a submit would refuse.
+
+    `...` stands for any value.
+    """
     given = handler.arguments.bind(positional, named)
     names = handler.arguments.names
     for name in (

@@ -41,8 +41,8 @@ def inline(app: Mainspring, *, raises: bool = False, steps: int = MAX_STEPS) -> 
 
     With `raises=True`, the submit of a job that has failed raises the exception of its first attempt, or
     `JobFailed` if no attempt has raised one here, for example in a child process. A job that succeeds in a retry
-    has not failed. If the jobs do not end within this number of `steps` of the clock, a `RuntimeError` names
-    them.
+    has not failed. If the jobs do not end within this number of `steps` of the clock, the submit raises a
+    `RuntimeError` that names them.
     """
     require_positive(steps, "steps", "steps of the clock")
     clock, failures = make_clock(), _FailureRecorder(app.middlewares)
@@ -63,7 +63,7 @@ def _make_runtime(app: Mainspring, engine: Engine, clock: ManualClock, failures:
 
 
 class _InlineRunner(SubmitWatcher):
-    """Runs all jobs after each submit. With `raises`, the submit raises the error of its job."""
+    """Runs all jobs after each submit to their end. With `raises`, the submit then raises the error of its job."""
 
     def __init__(
         self, manager: JobManager, clock: ManualClock, failures: _FailureRecorder, *, steps: int, raises: bool
@@ -81,7 +81,7 @@ class _InlineRunner(SubmitWatcher):
         watch_submits(manager.submission, self)
 
     def before(self, handler: str) -> None:
-        """Raise an error if too many jobs submit jobs at the same instant.
+        """Raise `RuntimeError` if too many jobs submit jobs at the same instant of the manual clock.
 
         Jobs that submit jobs without a delay forever would never let the clock move.
         """
@@ -112,7 +112,7 @@ class _InlineRunner(SubmitWatcher):
         )
 
     def after(self, ids: list[str]) -> None:
-        """Raise the error of the first of these jobs that has failed."""
+        """With `raises`, raise the error of the first of these jobs that has failed. In a handler, do nothing."""
         if self._raises and not runs_job():
             self._raise_first(ids)
 
@@ -128,7 +128,7 @@ class _InlineRunner(SubmitWatcher):
 
 
 class _FailureRecorder(Middlewares):
-    """Wraps the middleware of an application and records the first error of every job."""
+    """Wraps the middleware of an application and records the first exception of every job."""
 
     def __init__(self, inner: Middlewares) -> None:
         super().__init__()
@@ -154,13 +154,15 @@ class _FailureRecorder(Middlewares):
 
     @contextmanager
     def attempting(self, job: JobContext) -> Iterator[None]:
-        """Record the first error of a job's attempt, and enter the application's own middleware."""
+        """Record the exception of a job's attempt, if it is the first, around the application's own middleware."""
         with self._recorded(), self._inner.attempting(job):
             yield
 
     @asynccontextmanager
     async def attempting_async(self, job: JobContext) -> AsyncIterator[None]:
-        """Record the first error of a coroutine's attempt, and enter the application's own middleware."""
+        """Record the exception of a coroutine's attempt, if it is the first, around the application's own
+        middleware.
+        """
         with self._recorded():
             async with self._inner.attempting_async(job):
                 yield

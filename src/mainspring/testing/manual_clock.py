@@ -105,7 +105,10 @@ class ManualClock:
             self._wall_shift += shift
 
     def settle(self) -> None:
-        """Wait until everything that is due now has run. The time does not move."""
+        """Wait until everything that is due now has run. The time does not move.
+
+        Raises `TimeoutError` after ten real seconds.
+        """
         self._settle()
 
     def _settle(self) -> None:

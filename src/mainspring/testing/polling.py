@@ -14,7 +14,9 @@ LONGEST_TICK_SECONDS = 0.05
 
 
 def eventually(check: Callable[[], bool], patience: float = PATIENCE_SECONDS) -> bool:
-    """Call `check` at growing intervals until it returns True; return False if it does not before the deadline."""
+    """Call `check` at growing intervals until it returns True; return False if it does not within `patience`
+    seconds.
+    """
     clock = SystemClock()
     deadline_ns = clock.monotonic_ns() + round(patience * NANOSECONDS)
     tick, never = FIRST_TICK_SECONDS, Event()

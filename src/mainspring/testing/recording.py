@@ -22,7 +22,10 @@ from mainspring.testing.time_travel import in_place, make_clock
 
 
 class Recording(Sequence[JobInfo]):
-    """The jobs that were submitted so far, in the order of submission. The sequence grows with each submit."""
+    """The jobs that were submitted in a `recording` block so far, in order.
+
+    The sequence grows with each submit.
+    """
 
     def __init__(self, manager: JobManager, clock: ManualClock) -> None:
         self._manager = manager

@@ -11,7 +11,10 @@ from mainspring.jobs.submission import Submission, SubmitOptions
 
 
 class SubmitWatcher:
-    """The base class of watchers. Its methods are called on the thread, or in the coroutine, that submits."""
+    """The base class of watchers of submits.
+
+    Its methods are called on the thread, or in the coroutine, that submits.
+    """
 
     def before(self, handler: str) -> None:
         """Called before jobs of this handler are submitted. If it raises an exception, nothing is submitted."""
@@ -20,12 +23,12 @@ class SubmitWatcher:
         """Called after these jobs are stored, before the submit returns."""
 
     def translate(self, error: Exception) -> BaseException:
-        """Return the exception that the submit raises instead of this error."""
+        """Return the exception that the submit raises instead of `error`; by default `error` itself."""
         return error
 
 
 def watch_submits(submission: Submission, watcher: SubmitWatcher) -> None:
-    """Notify `watcher` of all submits from now on."""
+    """Notify `watcher` of all submits of this application from now on."""
     submit, submit_async, submit_many = submission.submit, submission.submit_async, submission.submit_many
 
     @contextmanager

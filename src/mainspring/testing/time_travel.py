@@ -84,7 +84,9 @@ def time_travel(app: Mainspring, *, start: datetime | None = None, isolated: boo
 
 @contextmanager
 def in_place(app: Mainspring, runtime: Runtime, *, has_worker: bool = True) -> Iterator[None]:
-    """Let `app` use this runtime in the `with` block, by default with a worker."""
+    """Let `app` use this runtime instead of its own in the `with` block, by default with a worker; then close
+    it.
+    """
     before = app.exchange_runtime(runtime)
     try:
         if has_worker:
@@ -98,7 +100,7 @@ def in_place(app: Mainspring, runtime: Runtime, *, has_worker: bool = True) -> I
 
 
 def make_clock(start: datetime | None = None) -> ManualClock:
-    """Create a clock that begins at `start`, or at the next full second.
+    """Create a manual clock that begins at `start`, or at the next full second.
 
     An instant that a test computes from the real clock within that second is then not in the future.
     """

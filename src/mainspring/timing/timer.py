@@ -37,7 +37,10 @@ class Timer:
         self._is_closed = False
 
     def call_at(self, due: int, callback: Callback) -> TimerEntry:
-        """Call `callback` when the monotonic clock reads `due`, in nanoseconds; return an entry for `cancel`."""
+        """Call `callback` when the monotonic clock reads `due`, in nanoseconds; return an entry for `cancel`.
+
+        Raises `RuntimeError` if the timer is closed.
+        """
         with self.lock:
             if self._is_closed:
                 raise RuntimeError(f"timer {self._name!r} is closed and takes no more callbacks")
@@ -51,12 +54,12 @@ class Timer:
             return entry
 
     def cancel(self, entry: TimerEntry) -> bool:
-        """Cancel a call; return True if the call will not be made."""
+        """Cancel a call; return True if the call will not be made, and False if it was made or canceled before."""
         with self.lock:
             return self._wheel.cancel(entry)
 
     def discard(self, entry: TimerEntry) -> bool:
-        """Cancel a call, like `cancel`. The caller must hold the lock."""
+        """Cancel a call, as `cancel` does, for a caller that holds `lock`."""
         return self._wheel.cancel(entry)
 
     def next_due(self) -> int | None:

@@ -70,7 +70,7 @@ _FEW = 64  # the size of the largest bucket that `earliest` searches for its ear
 
 
 def is_roomy(bucket: dict[int, T]) -> bool:
-    """Return whether a dict has much more storage than it needs. A new copy has at most 56 bytes per entry."""
+    """Return whether a dict has much more storage than its entries need, so that a copy would save memory."""
     return bucket.__sizeof__() > 128 * len(bucket) + 300
 
 
@@ -96,7 +96,7 @@ class Level(Generic[T]):
         return bucket
 
     def pour(self, timers: Iterable[tuple[int, T]]) -> None:
-        """Distribute (entry, item) pairs over the slots."""
+        """Distribute timers, as pairs of entry and item, over the slots of this level."""
         buckets, shift = self.buckets, self.shift
         for entry, item in timers:
             bucket = buckets.get(entry >> shift)
@@ -143,7 +143,7 @@ class Level(Generic[T]):
         return item
 
     def shrink(self, slot: int, bucket: dict[int, T]) -> None:
-        """Free storage of a bucket.
+        """Free unused storage of a bucket from which timers were canceled.
 
         Called when a cancel leaves no timers, or a number of timers that is a power of two. So the amortised cost
         of a cancel is O(1).
@@ -185,7 +185,7 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelStatistics:
-    """A snapshot for monitoring. The tuples have one element per level, nearest first."""
+    """A snapshot of a timing wheel for monitoring. The tuples have one element per level, nearest first."""
 
     pending: int
     """Timers that have neither fired nor been canceled."""

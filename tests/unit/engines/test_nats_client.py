@@ -70,4 +70,6 @@ def test_a_client_that_does_not_close_is_logged_with_the_reason(caplog: pytest.L
     client.close = hang
     caplog.set_level("DEBUG", "mainspring.nats")
     asyncio.run(connection._close(client))
-    assert [record.message for record in caplog.records] == ["the connection did not close: TimeoutError()"]
+    assert [record.message for record in caplog.records] == [
+        "a connection to NATS could not be closed properly: TimeoutError()"
+    ]

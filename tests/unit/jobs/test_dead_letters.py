@@ -203,7 +203,7 @@ def test_a_rate_spreads_the_due_times(letters: Letters) -> None:
 
 def test_all_has_to_be_said(letters: Letters) -> None:
     ids = letters.make(2)
-    with pytest.raises(ValueError, match=r"which dead letters\? .* and replay\(all=True\) all of them"):
+    with pytest.raises(ValueError, match=r"say which dead letters: .* and replay\(all=True\) all of them"):
         letters.app.dead_letters.replay()
     with pytest.raises(ValueError, match="which dead letters"):
         letters.app.dead_letters.replay(limit=1, rate=1)

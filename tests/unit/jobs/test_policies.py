@@ -75,7 +75,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: Unique("k", window=0), ValueError, "window must be greater than zero, got 0; leave it out"),
     (lambda: Unique("k", window=-1), ValueError, "window must not be negative, got -1"),
     (lambda: Unique("k", window="1 h"), TypeError, "window must be a timedelta or .* got '1 h'"),  # type: ignore[arg-type]
-    (lambda: Unique("k", states=()), ValueError, "states must name at least one state, or be left out"),
+    (lambda: Unique("k", states=()), ValueError, r"states must name at least one status, got \(\); leave it out"),
     (lambda: Unique("k", states=("DONE",)), ValueError, "'DONE'"),  # type: ignore[arg-type]
     (
         lambda: Unique("k", on_conflict="ignore"),  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def test_a_policy_that_makes_no_sense_is_refused(
         ({"unique": ""}, ValueError, "unique key must be a non-empty printable string, got ''"),
         ({"rate": 7}, TypeError, r"rate must be a Rate such as Rate\(10, per=60\), got 7"),
         ({"concurrency": 7}, TypeError, r"concurrency must be a Concurrency such as Concurrency\(5, .*got 7"),
-        ({"then": "mail"}, TypeError, r"then must be a job such as other, other\.options.*got 'mail'"),
+        ({"then": "mail"}, TypeError, r"then must be a job function such as other, other\.options.*got 'mail'"),
         ({"aliases": "old"}, TypeError, r"aliases must be a tuple of names such as .*got 'old'"),
         ({"aliases": ("old", "")}, ValueError, "aliases must be a non-empty printable string, got ''"),
         ({"steps_aside": "no"}, TypeError, "steps_aside must be a bool such as True, got 'no'"),
@@ -193,7 +193,7 @@ def test_a_key_alone_is_a_unique_policy() -> None:
         ({"headers": "user"}, TypeError, r"headers must be a dict of strings such as .*got 'user'"),
         ({"headers": {"user": 42}}, TypeError, r"headers must be a dict of strings .*got \{'user': 42\}"),
         ({"headers": {7: "x"}}, TypeError, r"headers must be a dict of strings .*got \{7: 'x'\}"),
-        ({"then": "mail"}, TypeError, r"then must be a job such as other, other\.options.*got 'mail'"),
+        ({"then": "mail"}, TypeError, r"then must be a job function such as other, other\.options.*got 'mail'"),
         ({"queue": "a\tb"}, ValueError, r"queue must be a non-empty printable string, got 'a\\tb'"),
         ({"priority": 1}, TypeError, r"priority must be a Priority such as Priority\.USER_BLOCKING, got 1"),
     ],

@@ -276,7 +276,7 @@ class Checked:
         (Checked, {"number": f"bad {SECRET}"}, "its value, which is redacted, does not match the signature"),
         (Any, {"key": {SECRET}}, "no annotation covers a set in it"),
         (Any, {SECRET: object()}, "its value, which is redacted, does not match the signature"),
-        (str, REDACTED, r"it is '\[redacted\]', which only stands for the value; pass the value itself"),
+        (str, REDACTED, r"it is '\[redacted\]', the text that lists show instead of its value"),
     ],
 )
 def test_an_error_of_a_submit_does_not_show_the_value(

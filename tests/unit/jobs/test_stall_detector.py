@@ -302,8 +302,8 @@ def test_outcomes_that_cannot_be_stored_are_trouble_until_they_are_stored(
     assert shop.manager.get(job).status is JobStatus.COMPLETED
     (told,) = [text for text in caplog.messages if "works again" in text]
     assert told in (
-        "the store works again, after 3 s",
-        "the store works again, after 4 s",
+        "the store works again, after 3 s of errors",
+        "the store works again, after 4 s of errors",
     )
 
 

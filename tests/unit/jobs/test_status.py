@@ -36,7 +36,7 @@ def test_a_move_that_is_not_in_the_table_is_refused(before: JobStatus, after: Jo
     if after in TRANSITIONS[before]:
         assert require_transition(before, after) is after
     else:
-        with pytest.raises(ValueError, match=f"a job cannot move from {before} to {after}"):
+        with pytest.raises(ValueError, match=f"the status of a job cannot change from {before} to {after}"):
             require_transition(before, after)
 
 

@@ -47,7 +47,7 @@ def test_nothing_but_the_answer_has_the_secret(app: Mainspring) -> None:
 
 def test_a_token_is_revoked_by_its_id_and_its_name_can_be_used_again(app: Mainspring) -> None:
     first = app.tokens.create("shop", scopes=["submit"])
-    with pytest.raises(ValueError, match="there is a token 'shop' that can be used"):
+    with pytest.raises(ValueError, match="an active token is named 'shop' already"):
         app.tokens.create("shop", scopes=["submit"])
     app.tokens.revoke(first.info.id)
     assert app.tokens.create("shop", scopes=["submit"]).info.id != first.info.id

@@ -43,7 +43,7 @@ class NatsActivity:
             raise self._jetstream.unavailable("the server has not confirmed a batch of counts", remedy="try again")
 
     def read(self, since: int, until: int, step: int) -> list[ActivityCount]:
-        """Return the counts of a time, after the projection has read all stored batches."""
+        """Return the counts from `since` to `until`, after the projection has read all stored batches."""
         projection = self._projector.open()
         with self._projector.lock:
             position = projection.activity_position()
@@ -63,7 +63,7 @@ class NatsActivity:
         return projection.activity(since, until, step=step)
 
     def _last_sequence(self) -> int:
-        """Return the number of the last message; 0 if there is no stream."""
+        """Return the number of the last message of the activity stream; 0 if there is no such stream."""
         try:
             return self._jetstream.last_sequence(self._names.activity_stream)
         except ServerError as error:
@@ -80,5 +80,5 @@ def _decode(data: bytes) -> ActivityBatch | None:
     try:
         return decode(data, ActivityBatch)
     except msgspec.MsgspecError as error:
-        logger.warning("a batch of counts cannot be read, and is left out: %s", error)
+        logger.warning("a batch of counts in the history of activity cannot be read, and is left out: %s", error)
         return None

@@ -57,7 +57,7 @@ REPLICA_LAG = MICROSECONDS // 2
 
 
 class Admitter:
-    """Admits jobs or makes them wait, within one transaction."""
+    """Admits jobs to their sequences and limits, or makes them wait in line, within one transaction."""
 
     def __init__(self, transaction: Transaction, settings_cache: SettingsCache) -> None:
         self._transaction = transaction
@@ -138,7 +138,8 @@ class Admitter:
         self._try_limits(job)
 
     def _try_limits(self, job: StoredJob) -> bool:
-        """Admit a job, or make the job wait for the first limit that refuses; return whether the job was admitted.
+        """Admit a job to all its limits, or make it wait for the first one that refuses; return whether it was
+        admitted.
 
         A job under limits also waits if its queue is paused, or if its group already has as many ready jobs as it
         may have.
@@ -395,7 +396,7 @@ Transactions that ran during the change may have read the old settings.
 
 
 class AdmissionControl:
-    """Admits jobs to sequences and limits.
+    """Admits jobs to sequences and limits, and lets the next jobs in when others leave.
 
     Any thread may call `refusal_of`, `find_full` and `blocking_job`. Only the thread that writes calls the other
     methods.

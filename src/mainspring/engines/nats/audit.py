@@ -35,13 +35,13 @@ MAX_DELETED = 500  # how many entries one prune deletes because of their age
 IMPORTED_AT_ONCE = 200
 
 RecordArrangement: TypeAlias = Callable[[Transaction, Place | None], None]
-"""Adds the entry of an arrangement to its transaction, given the type and queue of the schedule, if it is one."""
+"""Adds the audit entry of an arrangement to its transaction, given the type and queue of its schedule, or None."""
 
 logger = logging.getLogger("mainspring.nats")
 
 
 class NatsAudit:
-    """Stores entries in transactions, lists and deletes them."""
+    """Stores audit entries within transactions, lists them and deletes old ones."""
 
     def __init__(self, jetstream: JetStream, names: SubjectNames, streams: Streams) -> None:
         self._jetstream = jetstream
@@ -50,9 +50,9 @@ class NatsAudit:
         self._has_warned = False
 
     def recorder(self, draft: AuditDraft | None) -> AuditRecorder | None:
-        """Return an object that adds the entries of a draft to transactions; None without a draft.
+        """Return an object that adds the audit entries of a draft to transactions; None without a draft.
 
-        Also return None, and log that, if the stream cannot store entries.
+        Also return None, and log a warning once, if the stream cannot store entries.
         """
         if draft is None:
             return None
@@ -69,7 +69,7 @@ class NatsAudit:
         return None
 
     def read(self, query: AuditQuery) -> list[AuditEntry]:
-        """List entries, the latest first."""
+        """List the audit entries that match a query, the latest first."""
         return nlargest(query.limit, filter(query.matches, self._read_all()), key=lambda entry: entry.id)
 
     def _read_all(self) -> Iterator[AuditEntry]:
@@ -88,7 +88,10 @@ class NatsAudit:
                 yield entry
 
     def prune(self, retention: Retention, now: int) -> bool:
-        """Delete entries that are older or more than `retention` allows; return whether there are more."""
+        """Delete audit entries that `retention` does not keep; return whether there may be more.
+
+        A role that may not purge subjects deletes nothing.
+        """
         if not self._jetstream.settings.may_purge:
             return False
         if retention.most_audited is not None:
@@ -102,12 +105,14 @@ class NatsAudit:
         return len(old) == MAX_DELETED
 
     def _find_before(self, end: str, *, most: int) -> list[str]:
-        """Return the subjects of the entries among the first `most` of the stream that sort before a subject."""
+        """Return the subjects that sort before `end`, of the first `most` audit entries of the stream."""
         found = self._jetstream.scan(f"{self._names.audit}*", most=most)
         return [subject for subject, message in found if subject < end and message.data]
 
     def store(self, entries: Iterable[AuditEntry]) -> None:
-        """Store entries of another store, if the stream can. Entries with the same ids are replaced."""
+        """Store audit entries of another store, unless the stream of an earlier version cannot; replace equal
+        ids.
+        """
         remaining = iter(entries if self._streams.stores_audit() else ())
         while part := list(islice(remaining, IMPORTED_AT_ONCE)):
             writes = [Write(self._names.audit_entry(entry.id), encode(entry)) for entry in part]
@@ -118,7 +123,7 @@ class NatsAudit:
 
 
 class AuditRecorder:
-    """Adds the entries of one call to the transactions of the call.
+    """Adds the audit entries of one call to the transactions of the call.
 
     If a transaction is repeated, because its reply was lost, its entries are written again with the same content.
     """
@@ -133,11 +138,13 @@ class AuditRecorder:
         answers: Sequence[Changed],
         places: dict[str, Place],
     ) -> None:
-        """Add the entry of commands that were carried out by this transaction and by earlier ones of the call."""
+        """Add the audit entry of the commands that this transaction and earlier ones of the call have carried
+        out.
+        """
         _put(transaction, self._draft.for_commands(commands, answers, places))
 
     def for_arrangement(self, index: int, arrangement: Arrangement) -> RecordArrangement:
-        """Return a function that adds the entry of an arrangement to its transaction."""
+        """Return a function that adds the audit entry of an arrangement to its transaction."""
 
         def record(transaction: Transaction, place: Place | None) -> None:
             _put(transaction, self._draft.for_arrangement(index, arrangement, place))
@@ -145,12 +152,12 @@ class AuditRecorder:
         return record
 
     def add_firing(self, transaction: Transaction, firing: Firing, fired: Fired) -> None:
-        """Add the entry of a trigger, if it has made a job."""
+        """Add the audit entry of a triggered schedule to its transaction, if the trigger has made a job."""
         _put(transaction, self._draft.for_firing(firing, fired))
 
 
 def record_nothing(_transaction: Transaction, _place: Place | None) -> None:
-    """Add no entry, because the call has no actor."""
+    """Add no audit entry, because the call has no actor."""
 
 
 def _put(transaction: Transaction, entry: AuditEntry | None) -> None:
@@ -159,7 +166,7 @@ def _put(transaction: Transaction, entry: AuditEntry | None) -> None:
 
 
 def _decode(data: bytes) -> AuditEntry | None:
-    """Decode an entry; return None for a marker of a deletion, and for an entry that cannot be read."""
+    """Decode an audit entry; return None for a marker of a deletion, and for an entry that cannot be read."""
     try:
         return decode(data, AuditEntry) if data else None
     except msgspec.MsgspecError as error:

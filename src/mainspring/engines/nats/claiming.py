@@ -55,7 +55,7 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class FreeSlots:
-    """The free slots of one demand, and the lanes whose jobs the demand accepts."""
+    """The free slots of one demand of a worker, and the lanes whose jobs the demand accepts."""
 
     __slots__ = ("ahead", "at_most_once_starts", "demand", "lanes", "starts", "suspects")
 
@@ -99,7 +99,7 @@ class FreeSlots:
         return [lane for lane in self.lanes if not self.is_at_most_once(lane.type)]
 
     def release(self, job: JobRecord | None, *, is_start: bool, is_hold: bool) -> None:
-        """Free the slot of a job whose claim was not stored."""
+        """Count the slot of a job as free again, because its claim was not stored."""
         self.starts += is_start
         self.ahead += is_hold
         if job is not None and (is_start or is_hold):
@@ -172,7 +172,7 @@ class ClaimDecider:
     def decide(
         self, transaction: Transaction, worker: int, slots: FreeSlots, delivery: Delivery, leads: LeadTimes
     ) -> ClaimDecision:
-        """Decide about a delivery, and add the changes to the transaction."""
+        """Decide about a delivery, and add the changes of records to the transaction; return the decision."""
         job = transaction.job_at(subject_of(transaction.names, delivery))
         if job is None or job.is_over:
             return self._decide_without_job(transaction, delivery)
@@ -405,7 +405,7 @@ class NatsJobClaimer:
 
 
 class StartWriter:
-    """Commits the starts of held jobs."""
+    """Stores the starts of jobs that workers of this process hold."""
 
     def __init__(
         self,
@@ -420,7 +420,9 @@ class StartWriter:
         self._event_log = event_log
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        """Mark held jobs RUNNING; return for each lease whether its job may run."""
+        """Mark held jobs RUNNING; return for each lease whether its job may run: not if it was canceled or taken
+        over.
+        """
         left = list(leases)
         accepted: set[tuple[str, int]] = set()
         try:

@@ -54,10 +54,11 @@ class NatsCommands:
         commands: Sequence[Command],
         recorder: AuditRecorder | None = None,
     ) -> list[Changed]:
-        """Carry out commands in order, many in one transaction. The recorder adds an audit entry to each.
+        """Carry out commands in order, many in one transaction; return an answer for each.
 
-        If the reply to a commit is lost, the next attempt reads the jobs again. If they are as the last attempt
-        left them, that attempt was stored, and its results are returned.
+        The recorder adds an audit entry to each transaction. If the reply to a commit is lost, the next attempt
+        reads the jobs again. If they are as the last attempt left them, that attempt was stored, and its results
+        are returned.
         """
         results: dict[int, Changed] = {}
         before: dict[str, StoredJob | None] = {}  # the jobs as the last attempt left them
@@ -95,7 +96,7 @@ class NatsCommands:
         transaction.prefetch_jobs(command.id for command in commands)
 
     def carry_out(self, transaction: Transaction, command: Command) -> Changed:
-        """Carry out one command, if the status of its job allows it."""
+        """Carry out one command, if the job exists and its status allows it; return the answer."""
         job = transaction.job(command.id)
         if job is None:
             return Changed(False, None)
@@ -133,7 +134,9 @@ class NatsCommands:
         return False
 
     def _remove_from_queue(self, transaction: Transaction, job: StoredJob) -> StoredJob:
-        """Remove a waiting job from its queue, and from the worker that may hold it."""
+        """Remove a waiting job from its queue, and revoke the lease of a worker that holds it; return the
+        record.
+        """
         return transitions.lease_revoked(self._job_queue.dequeue(transaction, job))
 
     def _run_again(self, transaction: Transaction, job: StoredJob, command: Reopen | Replay) -> Changed:
@@ -164,7 +167,7 @@ def _rescheduled(job: StoredJob, command: Reschedule | Reopen) -> StoredJob:
 
 
 def _new_headers(command: Reschedule | Reopen | Edit) -> dict[str, object]:
-    """Return the headers with a new signature as a change of a job, if there are any."""
+    """Return the change of a job's headers by a command, which has a new signature; empty if it has none."""
     return {} if command.headers is None else {"headers": command.headers}
 
 

@@ -78,7 +78,7 @@ class Connection:
         self._last_error: str | None = None  # the last error that the client reported
         self._refusal: str | None = None  # why a server closed the connection: its reason, or only that it did
         self.denied: str | None = None
-        """The last permission error of the server."""
+        """The last permission error of the server, as text; None if there was none."""
         self.optional_subjects: tuple[str, ...] = ()
         """Prefixes, in lower case, of subjects that this process can do without: their denial is no error."""
 
@@ -124,7 +124,7 @@ class Connection:
 
     def _log_slow_connect(self, seconds: float) -> None:
         logger.warning(
-            "%s has not accepted the connection yet; still trying, for %g s in all", self.address, seconds
+            "NATS at %s has not accepted the connection yet; still trying, for %g s in all", self.address, seconds
         )
 
     async def _connect_client(self, client: BatchingClient, options: dict[str, Any]) -> None:
@@ -205,13 +205,13 @@ class Connection:
 
     async def _on_disconnect(self) -> None:
         if self._client is not None:
-            logger.warning("the connection to %s is lost; reconnecting", self.address)
+            logger.warning("the connection to NATS at %s is lost; reconnecting", self.address)
             self.pulls.drop_all()
             self._inbox.fail_all()
             self.on_connection(False)
 
     async def _on_reconnect(self) -> None:
-        logger.warning("reconnected to %s", self.address)
+        logger.warning("reconnected to NATS at %s", self.address)
         self.pulls.drop_idle()  # pull requests that were sent before are lost
         self.on_connection(True)
 
@@ -325,7 +325,10 @@ class Connection:
             loop.call_soon_threadsafe(callback)
 
     def call_after(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call a function on the event loop after some seconds, from any thread."""
+        """Call a function on the event loop after some seconds.
+
+        Any thread may call this; a closed loop is ignored.
+        """
 
         def start_timer() -> None:
             asyncio.get_running_loop().call_later(seconds, callback)
@@ -353,11 +356,11 @@ class Connection:
     # -- requests
 
     def _try_seconds(self, deadline: float | None) -> float:
-        """Return how many seconds to wait for a reply before sending the request again."""
+        """Return how many seconds a coroutine waits for a reply before it sends the request again."""
         return TRY_SECONDS if deadline is None else min(TRY_SECONDS, deadline - loop_time())
 
     def _seconds_left(self) -> float:
-        """Return how many seconds a thread waits for a reply before its request is sent again."""
+        """Return how many seconds a thread waits for a reply before it sends the request again."""
         shared = _shared_deadline.get()
         return TRY_SECONDS if shared is None else min(TRY_SECONDS, shared - self.monotonic() / 1e6)
 
@@ -379,7 +382,7 @@ class Connection:
             _shared_deadline.set(None)
 
     def restart_deadline(self) -> None:
-        """Let the timeout of the `shared_deadline` block begin again, because a long work makes progress."""
+        """Begin the timeout of the `shared_deadline` block again, because a long operation has made progress."""
         timeout = self.settings.timeout
         if timeout is not None and _shared_deadline.get() is not None:
             _shared_deadline.set(self.monotonic() / 1e6 + timeout)
@@ -412,7 +415,10 @@ class Connection:
         )
 
     async def is_absent(self, subject: str, seconds: float) -> bool:
-        """Send a message; return whether the server reports in time that the subject has no subscribers."""
+        """Send a message to a subject; return whether the server reports in time that it has no subscribers.
+
+        Return False if that is unknown: there is no connection, no reply, or no permission.
+        """
         client = self._client
         if client is None or not client.is_connected:
             return False
@@ -465,7 +471,7 @@ async def _close(client: BatchingClient) -> None:
     try:
         await asyncio.wait_for(client.close(), 2)
     except (TimeoutError, OSError, nats.errors.Error) as error:
-        logger.debug("the connection did not close: %r", error)
+        logger.debug("a connection to NATS could not be closed properly: %r", error)
 
 
 def loop_time() -> float:

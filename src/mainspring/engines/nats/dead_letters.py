@@ -1,7 +1,7 @@
-"""Stores jobs that are given up, each together with a job for each dead-letter handler.
+"""Stores dead letters, each together with a job for each dead-letter handler.
 
-Jobs are given up when an outcome is FAILED, when they expire, and when a rescue finds that they may not run again.
-All three call `DeadLetterWriter.store`.
+A job becomes a dead letter when its outcome is FAILED, when it expires, and when a rescue finds that it may not
+run again. The code for each of these cases calls `DeadLetterWriter.store`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mainspring.jobs.ids import JobIds
 
 
 class DeadLetterWriter:
-    """Stores jobs that are given up, and the jobs of dead-letter handlers."""
+    """Stores dead letters, and the jobs that dead-letter handlers get for them."""
 
     def __init__(self, settings_cache: SettingsCache, submitter: JobSubmitter) -> None:
         self._settings_cache = settings_cache
@@ -29,12 +29,12 @@ class DeadLetterWriter:
         """Signs the jobs of dead-letter handlers; None if they are not signed."""
 
     def handlers(self) -> tuple[DeadLetterHandler, ...]:
-        """Return the dead-letter handlers, as this process knows them."""
+        """Return the dead-letter handlers of the cached settings, which are read first if they may be outdated."""
         self._settings_cache.refresh_if_needed()
         return self._settings_cache.dead_letter_handlers
 
     def store(self, transaction: Transaction, job: StoredJob, handlers: Sequence[DeadLetterHandler]) -> None:
-        """Store a job that is FAILED now, and a job for each of these dead-letter handlers."""
+        """Store the record of a job that is FAILED now, and a job for each of these dead-letter handlers."""
         transaction.put_job(job)
         if handlers:
             now = transaction.now

@@ -47,7 +47,7 @@ class Delivery(Struct, frozen=True, gc=False):
 
 
 class FetchRequest(Struct, frozen=True, gc=False):
-    """A request for messages from one consumer."""
+    """A request for at most `most` messages from one consumer."""
 
     consumer: str
     most: int
@@ -113,7 +113,7 @@ class PullRequests:
         await client.subscribe(f"{self._inbox}.idle.*", cb=self._receive_idle)
 
     def drop_all(self) -> None:
-        """End all pull requests, because they were lost with the connection."""
+        """End all pull requests of this process, because they were lost with the connection."""
         self.drop_idle()
         for done in self._unfinished:
             if not done.done():
@@ -131,7 +131,7 @@ class PullRequests:
         return bool(denied) or subject.startswith(f"{self._inbox.lower()}.")
 
     def drop_idle(self) -> None:
-        """Forget all idle pulls, because the server does not have them any more."""
+        """Forget the idle pulls of this process, because the server does not have them any more."""
         self._idle.clear()
 
     # -- idle pulls

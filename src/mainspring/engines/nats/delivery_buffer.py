@@ -19,7 +19,7 @@ from mainspring.engines.nats.subject_names import SubjectNames
 from mainspring.jobs.timestamps import MICROSECONDS
 
 KEEP_SECONDS = 0.25
-"""A job that no worker of this process takes within this time goes back to the server."""
+"""The message of a job that no worker of this process takes within this time goes back to the server."""
 PAUSE_SECONDS = 0.25
 
 
@@ -88,7 +88,7 @@ class DeliveryBuffer:
         self._jetstream.send(replies)
 
     def _keep(self, delivery: Delivery) -> None:
-        """Keep the newest delivery of a job. The server has already deleted the older message."""
+        """Keep the newest delivery of a job: it replaces an older one, whose message the server has deleted."""
         other = self._jobs.get(delivery.subject)
         if other is None or other.revision <= delivery.revision:
             self._jobs[delivery.subject] = delivery

@@ -177,7 +177,9 @@ class NatsEngine:
             self._wake()
 
     def _expire_caches(self) -> None:
-        """Mark the caches as outdated, because notifications of changes may have been missed."""
+        """Mark the cached settings, schedules, listeners and tokens as outdated, as notifications may have been
+        missed.
+        """
         self.components.settings_cache.must_refresh = True
         self.components.event_log.must_refresh = True
         self.components.schedules.must_refresh = True
@@ -197,7 +199,9 @@ class NatsEngine:
         self.projector.close()
 
     def _on_notification(self, subject: str, data: bytes) -> None:
-        """Handle a notification from another process."""
+        """Handle a notification from another process: mark a cache as outdated or add a stop request, and wake
+        workers.
+        """
         match subject.removeprefix(self._names.notifications):
             case "lane":
                 self.components.lanes.must_read = True
@@ -382,7 +386,10 @@ class NatsEngine:
         return Taken([], None, is_more=False, stops=[], is_alive=False)
 
     def _take_for_remote(self, worker: int, terms: RemoteTerms, demands: Sequence[Demand]) -> Taken:
-        """Claim due jobs for a remote worker, and store its leases, so that any process can settle the jobs."""
+        """Claim due jobs for a remote worker, and store its leases, so that any process can settle the jobs.
+
+        If the worker has left or has died meanwhile, hand the jobs back.
+        """
         taken = self.components.fetcher.fetch(worker, demands, 0, 0, is_remote=True)
         if taken.leases and not self._remote.keep(worker, taken.leases, terms):
             self._hand_back(worker, taken.leases)

@@ -24,9 +24,9 @@ from mainspring.jobs.timestamps import MICROSECONDS
 
 NOTE_LENGTH = 200
 MARGIN = 5 * MICROSECONDS
-"""A listener that comes this shortly before the end of the time counts as late.
+"""A listener that comes this shortly before the end of the listening time counts as late.
 
-Processes learn of it by a notification, and some may stop to write events before it arrives.
+Processes learn of it by a notification, and some may stop writing events before it arrives.
 """
 _POSITION = re.compile(r"[0-9]{1,18}-[0-9]{1,18}", re.ASCII)
 
@@ -35,15 +35,15 @@ _decode_event = msgspec.msgpack.Decoder(Event).decode
 
 
 class ListenerRecord(Struct, frozen=True, array_like=True):
-    """The stored record of the listeners: the time until which any client listens."""
+    """The stored record of the listeners: the instant until which any client listens."""
 
     until: int
     began: int = 0
-    """The time since which clients have been listening without a break; 0 if an older version has listened."""
+    """The instant since which clients have been listening without a break; 0 if an older version has listened."""
 
 
 class NatsEventLog:
-    """Writes events to the event log and reads them."""
+    """Writes events of jobs to the event log while a client listens, and reads them."""
 
     def __init__(self, jetstream: JetStream, names: SubjectNames) -> None:
         self._jetstream = jetstream
@@ -57,30 +57,34 @@ class NatsEventLog:
         self._until = max(self._until, self._read_listeners().until)
 
     def write(self, transaction: Transaction, kind: EventKind, job: JobRecord, note: str | None = None) -> None:
-        """Write an event of a job, if a client listens, after the commit of the transaction."""
+        """Write an event of a job after the commit of the transaction, if a client listens."""
         self.write_event(transaction, Event(kind, transaction.now, job.id, job.type, job.queue, note))
 
     def write_started(self, transaction: Transaction, job: StoredJob, at: int | None = None) -> None:
-        """Write the `started` event of a job, if it was not written yet and a client listens.
+        """Write the `started` event of a job after the commit, if it was not written yet and a client listens.
 
-        The caller writes the job record.
+        The caller stores the job record, which says that the event is written.
         """
         if job.is_start_unreported:
             event = Event(EventKind.STARTED, at or job.started or transaction.now, job.id, job.type, job.queue)
             self.write_event(transaction, event)
 
     def write_failed(self, transaction: Transaction, job: JobRecord) -> None:
-        """Write the `failed` event of a job, with the first line of its error, if a client listens."""
+        """Write the `failed` event of a job after the commit, with the first line of its error, if a client
+        listens.
+        """
         line = (job.error or "").partition("\n")[0][:NOTE_LENGTH]
         self.write(transaction, EventKind.FAILED, job, line or None)
 
     def write_event(self, transaction: Transaction, event: Event) -> None:
-        """Write an event, if a client listens, after the commit of the transaction."""
+        """Write an event after the commit of the transaction, if a client listens."""
         if self.has_listener(transaction):
             transaction.batch.send_event(self._names.job(event.id), self._names.events, encode(event))
 
     def has_listener(self, transaction: Transaction) -> bool:
-        """Return whether a client listens at the time of the transaction."""
+        """Return whether a client listens at the time of the transaction, after reading that from the server if
+        needed.
+        """
         if self.must_refresh:
             self.refresh()
         return transaction.now < self._until
@@ -91,7 +95,9 @@ class NatsEventLog:
         return self._until > 0 and self._jetstream.now() < self._until
 
     def listen(self, until: int) -> str:
-        """Ask all processes to write events until an instant; return the position after which they are stored."""
+        """Ask all processes to write events until the instant `until`; return the position from which to read
+        them.
+        """
         stored, now = self._read_listeners(), self._jetstream.now()
         began = stored.began if stored.until - now > MARGIN and stored.began else now
         listeners = ListenerRecord(max(until, stored.until), began)
@@ -102,7 +108,9 @@ class NatsEventLog:
         return f"{began}-{self._jetstream.last_sequence(self._names.events_stream)}"
 
     def holds(self, position: str) -> bool:
-        """Return whether all events after a position are stored."""
+        """Return whether a client listens, without a break since this position, and all events after it are
+        stored.
+        """
         if not _POSITION.fullmatch(position):
             return False
         began, sequence = map(int, position.split("-"))
@@ -117,7 +125,10 @@ class NatsEventLog:
         return decode(data, ListenerRecord) if data else ListenerRecord(0)
 
     def read(self, after: str, limit: int) -> EventPage:
-        """Return at most `limit` events after a position."""
+        """Return at most `limit` events after a position.
+
+        `is_complete` is False if a number between them is missing.
+        """
         began, _, number = after.partition("-")
         start = int(number)
         self._jetstream.wait_until_processed(self._names.events)

@@ -24,7 +24,7 @@ from mainspring.jobs.records import Lease, is_suspect
 from mainspring.jobs.status import JobStatus
 
 WEIGHTS = {0: 1, 1: 3, 2: 6}
-"""The weight of each priority: urgent jobs get more of the free slots, and every lane gets some."""
+"""The weight of each priority in the division of free slots: urgent jobs get more, and every lane gets some."""
 MAX_ROUNDS = 4
 MAX_PULL = 400
 
@@ -70,7 +70,7 @@ class LaneFetcher:
         return list(self._lanes.all)
 
     def consumers_of(self, slots: FreeSlots) -> list[str]:
-        """Return the consumers of the lanes whose jobs fit into these free slots."""
+        """Return the consumers of the lanes whose jobs these free slots accept; create those that do not exist."""
         return list(self._streams.consumers_of(self._lanes.all[lane] for lane in slots.lanes).values())
 
     def start_idle_pulls(self, consumers: list[str], *, adds: bool) -> None:
@@ -82,7 +82,10 @@ class LaneFetcher:
         self._delivery_buffer.start_idle_pulls(dict.fromkeys((*others, *consumers)))
 
     def find(self, slots: FreeSlots, pending: dict[NatsLane, int | None], leads: LeadTimes) -> list[Delivery]:
-        """Return deliveries for free slots. Store in `pending` how many more messages each lane has."""
+        """Return deliveries for free slots: from the buffer, and if they are not enough, from the consumers.
+
+        Store in `pending` how many more messages each lane has.
+        """
         until = None if slots.ahead else self._transactions.now() + leads.start
         open_lanes = slots.open_lanes()
         buffered = self._delivery_buffer.take_jobs([self._lanes.all[lane][:-1] for lane in open_lanes], until)
@@ -200,7 +203,9 @@ class JobFetcher:
         return bool(left) or not slots.starts or slots.has_closed_lanes
 
     def hand_back_paused(self) -> None:
-        """Hand back held jobs of paused queues, because the engine would refuse their starts."""
+        """Hand back the jobs of paused queues that workers of this process hold, as the engine would refuse their
+        starts.
+        """
         paused = [active for active in self._leases.all() if active.job.queue in self._settings_cache.paused]
         for active in paused:
             if active.job.status is JobStatus.PENDING:

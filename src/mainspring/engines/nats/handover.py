@@ -45,7 +45,7 @@ OLD_SECONDS = 60
 
 
 class FleetVersion(Struct):
-    """Detects whether processes of version 0.1 use the same limiters."""
+    """Detects whether processes of version 0.1, which cannot complete hand-overs, use the same limiters."""
 
     last_old: int | None = None
     """The instant at which this process last read a limiter that version 0.1 has written; None if never."""

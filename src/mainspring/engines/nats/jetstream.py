@@ -35,7 +35,7 @@ IMPOSSIBLE_REVISION = 2**62  # no message has this revision
 
 
 class ServerError(Exception):
-    """Raised if the server refuses a request. It has the error code of the server."""
+    """Raised if the server refuses a request. `code` is the error code of the server."""
 
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(f"{error.get('description', 'unknown error')} (code {error.get('err_code', 0)})")
@@ -62,7 +62,7 @@ class JetStream(Connection):
         return self.run_on_loop(self.api_async(verb, body))
 
     async def api_async(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Do the same as `api`, for coroutines on the event loop."""
+        """Call the JetStream API as `api` does, for coroutines on the event loop."""
         data = json.dumps(body).encode() if body else b""
         reply = await self._request_json(f"$JS.API.{verb}", data, self._deadline())
         if "error" in reply:
@@ -100,12 +100,12 @@ class JetStream(Connection):
     # -- reading
 
     def read(self, subjects: Iterable[str]) -> dict[str, StoredMessage]:
-        """Return the last message of each subject; `NO_MESSAGE` for a subject without one."""
+        """Return the last message of each subject of the main stream; `NO_MESSAGE` for a subject without one."""
         wanted = list(dict.fromkeys(subjects))
         return self.run_on_loop(self._read(wanted)) if wanted else {}
 
     def read_one(self, subject: str) -> StoredMessage:
-        """Return the last message of one subject; `NO_MESSAGE` if there is none."""
+        """Return the last message of one subject of the main stream; `NO_MESSAGE` if there is none."""
         return self.read([subject])[subject]
 
     async def _read(self, subjects: list[str]) -> dict[str, StoredMessage]:
@@ -174,7 +174,9 @@ class JetStream(Connection):
     def scan(
         self, subject: str, *, after: int = 0, most: int = 1_000, stream: str | None = None
     ) -> list[tuple[str, StoredMessage]]:
-        """Return up to `most` messages whose subjects match a wildcard, in the order in which they were stored."""
+        """Return up to `most` messages after the revision `after` whose subjects match a wildcard, in stored
+        order.
+        """
         body = {"next_by_subj": subject, "seq": after + 1, "batch": most}
         return self.run_on_loop(self.collect(body, stream))
 
@@ -187,7 +189,10 @@ class JetStream(Connection):
         return list(await asyncio.gather(*map(self.collect, bodies)))
 
     def count(self, subject: str, stream: str) -> int:
-        """Return how many messages of a stream match a subject with a wildcard, about now."""
+        """Return how many messages of a stream match a subject with a wildcard.
+
+        A replica may answer, a little late.
+        """
         return self.run_on_loop(self._count(subject, stream))
 
     async def _count(self, subject: str, stream: str) -> int:
@@ -252,7 +257,9 @@ class JetStream(Connection):
         )
 
     def _require_size(self, writes: Sequence[Write]) -> None:
-        """Refuse messages that are too large for the server, before any of them is sent."""
+        """Raise `LimitExceeded` if a message or its subject is too large for the server, before any of them is
+        sent.
+        """
         limit = self.max_payload - HEADER_RESERVE
         for write in writes:
             # the server would close this connection, which the whole process uses
@@ -350,7 +357,7 @@ class JetStream(Connection):
                 return revision
 
     def note_record(self, revision: int) -> None:
-        """Record that a job record was stored with this revision."""
+        """Note the revision of a job record that this process has stored, in `last_record`."""
         self.last_record = max(self.last_record, revision)
 
     def last_sequence(self, stream: str) -> int:

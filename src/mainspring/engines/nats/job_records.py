@@ -52,7 +52,7 @@ class StoredJob(JobRecord, frozen=True, array_like=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has ended."""
+        """Whether the job has ended: it is COMPLETED, FAILED or CANCELED."""
         return self.status not in (JobStatus.PENDING, JobStatus.RUNNING)
 
 
@@ -61,7 +61,7 @@ _RECORD_FIELDS = tuple(field.name for field in fields(JobRecord))
 
 
 def encode(value: Struct | list[object] | dict[str, object]) -> bytes:
-    """Encode a value for the store."""
+    """Encode a value as msgpack for the store."""
     return _encoder.encode(value)
 
 
@@ -81,7 +81,9 @@ def to_record(job: StoredJob) -> JobRecord:
 
 
 def make_job(job: NewJob, *, now: int, place: int, nonce: str) -> StoredJob:
-    """Return the record of a new job."""
+    """Return the PENDING record of a new job, with its position in the order of submission and its submit's
+    nonce.
+    """
     return submitted(StoredJob, job, now, place=place, turn=job.due, nonce=nonce, search=job.search)
 
 

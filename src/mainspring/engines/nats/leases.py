@@ -52,7 +52,7 @@ class ActiveLeases:
         return self._by_job.get(job_id)
 
     def put(self, active: ActiveLease) -> None:
-        """Add a lease."""
+        """Add a lease, or replace that of the same job."""
         with self._lock:
             self._by_job[active.job.id] = active
 

@@ -34,7 +34,7 @@ from mainspring.jobs.timestamps import MICROSECONDS
 SEQUENCE_PREFIX = f"{SEPARATOR}sequence:"  # no family is empty, so no bucket starts with a separator
 QUEUE_PREFIX = f"{SEPARATOR}queue:"
 CURRENT = 1
-"""The version of limiter records."""
+"""The version of limiter records that this version of Mainspring writes."""
 MAX_HOLDERS = 16
 MAX_GROUPS = 512
 """How many groups the record of a limiter has before further groups share `SHARED_LINES` lines.
@@ -186,7 +186,7 @@ def wait_of(job: StoredJob) -> Wait:
 
 
 class Waiter(Struct, frozen=True, array_like=True, order=True, gc=False):
-    """A job that waits in a line. Waiters are ordered by turn and place."""
+    """A job in the line of a limiter. Waiters are ordered by `turn` and `place`, their position in the line."""
 
     turn: int
     place: int
@@ -204,7 +204,7 @@ class LimiterGroup(Struct, array_like=True):
     """How many jobs of the group were admitted and have not started; at most `MAX_READY`, if groups take turns."""
     turn: int = 0
     place: int = 0
-    """`turn` and `place` of the last job in the line."""
+    """The position of the last job in the line is `turn` and `place`: see `Waiter`."""
     is_mixed: bool = False
     """Whether a job was added behind jobs with a later position, so that the messages are not in order."""
     front: list[Waiter] = field(default_factory=list)
@@ -224,7 +224,7 @@ class Limiter(Struct, array_like=True):
     """The ids of admitted jobs, at most `MAX_HOLDERS` of them."""
     turn: int = 0
     place: int = 0
-    """`turn` and `place` of the job that holds a sequence."""
+    """For a sequence, `turn` and `place` are the position of the job that holds it: see `Waiter`."""
     full_at: int = 0
     """The instant at which a rate has all its tokens again, if no further job starts."""
     interval: int = 0
@@ -292,7 +292,7 @@ class Limiter(Struct, array_like=True):
             self.group(name).ready += 1
 
     def admit(self, job: StoredJob) -> None:
-        """Count a job as admitted."""
+        """Count a job as admitted by this limiter."""
         self.admitted += 1
         if len(self.holders) < MAX_HOLDERS:
             self.holders.append(job.id)
@@ -340,11 +340,14 @@ class Limiters:
         self.transaction.prefetch([self.transaction.names.settings, *map(self._subject, names)])
 
     def is_paused(self, queue: str) -> bool:
-        """Return whether a queue is paused."""
+        """Return whether a queue is paused, by the settings as this transaction reads them."""
         return queue in self._settings_cache.read(self.transaction).paused
 
     def get(self, name: str) -> Limiter:
-        """Return a limiter; a caller that changes it must save it."""
+        """Return a limiter as this transaction sees it; an empty one if it has no record.
+
+        Save it after a change.
+        """
         limiter = self._limiters.get(name)
         if limiter is None:
             subject = self._subject(name)

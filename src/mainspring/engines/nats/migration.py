@@ -51,7 +51,7 @@ from mainspring.jobs.status import JobStatus
 
 
 class MigrationCheckpoint(Struct, frozen=True, array_like=True):
-    """The stored progress of a migration."""
+    """The progress of a migration to this store, as it is stored here."""
 
     id: str
     source: str
@@ -65,7 +65,7 @@ class MigrationCheckpoint(Struct, frozen=True, array_like=True):
 
 
 class MigrationCheckpoints:
-    """Reads and writes the checkpoints of migrations."""
+    """Reads and writes the checkpoints of migrations to this store."""
 
     def __init__(self, transactions: TransactionManager, workers: WorkerRegistry) -> None:
         self._transactions = transactions
@@ -127,7 +127,10 @@ class MigrationCheckpoints:
         return checkpoint.stage is MigrationStage.MOVING
 
     def set_stage(self, move_id: str, stage: MigrationStage, *, after: Collection[MigrationStage]) -> None:
-        """Set the stage of a migration, unless it is set already. The previous stage must be one of `after`."""
+        """Set the stage of a migration, unless it is set already.
+
+        Raise `EngineUnavailable` if the present stage is not one of `after`.
+        """
 
         def work(transaction: Transaction) -> None:
             checkpoint = self.require(transaction, move_id)
@@ -192,7 +195,7 @@ RESERVED_BYTES = 65_536
 
 
 class JobImporter:
-    """Stores the jobs of a migration. Only the process that moves jobs uses it."""
+    """Stores, compares and removes the jobs of a migration. Only the process that moves jobs uses it."""
 
     def __init__(
         self,
@@ -209,7 +212,7 @@ class JobImporter:
 
     @property
     def max_job_bytes(self) -> int:
-        """The largest size of a job, in bytes."""
+        """The largest size of a job that can be stored here, in bytes."""
         return self._transactions.jetstream.max_payload - RESERVED_BYTES
 
     def store(self, move_id: str, jobs: Sequence[MigratedJob]) -> None:
@@ -277,7 +280,7 @@ class JobImporter:
         unique_keys.claim(transaction, stored)
 
     def compare(self, move_id: str, jobs: Sequence[MigratedJob]) -> list[MigrationDifference]:
-        """Read migrated jobs back; return those that differ from the source."""
+        """Read migrated jobs back; return a difference for each that is missing or differs from the source."""
         checkpoint = self._checkpoints.require(self._transactions.begin(), move_id)
         names = self._transactions.names
         found = self._transactions.jetstream.read(names.job(job.record.id) for job in jobs)
@@ -351,7 +354,10 @@ def _prefetch_jobs(transaction: Transaction, jobs: Sequence[StoredJob]) -> None:
 
 
 class SettingsImporter:
-    """Stores the settings and schedules of a migration. Only the process that moves jobs uses it."""
+    """Stores, compares and removes settings and schedules of a migration.
+
+    Only the process that moves jobs uses it.
+    """
 
     def __init__(
         self,
@@ -373,9 +379,9 @@ class SettingsImporter:
     # -- settings
 
     def arrangements(self, settings: MigratedSettings) -> list[Arrangement]:
-        """Return what to store here: pauses, limits, tokens and redacted parameters.
+        """Return the arrangements to make here: pauses, limits, tokens and redacted parameters of the source.
 
-        A limit or a token that exists here already stays as it is.
+        A limit that exists here already is left out, so that it stays as it is.
         """
         self._settings_cache.refresh()
         known = {limit.family for limit in self._settings_cache.list_limits()}
@@ -401,7 +407,9 @@ class SettingsImporter:
         self._admission.prefetch_limiters(transaction, [bucket for bucket, _ in rates])
 
     def compare_settings(self, settings: MigratedSettings) -> list[MigrationDifference]:
-        """Return the paused queues, limits, tokens and redacted parameters that differ from the source."""
+        """Return a difference for each paused queue, limit, token and redacted parameter that is not here as in
+        the source.
+        """
         self._settings_cache.refresh()
         here = {limit.family: limit for limit in self._settings_cache.list_limits()}
         paused = [
@@ -463,7 +471,9 @@ class SettingsImporter:
         self._transactions.run_many(schedules, work, prefetch=_prefetch_schedules, batch_size=BATCH_SIZE)
 
     def compare_schedules(self, move_id: str, schedules: Sequence[MigratedSchedule]) -> list[MigrationDifference]:
-        """Read migrated schedules back; return those that differ from the source."""
+        """Read migrated schedules back; return a difference for each that is missing or differs from the
+        source.
+        """
         transaction = self._transactions.begin()
         deviations = []
         for start in range(0, len(schedules), BATCH_SIZE):
@@ -476,7 +486,7 @@ class SettingsImporter:
         return deviations
 
     def remove_schedules(self, move_id: str) -> None:
-        """Delete the schedules of a migration."""
+        """Delete the schedules that a migration has stored here."""
 
         def work(transaction: Transaction, name: str) -> None:
             if read_schedule(transaction, name).nonce == move_id:

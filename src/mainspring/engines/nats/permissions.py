@@ -1,9 +1,9 @@
-"""SubjectPermissions on the server: the subjects that each role needs, and no others.
+"""Permissions on the NATS server: the subjects that each role needs, and no others.
 
-    submitter   submits, reads and cancels jobs, follows events, and changes schedules, limits and pauses
-    worker      all that; claims and settles jobs, purges subjects, and creates the consumers of new lanes
-    operator    all that a submitter does; creates and updates the streams, purges subjects, imports jobs, and
-                makes and revokes tokens of HTTP servers
+submitter   submits, reads and cancels jobs, follows events, and changes schedules, limits and pauses worker
+all that; claims and settles jobs, purges subjects, and creates the consumers of new lanes operator    all that a
+submitter does; creates and updates the streams, purges subjects, imports jobs, and makes and revokes tokens of
+HTTP servers
 
 No role may delete or restore a stream: only the administrator of the servers can. The subjects are those that this
 package publishes to: `tests/nats/test_permissions.py` runs each role with its permissions and reads the server's
@@ -32,7 +32,7 @@ class SubjectPermissions(Struct, frozen=True, kw_only=True):
 
 
 def permissions_of(prefix: str, role: Role) -> SubjectPermissions:
-    """Return the permissions of a role; raises `EngineUnavailable` for an invalid prefix."""
+    """Return the subjects that a role may use below a prefix; raise `EngineUnavailable` for an invalid prefix."""
     names = SubjectNames(prefix)
     publish = [*_to_write(names, role), *_to_read(names)]
     if role != "submitter":

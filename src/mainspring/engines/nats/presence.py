@@ -43,7 +43,7 @@ from mainspring.engines.nats.subject_names import CONNECTIONS, SubjectNames
 from mainspring.jobs.timestamps import MICROSECONDS
 
 ABSENCE_SECONDS = 2.0
-"""A worker that is absent for this long loses its jobs."""
+"""A worker whose connection is found closed for this long counts as dead and loses its jobs."""
 MIN_PROBES = 3
 PROBE_SECONDS = 1.05  # from one probe to the next
 ANSWER_SECONDS = 1.0
@@ -172,11 +172,11 @@ class AbsenceCounter:
         return absence.count >= MIN_PROBES and sent - absence.first >= ABSENCE_SECONDS
 
     def present(self, sign: Sign) -> None:
-        """Record that a worker may be present."""
+        """Reset the count of a worker, because it may be present."""
         self._absences.pop(sign.worker, None)
 
     def keep(self, workers: Iterable[int]) -> None:
-        """Delete the counts of all other workers."""
+        """Delete the counts of all workers that are not in `workers`."""
         kept = set(workers)
         self._absences = {worker: absence for worker, absence in self._absences.items() if worker in kept}
 
@@ -216,7 +216,7 @@ class ServerRoster:
         self._answered.update(dict.fromkeys(names, now))
 
     def names(self, now: float) -> set[str]:
-        """Return the names of the servers that are expected to answer."""
+        """Return the names of the servers that are expected to answer, because they have answered lately."""
         return {name for name, at in self._answered.items() if now - at < SERVER_KEPT_SECONDS}
 
 
@@ -236,7 +236,7 @@ def find_answer(
 
 
 def is_closed(presence: Presence, answers: Mapping[str, ServerAnswer], expected: set[str]) -> bool:
-    """Return whether the servers confirm that a connection is closed."""
+    """Return whether the servers confirm that the connection of a process is closed; False if that is unknown."""
     answer = find_answer(presence, answers, expected)
     return answer is not None and answer.data is not None and answer.data.num_connections == 0
 
@@ -257,7 +257,7 @@ def choose_watched(signs: Iterable[Sign], own: int) -> list[list[Sign]]:
 
 
 class PresenceMonitor:
-    """Watches the workers of other processes, on the event loop, from the first call of `watch` to `stop`."""
+    """Finds dead workers of other processes by probes, on the event loop, from the first `watch` to `stop`."""
 
     def __init__(self, jetstream: JetStream, names: SubjectNames, own: OwnPresence) -> None:
         self._jetstream = jetstream

@@ -165,7 +165,9 @@ class Projector:
                     raise
             else:
                 return projection
-        raise AssertionError("unreachable: the last file raises")
+        raise AssertionError(
+            "unreachable: if no projection file can be opened, the error of the last one is raised"
+        )
 
     def _follow(self, projection: Projection) -> None:
         waited = 0.0
@@ -201,13 +203,13 @@ class Projector:
         return ProjectedJob(job.id, job.place, to_record(job), job.search, wait_of(job))
 
     def lag(self) -> int:
-        """Return how many revisions the projection lags behind the stream; 0 without a projection."""
+        """Return by how many revisions the projection is behind the stream; 0 if this process has opened none."""
         if self._projection is None:
             return 0
         return max(0, self._jetstream.read_one(f"{self._names.jobs}>").revision - self._position)
 
     def rebuild(self) -> None:
-        """Delete the content of the projection and build it again from the stream."""
+        """Delete the content of the projection and build it again from the stream, as it is now."""
         with self.lock:
             if self._projection is not None:
                 self._projection.reset()
@@ -215,7 +217,7 @@ class Projector:
         self.catch_up()
 
     def close(self) -> None:
-        """Close the projection. The next process that opens it continues where it stopped."""
+        """Close the projection. The next process that opens its file continues where this one stopped."""
         with self.lock:
             projection, self._projection = self._projection, None
             if projection is not None:

@@ -131,7 +131,7 @@ class JobQueue:
             batch.schedule(names.scheduled("job", job.id), ready, job.due - LEAD)
 
     def make_ready_again(self, transaction: Transaction, job: StoredJob) -> None:
-        """Put a job that all its limiters have admitted into its lane again."""
+        """Store the ready message of a job again that all its limiters have admitted, so that a worker gets it."""
         transaction.put_job(job)
         transaction.publish_ready(job)
 

@@ -47,7 +47,7 @@ class _Count(NamedTuple):
 
 
 class NatsQuotas:
-    """Checks submits against the quotas of the store.
+    """Checks submits against the quotas of their queues.
 
     Any thread may call `clear`. One thread at a time calls `check`.
     """
@@ -66,7 +66,10 @@ class NatsQuotas:
         self._counts: dict[str, _Count] = {}  # the last count of each queue
 
     def check(self, jobs: Sequence[NewJob]) -> None:
-        """Raise `LimitExceeded` if jobs exceed a quota of their queues. Nothing is stored then."""
+        """Raise `LimitExceeded` if jobs that are about to be stored exceed a quota of their queues.
+
+        Otherwise use up the tokens of their submit rates.
+        """
         quotas = self._settings_cache.current_quotas()
         if not quotas:  # nearly always
             return
@@ -84,7 +87,9 @@ class NatsQuotas:
     # -- depth
 
     def _require_depth(self, queue: str, new: int, max_depth: int, jobs: Sequence[NewJob], last: int) -> None:
-        """Raise `LimitExceeded` if a queue had no room for new jobs when the stream had this last number."""
+        """Raise `LimitExceeded` if a queue had no room for `new` jobs when the stream had the last number
+        `last`.
+        """
         counts = self._counts
         count = counts.get(queue)
         if count is not None and 0 <= last - count.sequence <= max_depth - new - count.pending:

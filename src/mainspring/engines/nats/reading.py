@@ -34,7 +34,7 @@ BACKLOG_PAGE = 100  # how many messages of a lane are read, with their jobs; all
 
 
 class BacklogReader:
-    """Counts the due jobs that consumers have not delivered to a worker."""
+    """Counts the due jobs whose messages consumers have not delivered to a worker yet."""
 
     def __init__(self, transactions: TransactionManager, streams: Streams) -> None:
         self._transactions = transactions
@@ -93,7 +93,7 @@ MAX_MESSAGES = 16  # how many messages of one lane are read, including those of 
 
 
 class WaitingJobFinder:
-    """Finds the due jobs that could start, lane by lane."""
+    """Finds the due jobs that could start, a few lanes in each call."""
 
     def __init__(
         self, transactions: TransactionManager, streams: Streams, lanes: NatsLanes, settings_cache: SettingsCache
@@ -225,7 +225,9 @@ class JobReader:
         self._settings_cache = settings_cache
 
     def find(self, query: Query) -> Page:
-        """Return a page of the jobs that match a query."""
+        """Return a page of the jobs that match a query: by ids from their records, otherwise from the
+        projection.
+        """
         if query.ids is None:
             return self._projector.catch_up().find(query)
         transaction = self._transactions.begin()
@@ -239,15 +241,15 @@ class JobReader:
         return Page(wanted, None)
 
     def counts(self, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
-        """Count jobs by status."""
+        """Count jobs by status, from the projection, after it has applied all changes until now."""
         return self._projector.catch_up().counts(queue=queue, type=type_)
 
     def count_up_to(self, query: Query, most: int) -> int:
-        """Count the jobs that match a query, at most `most`."""
+        """Count the jobs that match a query, at most `most`, from the projection."""
         return self._projector.catch_up().count_up_to(query, most)
 
     def queues(self) -> tuple[str, ...]:
-        """List the queues that have jobs, by the projection: lanes remain after their last job."""
+        """List the queues that have jobs, from the projection."""
         return self._projector.catch_up().queues()
 
     def statistics(self, lookahead: int) -> StoreStatistics:

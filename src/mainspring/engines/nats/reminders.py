@@ -39,7 +39,7 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class ReminderHandler:
-    """Handles the reminders that were delivered to this process."""
+    """Handles the reminders that the server has delivered to this process."""
 
     def __init__(
         self,
@@ -176,7 +176,10 @@ class ReminderHandler:
             )
 
     def expire(self, transaction: Transaction, job: StoredJob) -> None:
-        """Make a job a dead letter that did not start before its expiry."""
+        """Make a job that has not started a dead letter, because its expiry has passed.
+
+        A job with an owner is left alone.
+        """
         if job.status is JobStatus.PENDING and job.owner is None:
             after = transitions.expired(self._job_queue.dequeue(transaction, job), transaction.now)
             self._dead_letters.store(transaction, after, self._dead_letters.handlers())

@@ -35,7 +35,7 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class NatsRemoteWorkers:
-    """Enrolls, renews and removes remote workers, and keeps their leases."""
+    """Stores, renews and removes the records of remote workers, with the leases of their jobs."""
 
     def __init__(self, transactions: TransactionManager, leases: ActiveLeases) -> None:
         self._transactions = transactions
@@ -44,7 +44,7 @@ class NatsRemoteWorkers:
         self._active = leases
 
     def enroll(self, info: WorkerInfo) -> int:
-        """Store a remote worker, and return its number."""
+        """Store the record of a new remote worker, and return its number."""
         subject = f"{self._names.workers}new"
         number = self._jetstream.store(subject, b"")
         self._jetstream.purge(subject)
@@ -70,13 +70,16 @@ class NatsRemoteWorkers:
         return None if record is None else record.remote
 
     def renew(self, worker: int) -> bool:
-        """Store a heartbeat; return False if the worker is no remote one, has left or has died."""
+        """Store a heartbeat of a remote worker; return False if the worker is no remote one, has left or has
+        died.
+        """
         return self._change(worker, lambda record, now: replace(record, beat=now))
 
     def keep(self, worker: int, leases: Sequence[Lease], terms: RemoteTerms) -> bool:
-        """Store the leases of jobs that this process has just claimed for a worker, and return their messages.
+        """Store the leases that this process has just claimed for a remote worker in the worker's record.
 
-        Return False if the worker has left or has died meanwhile: then the caller hands the jobs back.
+        Their messages go back to the server for the time of a lease. Return False if the worker has left or has
+        died meanwhile: then the caller hands the jobs back.
         """
         # This process has the leases no longer, whatever happens now: it would take their messages for its own.
         found = [active for lease in leases if (active := self._active.drop(lease.id)) is not None]
@@ -93,7 +96,10 @@ class NatsRemoteWorkers:
         return is_kept
 
     def forget(self, worker: int, ids: Sequence[str]) -> None:
-        """Remove the leases of settled jobs, and acknowledge their messages."""
+        """Remove the leases of settled jobs from the record of a remote worker, and acknowledge their messages.
+
+        If the server cannot be reached, only log that: the messages are dropped when they are delivered again.
+        """
         replies: list[str] = []
 
         def drop(record: HeartbeatRecord, now: int) -> HeartbeatRecord:
@@ -106,12 +112,15 @@ class NatsRemoteWorkers:
         except (
             EngineUnavailable
         ) as error:  # the outcomes are stored; their messages are dropped when they come again
-            logger.warning("the leases of settled jobs were not removed from remote worker %d: %s", worker, error)
+            logger.warning("the record of remote worker %d still lists leases of settled jobs: %s", worker, error)
             return
         self._jetstream.send([(reply, ACK) for reply in replies])
 
     def leave(self, worker: int) -> bool:
-        """Remove a worker; return False if it is no remote one. The next sweep rescues jobs that it leaves."""
+        """Remove a remote worker; return False if it is no remote one, has left or has died.
+
+        The next sweep rescues the jobs that it leaves.
+        """
 
         subject = self._names.worker(worker)
 
@@ -128,7 +137,7 @@ class NatsRemoteWorkers:
         return record is not None
 
     def leased(self, worker: int) -> list[RunningLease]:
-        """List the leases of the jobs that a worker runs."""
+        """List the leases of the jobs that a remote worker is running; none if it has left or has died."""
         transaction = self._transactions.begin()
         record = self._read(transaction, worker)
         if record is None or not record.leases:
@@ -142,7 +151,10 @@ class NatsRemoteWorkers:
         return found
 
     def direct(self, arrangement: DirectWorker, record_change: RecordArrangement) -> bool:
-        """Ask a worker to run, to be quiet or to terminate; return whether this changed anything."""
+        """Store whether a remote worker should run, be quiet or terminate; return whether this changed anything.
+
+        If it does, `record_change` is called in the same transaction.
+        """
         attempts: list[bool] = []
 
         def work(transaction: Transaction) -> None:

@@ -109,7 +109,7 @@ class NatsJobRescuer:
         self._quarantined: list[str] = []
 
     def rescue(self, transaction: Transaction, job: StoredJob) -> None:
-        """Take a job from a dead worker, and queue the job again.
+        """Take a job from a dead worker, and queue it again, within a transaction.
 
         If the job has crashed too often, must not start a second time, or was asked to stop, the job ends instead.
         """
@@ -144,7 +144,7 @@ class NatsJobRescuer:
                 transaction.batch.after_commit(lambda: self._rescued.append(job.id))
 
     def sweep(self) -> tuple[list[str], list[str]]:
-        """Rescue jobs that workers have left behind.
+        """Rescue the jobs of workers that have left jobs behind, were found dead, or are remote and silent.
 
         Return the ids of the jobs that were rescued since the last sweep, and of those that became dead letters.
         """
@@ -300,7 +300,7 @@ class OrphanRepair:
         return page.records
 
     def _find_orphans(self, records: list[JobRecord]) -> list[JobRecord]:
-        """Return the jobs that have neither a message nor a live worker."""
+        """Return those of the jobs that have neither a message nor a live worker."""
         messages = {record.id: self._messages_of(record) for record in records}
         found = self._transactions.jetstream.read(
             subject for subjects in messages.values() for subject in subjects

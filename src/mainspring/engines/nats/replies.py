@@ -71,7 +71,7 @@ class CollectedReplies:
         self._done.acquire()
 
     def add(self, index: int, message: Msg) -> None:
-        """Record the server's reply to one message."""
+        """Record the server's reply to the message with this index; the last one ends the wait."""
         self.data[index] = message.data
         self._left -= 1
         if not self._left:

@@ -36,14 +36,14 @@ Item = TypeVar("Item", NewRequest, RequestEnd)
 
 
 class _CountedRequests(Struct):
-    """How many requests are stored: as counted at an instant, and those that this process has added since."""
+    """How many requests of a caller, or of all, are stored: counted at an instant, plus those added here since."""
 
     number: int
     at: int
 
 
 class NatsRequests:
-    """Begins and ends requests. One thread at a time may use it."""
+    """Stores the begin and the end of requests with an idempotency key. One thread at a time may use it."""
 
     def __init__(self, jetstream: JetStream, names: SubjectNames, streams: Streams) -> None:
         self._jetstream = jetstream
@@ -53,16 +53,18 @@ class NatsRequests:
         self._has_stream = False
 
     def forget(self) -> None:
-        """Forget what is known about the stream, because it may have been created again."""
+        """Forget that the stream exists and how many requests it has, because it may have been created again."""
         self._has_stream = False
         self._counts.clear()
 
     def begin(self, requests: Sequence[NewRequest]) -> list[RequestRecord | None]:
-        """Store that requests begin; return the record of each, or None if there are too many."""
+        """Store that requests begin; return the record of each, or None if its caller or the store has too
+        many.
+        """
         return self._change_each(requests, self._begin)
 
     def end(self, ends: Sequence[RequestEnd]) -> list[bool]:
-        """Store the answers of requests; return for each whether it was stored."""
+        """Store the answers of requests; return for each whether it was stored: see `request_records.ended`."""
         return [record is not None for record in self._change_each(ends, self._end)]
 
     def _begin(
@@ -89,7 +91,10 @@ class NatsRequests:
         items: Sequence[Item],
         decide: Callable[[Item, RequestRecord | None, int], tuple[RequestRecord | None, bool]],
     ) -> list[RequestRecord | None]:
-        """Read the record of each item, decide, and write those that change, until every write has succeeded."""
+        """Read the record of each item, let `decide` make the new one, and write those that change, with retries.
+
+        Return the new records. Raises `EngineUnavailable` if other processes change a record again and again.
+        """
         self._require_stream()
         try:
             return self._try_each(items, decide)

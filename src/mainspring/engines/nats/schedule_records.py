@@ -14,7 +14,7 @@ from mainspring.engines.nats.transaction import Transaction
 from mainspring.jobs.recurrence.schedule_records import Occurrence, ScheduleRecord
 
 KEPT_JOBS = 100
-"""How many job ids the record has at most: those of the newest jobs, as many as one transaction can cancel."""
+"""How many job ids a schedule's record keeps: those of its newest jobs, as many as one transaction can cancel."""
 KEPT_OCCURRENCES = 100
 REMOVED_KEPT_SECONDS = 604_800
 """How many seconds the record of a removed schedule is kept, so that other processes see the removal."""
@@ -32,7 +32,7 @@ class StoredSchedule(Struct, frozen=True, array_like=True):
 
 
 class SkippedOccurrences(Struct, frozen=True, array_like=True):
-    """The occurrences of a schedule for which no job was made, the latest last."""
+    """The latest occurrences of a schedule for which no job was made, the latest last."""
 
     occurrences: tuple[Occurrence, ...] = ()
 
@@ -41,7 +41,7 @@ NO_SCHEDULE = StoredSchedule(None)
 
 
 def read_schedule(transaction: Transaction, name: str) -> StoredSchedule:
-    """Return a schedule; `NO_SCHEDULE` if there is no record."""
+    """Return a schedule as a transaction reads it; `NO_SCHEDULE` if there is no record."""
     return transaction.get_struct(transaction.names.schedule(name), StoredSchedule) or NO_SCHEDULE
 
 

@@ -81,13 +81,17 @@ class ScheduleCache:
     # -- reading
 
     def next_firing(self) -> int | None:
-        """Return the earliest next occurrence; None if there is none."""
+        """Return the earliest next occurrence of all schedules that are not paused; None if there is none."""
         with self._lock:
             self._refresh_if_needed()
             return self._by_due[0][0] if self._by_due else None
 
     def find_due(self, until: int, limit: int | None, names: Iterable[str] | None = None) -> list[ScheduleRecord]:
-        """List the schedules that are due by the instant `until`, the earliest first."""
+        """List the schedules that are due by the instant `until` and not paused, the earliest first, at most
+        `limit`.
+
+        With `names`, only these.
+        """
         wanted = None if names is None else set(names)
         found: list[ScheduleRecord] = []
         with self._lock:
@@ -175,7 +179,7 @@ class ScheduleCache:
             transaction.batch.send(*notification)
 
     def update(self, transaction: Transaction, name: str, stored: StoredSchedule) -> None:
-        """Replace an outdated local copy of a schedule with the record that a transaction has read."""
+        """Replace the local copy of a schedule, after the commit, with the record that a transaction has read."""
         revision = transaction.stored(transaction.names.schedule(name)).revision
 
         def update_copy() -> None:
@@ -203,7 +207,7 @@ class FiringPart(Struct, frozen=True):
 
     firing: Firing
     occurrences: frozenset[int | None]
-    """All occurrences of the whole firing. The overlap policy does not count their jobs as earlier jobs."""
+    """The occurrences of the whole firing. Jobs of these are no earlier jobs for the overlap policy."""
     nonce: str
     is_last: bool = True
 
@@ -397,7 +401,10 @@ class NatsSchedules:
     # -- changes
 
     def put(self, command: PutSchedule, record: RecordArrangement = record_nothing) -> bool:
-        """Store a schedule if the stored one has the expected revision; return whether it was stored."""
+        """Store a schedule if the stored one has the expected revision, or does not exist if that is None.
+
+        Return whether it was stored. If it was, `record` is called in the same transaction.
+        """
 
         def put(stored: ScheduleRecord | None, now: int) -> ScheduleRecord | None:
             if command.expected != (None if stored is None else stored.revision):
@@ -415,7 +422,10 @@ class NatsSchedules:
         return self._change(command.record.name, put, record)
 
     def pause(self, command: PauseSchedule, record: RecordArrangement = record_nothing) -> bool:
-        """Pause or resume a schedule; return whether it changed."""
+        """Pause or resume a schedule; return False if it was so already, is missing, or has another revision.
+
+        If it changes, `record` is called in the same transaction.
+        """
 
         def pause(stored: ScheduleRecord | None, _now: int) -> ScheduleRecord | None:
             if stored is None or stored.is_paused is command.is_paused:
@@ -449,7 +459,11 @@ class NatsSchedules:
         return self._transactions.run(work)
 
     def remove(self, command: RemoveSchedule, record: RecordArrangement = record_nothing) -> bool:
-        """Delete a schedule and its skipped occurrences; return whether it was deleted. Its jobs stay."""
+        """Delete a schedule and its skipped occurrences; return False if it is missing or was changed. Its jobs
+        stay.
+
+        If it is deleted, `record` is called in the same transaction.
+        """
         name, nonce = command.name, token_hex(8)
 
         def work(transaction: Transaction) -> bool:

@@ -93,22 +93,22 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def creates_streams(self) -> bool:
-        """Whether this process creates missing streams and updates outdated ones."""
+        """Whether this process creates streams that are missing on the server, and updates outdated ones."""
         return not self.prepared and self.role in (None, "operator")
 
     @property
     def creates_consumers(self) -> bool:
-        """Whether this process creates missing consumers."""
+        """Whether this process creates consumers that are missing on the server."""
         return not self.prepared and self.may_claim
 
     @property
     def may_claim(self) -> bool:
-        """Whether this process may run a worker."""
+        """Whether the role of this process may claim jobs, and so run a worker."""
         return self.role in (None, "worker")
 
     @property
     def may_purge(self) -> bool:
-        """Whether this process may purge subjects."""
+        """Whether the role of this process may purge subjects on the server."""
         return self.role != "submitter"
 
     def __repr__(self) -> str:
@@ -120,7 +120,10 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
 
 
 def parse_url(url: str, settings: NatsSettings) -> tuple[list[str], NatsSettings]:
-    """Return the servers that a URL names, and the settings with the values of the URL's query."""
+    """Return the servers that a URL names, and the settings with the values of the URL's query.
+
+    Raise `EngineUnavailable` if it names no valid server, or an unknown or invalid setting.
+    """
     address, _, query = url.partition("?")
     servers = [_with_scheme(part.strip(), url) for part in address.split(",") if part.strip()]
     if not servers or not all(map(_is_address, servers)):

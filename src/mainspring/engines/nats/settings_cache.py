@@ -42,7 +42,7 @@ SettingsChange: TypeAlias = (
 
 
 class StoredSettings(Struct, frozen=True):
-    """The shared settings, with the revision of their record."""
+    """The settings that all processes share, with the revision of their record."""
 
     revision: int = 0
     paused: frozenset[str] = frozenset()
@@ -55,7 +55,7 @@ class StoredSettings(Struct, frozen=True):
 
 
 class SettingsCache:
-    """Caches and changes the shared settings. Any thread may read the cached copy."""
+    """Caches and changes the settings that all processes share. Any thread may read the cached copy."""
 
     def __init__(self, transactions: TransactionManager) -> None:
         self._transactions = transactions
@@ -85,21 +85,21 @@ class SettingsCache:
 
     @property
     def paused(self) -> frozenset[str]:
-        """The paused queues: none of their jobs start."""
+        """The paused queues in the cached copy: none of their jobs start."""
         return self._copy.paused
 
     @property
     def limits(self) -> dict[str, Limit]:
-        """The limits, by the name of their family."""
+        """The limits in the cached copy, by the name of their family."""
         return self._copy.limits
 
     @property
     def dead_letter_handlers(self) -> tuple[DeadLetterHandler, ...]:
-        """The dead-letter handlers, by job type."""
+        """The dead-letter handlers in the cached copy, ordered by job type."""
         return self._copy.dead_letter_handlers
 
     def redactions(self) -> dict[str, tuple[str, ...]]:
-        """Read the redacted parameters, by job type.
+        """Read the redacted parameters from the server, and return them by job type.
 
         This never uses the cached copy: if the notification of a change is late or lost, a secret would be shown.
         """
@@ -107,11 +107,11 @@ class SettingsCache:
         return {each.type: each.parameters for each in settings.redactions}
 
     def list_limits(self) -> list[PutLimit]:
-        """Return the limits as they were defined, in the order of their first definition."""
+        """Return the limits of the cached copy as they were defined, in the order of their first definition."""
         return list(self._copy.definitions)
 
     def refresh(self) -> None:
-        """Read the shared settings from the server."""
+        """Read the shared settings from the server into the cached copy."""
         self.must_refresh = False
         self.read(self._transactions.begin())
 

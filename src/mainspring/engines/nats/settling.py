@@ -34,7 +34,7 @@ MAX_TRIES = 50
 
 
 class NatsJobSettler:
-    """Stores outcomes and progress of jobs."""
+    """Stores outcomes and progress of leased jobs, and ends the leases."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class NatsJobSettler:
         )
 
     def _commit_in_order(self, transaction: Transaction) -> set[str]:
-        """Store the ends of jobs in the order of a hand-over, or as one batch if they need one.
+        """Store the ends of jobs in the order of a hand-over, or as an atomic batch if they need one.
 
         Return the subjects of the records whose changes were not all stored.
         """
@@ -179,9 +179,10 @@ class NatsJobSettler:
     def _read_jobs(
         self, transaction: Transaction, worker: int, outcomes: Mapping[int, Outcome], uncertain: set[int]
     ) -> None:
-        """Read the jobs of outcomes. The record of a job with an active lease is known and need not be read.
+        """Read the jobs of outcomes, and the limiters of those under limits.
 
-        Jobs whose outcome may have been stored are read again.
+        The record of a job with an active lease is known and need not be read, unless its outcome may have been
+        stored.
         """
         unknown = []
         for outcome in outcomes.values():

@@ -1,7 +1,7 @@
 """Remembers the envelopes of signed jobs that have ended, until their signatures end: `jobs/spent_envelopes.py`.
 
-A worker stores a message for each signed job that it completes. Only workers may publish to these subjects. So a
-submitter who writes the record of a completed job again does not make it run again.
+A worker stores a message for each signed job that it completes or that its handler cancels. Only workers may
+publish to these subjects. So a submitter who writes the record of such a job again does not make it run again.
 
 The message is sent after the outcome is stored, and without waiting for the server: a worker that dies in between
 leaves no message. The record of the job is COMPLETED all the same.
@@ -26,7 +26,7 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class SpentEnvelopes:
-    """Stores and reads the envelopes of ended jobs."""
+    """Stores and reads the envelopes of signed jobs that have ended."""
 
     def __init__(self, jetstream: JetStream, names: SubjectNames, streams: Streams) -> None:
         self._jetstream = jetstream
@@ -35,7 +35,10 @@ class SpentEnvelopes:
         self._has_warned = False
 
     def remember(self, settled: Sequence[tuple[Outcome, bool]], now: int) -> None:
-        """Store the envelopes of jobs whose outcome the engine has accepted, if they have ended."""
+        """Send the envelopes of signed jobs whose outcome, COMPLETED or CANCELED, was accepted, to the server.
+
+        Jobs that are not signed, and those whose signatures have ended, are left out.
+        """
         messages: list[tuple[str, bytes, str, Mapping[str, str]]] = []
         for outcome, is_accepted in settled:
             lease = outcome.lease
@@ -49,7 +52,10 @@ class SpentEnvelopes:
         self._jetstream.send(messages)
 
     def find(self, ids: Sequence[str]) -> dict[str, int]:
-        """Return which of these signed ids are remembered, and when they were signed."""
+        """Return which of these signed ids are remembered, and when they were signed.
+
+        With a stream of an earlier version, return none, and log a warning once.
+        """
         if not ids:
             return {}
         if not self._streams.stores_spent:
@@ -63,8 +69,9 @@ class SpentEnvelopes:
         if not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "the stream %r was made by an earlier version and does not remember signed jobs that have ended: "
-                "a copy of one could run again; let an operator run `mainspring nats prepare`",
+                "the stream %r is of an earlier version and does not remember signed jobs that have ended: "
+                "a copy of one could run again; an operator updates the stream: `mainspring queues list`, "
+                "with role=operator in the URL",
                 self._names.stream,
             )
 

@@ -33,7 +33,9 @@ ACTIVITY_BYTES = 256 * 1_048_576
 REQUESTS_BYTES = 512 * 1_048_576
 DUPLICATES_KEPT = 600  # for how many seconds the server ignores a batch of counts that is sent again
 MARKERS_KEPT = 7 * 24 * 3_600
-"""How many seconds the server keeps delete markers, so that a projection that was offline sees the deletions."""
+"""For how many seconds the server keeps delete markers, so that a projection that was offline sees the
+deletions.
+"""
 NANOSECONDS = 1_000_000_000
 MISSING_RETRY = 10 * MICROSECONDS  # a missing consumer is looked up again after this time
 CLOCK_KEPT = 60 * MICROSECONDS
@@ -49,7 +51,7 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class MissingConsumer(EngineUnavailable):
-    """Raised if a consumer does not exist and this process may not create it."""
+    """Raised if a consumer does not exist on the server and this process may not create it."""
 
 
 class _StreamState(Struct, frozen=True, gc=False):
@@ -79,11 +81,14 @@ class Streams:
         self.must_measure = False
         self._stores_audit = False
         self.stores_spent = False
-        """Whether the main stream stores the envelopes of signed jobs. A stream of an earlier version does not."""
+        """Whether the main stream stores the envelopes of ended signed jobs.
+
+        A stream of an earlier version does not.
+        """
         self.on_new_stream: Callable[[], None] = lambda: None
-        """Called when the stream was created again."""
+        """Called when the main stream was deleted and created again."""
         self.created = ""
-        """The creation time of the stream, which tells it from a later stream of the same name."""
+        """The creation time of the main stream, which tells it from a later stream of the same name."""
 
     def prepare(self) -> None:
         """Check the server and its streams; create or update the streams, if this process may."""
@@ -205,7 +210,10 @@ class Streams:
         }
 
     def _ensure_activity(self) -> None:
-        """Create or update the stream of the activity, if this process may. Jobs do not need the stream."""
+        """Create or update the stream of the activity, if this process may; if that fails, only log a warning.
+
+        Jobs do not need the stream.
+        """
         if not self._settings.creates_streams:
             return
         config = self._activity_config()
@@ -215,7 +223,7 @@ class Streams:
                 config = {key: config[key] for key in ("name", "subjects", "num_replicas")}
             self._ensure(config)
         except EngineUnavailable as error:
-            logger.warning("the history of activity is not stored: %s", error)
+            logger.warning("the history of activity is not stored, because its stream cannot be used: %s", error)
 
     def _requests_config(self) -> dict[str, Any]:
         return {
@@ -233,9 +241,9 @@ class Streams:
         }
 
     def ensure_requests(self) -> bool:
-        """Create the stream of requests with an idempotency key, if this process may; return whether it exists.
+        """Create or update the stream of requests with an idempotency key, if this process may.
 
-        Jobs do not need the stream.
+        Return whether it exists. If that fails, only log a warning: jobs do not need the stream.
         """
         config = self._requests_config()
         is_there = False
@@ -247,7 +255,7 @@ class Streams:
                 self._ensure(config)
                 is_there = True
         except EngineUnavailable as error:
-            logger.warning("requests with an idempotency key are refused: %s", error)
+            logger.warning("idempotency keys may be refused, because their stream cannot be used: %s", error)
         return is_there
 
     def _ensure(self, config: dict[str, Any]) -> dict[str, Any]:
@@ -313,7 +321,7 @@ class Streams:
         )
 
     def consumers_of(self, subjects: Iterable[str]) -> dict[str, str]:
-        """Return the consumer of each subject; create the consumers that do not exist.
+        """Return the name of the consumer of each subject; create the consumers that do not exist.
 
         A subject whose consumer does not exist, and may not be created by this process, is logged and left out.
         """
@@ -325,11 +333,11 @@ class Streams:
                 found[subject] = self.consumer_of(subject)
             except MissingConsumer as error:
                 self._missing_until[subject] = self._jetstream.monotonic() + MISSING_RETRY
-                logger.error("%s; until it exists, this process gets no jobs from it", error)
+                logger.error("%s; until the consumer exists, this process gets no jobs from it", error)
         return found
 
     def consumer_of(self, subject: str) -> str:
-        """Return the consumer of a subject with a wildcard; create the consumer if it does not exist.
+        """Return the name of the consumer of a subject with a wildcard; create the consumer if it does not exist.
 
         Raise `MissingConsumer` if this process may not create it.
         """

@@ -33,10 +33,10 @@ from hashlib import blake2b
 from mainspring.errors import EngineUnavailable
 
 CONNECTIONS = "$SYS.REQ.ACCOUNT.PING.CONNZ"
-"""All servers answer here which connections of this account they have."""
+"""The subject on which all servers answer which connections of this account they have."""
 DEFAULT_PREFIX = "mainspring"
 LONG_TOKEN = 300
-"""Longer tokens are encoded as base64, so that no subject exceeds the limit of the server."""
+"""Tokens with more characters are encoded as base64, so that no subject exceeds the limit of the server."""
 REMEMBERED = 4_096
 """How many hashes a process remembers. A job under a limit needs those of its limiter about twenty times."""
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -55,7 +55,7 @@ def to_token(name: str) -> str:
 
 
 def from_token(token: str) -> str:
-    """Decode a token to its name."""
+    """Decode a token that `to_token` has made to its name."""
     if "=" not in token:
         return token
     if token == "=":

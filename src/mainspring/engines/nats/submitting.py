@@ -41,7 +41,7 @@ class JobWithNonce(Struct, frozen=True, gc=False):
 
 
 class JobSubmitter:
-    """Stores the jobs that callers submit."""
+    """Stores the jobs that callers submit, and those that the engine makes itself."""
 
     def __init__(self, transactions: TransactionManager, job_queue: JobQueue, event_log: NatsEventLog) -> None:
         self._transactions = transactions
@@ -66,7 +66,7 @@ class JobSubmitter:
         return results
 
     def _require_size(self, job: NewJob) -> None:
-        """Raise an error if a job is too large for a message, before anything is stored."""
+        """Raise `ArgumentsTooLarge` if a job is too large for a message, before anything is stored."""
         limit = self._transactions.jetstream.max_payload - RESERVED_BYTES
         if len(job.payload) > limit:
             raise ArgumentsTooLarge(
@@ -74,7 +74,9 @@ class JobSubmitter:
             )
 
     def _store_plain(self, items: list[JobWithNonce]) -> list[Conflict | None]:
-        """Store jobs on the assumption that their ids are free; read the records only if the commit fails."""
+        """Store plain jobs on the assumption that their ids are free; only if that fails, read the records and try
+        again.
+        """
         if len({item.job.id for item in items}) == len(items):
             if len(items) <= FEW and self._store_few(items):
                 return [None] * len(items)
@@ -116,7 +118,11 @@ class JobSubmitter:
         )
 
     def add(self, transaction: Transaction, job: NewJob, nonce: str) -> Conflict | None:
-        """Store a job, or return the conflict that keeps it from being stored."""
+        """Store a job within a transaction and return None, or return the conflict that keeps it from being
+        stored.
+
+        A job that an earlier try of the same submit (`nonce`) has stored is no conflict.
+        """
         existing = transaction.job(job.id)
         if existing is not None:
             if existing.nonce != nonce:

@@ -27,7 +27,7 @@ class _UsesRecord(Struct, frozen=True, array_like=True):
 
 
 class NatsTokens:
-    """Stores, revokes and lists tokens."""
+    """Stores, revokes and lists the tokens of HTTP servers."""
 
     def __init__(self, transactions: TransactionManager) -> None:
         self._transactions = transactions

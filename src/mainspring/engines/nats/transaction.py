@@ -40,11 +40,11 @@ TOMBSTONE_TTL = {"Nats-TTL": "604800s"}
 
 
 class BatchTooLarge(Exception):
-    """Raised if the writes of a transaction do not fit into one batch of the server."""
+    """Raised if the writes of a transaction do not fit into one atomic batch of the server."""
 
 
 class Transaction:
-    """The reads and writes of one attempt to run a transaction."""
+    """The reads and writes of one attempt to run a piece of work, which are committed all or none."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Transaction:
         return self.stored(subject).data if written is None else written[0]
 
     def stored(self, subject: str) -> StoredMessage:
-        """Return the message of a subject as this transaction has read it."""
+        """Return the message of a subject as this transaction has read it, without its own writes."""
         if subject not in self._read:
             self.prefetch([subject])
         return self._read[subject]
@@ -161,7 +161,10 @@ class Transaction:
         return self._jobs[job_id]
 
     def current_job(self, job_id: str) -> StoredJob | None:
-        """Read a job again, alone; return it as it is stored now, and keep what this transaction has read."""
+        """Read a job from the server again and return it as it is stored now.
+
+        The transaction keeps its own copy.
+        """
         data = self._jetstream.read_one(self.names.job(job_id)).data
         return decode_job(data) if data else None
 
@@ -175,7 +178,7 @@ class Transaction:
         self._jobs[job.id] = job
 
     def prefetch_jobs(self, job_ids: Iterable[str]) -> None:
-        """Read many jobs at once."""
+        """Read the records of many jobs at once, except those that were read already."""
         self.prefetch(self.names.job(job_id) for job_id in job_ids)
 
     def put_job(self, job: StoredJob) -> None:
@@ -203,7 +206,7 @@ class Transaction:
         self._ready[self.names.job(job.id)] = self._ready_subject(job)
 
     def withdraw_ready(self, job: StoredJob) -> None:
-        """Undo `publish_ready` in this transaction."""
+        """Do not store the ready message that `publish_ready` has added for this job, if any."""
         subject = self._ready_subject(job)
         self._ready = {record: ready for record, ready in self._ready.items() if ready != subject}
 
@@ -211,7 +214,9 @@ class Transaction:
         return self.names.ready_of(job.queue, job.type, job.priority, job.id)
 
     def note(self, note: EngineNote) -> None:
-        """Note something that this transaction does beside the answer of its call."""
+        """Note something that this transaction does beside the answer of its call, for statistics, after its
+        commit.
+        """
         self.batch.after_commit(partial(self._notes.append, note))
 
     def purge(self, *subjects: str) -> None:

@@ -31,7 +31,7 @@ from mainspring.jobs.timestamps import MICROSECONDS
 
 BEATS_PER_LEASE = 4
 CONFIRMED_SECONDS = 1.0
-"""How long a reply of the server proves that the connection is open.
+"""For how many seconds a reply of the server proves that the connection is open.
 
 This time is shorter than `presence.ABSENCE_SECONDS`, so that there is a margin.
 """
@@ -117,9 +117,9 @@ class HeartbeatRecord(Struct, frozen=True, array_like=True):
     leases: dict[str, str] = {}
     """For a remote worker: the reply subjects of the messages of its jobs, by job id."""
     slots: dict[str, int] = {}
-    """How many handlers the worker runs at once, by kind. Version 0.1 does not store them."""
+    """How many handlers the worker runs at once, by kind; empty if it does not tell."""
     version: str = ""
-    """The version of Mainspring. Version 0.1 does not store it."""
+    """The version of Mainspring; empty if the worker does not tell."""
 
 
 class HeartbeatEntry(NamedTuple):
@@ -204,7 +204,7 @@ class WorkerRegistry:
         return known
 
     def enroll(self, info: WorkerInfo) -> int:
-        """Register a worker, and return its number."""
+        """Store the record of a worker of this process, and return its number."""
         number = self._jetstream.store(f"{self._names.workers}new", b"")
         self._jetstream.purge(f"{self._names.workers}new")
         revision = self._send_heartbeat(number, info, 0)
@@ -260,7 +260,9 @@ class WorkerRegistry:
             return True
 
     def announce(self, worker: int, info: WorkerInfo) -> bool:
-        """Store a heartbeat with the handlers and queues of a worker; return the result of `renew`."""
+        """Replace the handlers and queues in the record of a worker, by a heartbeat; return what `renew`
+        returns.
+        """
         with self._lock:
             if worker not in self._ours:
                 return False
@@ -387,7 +389,7 @@ class WorkerRegistry:
         ]
 
     def signs(self, entries: dict[int, HeartbeatEntry]) -> list[Sign]:
-        """Return the presence of every worker that has declared its presence and has not left."""
+        """Return the presence of every worker whose heartbeat declares one and that has not left."""
         return [
             Sign(number, revision, record.presence)
             for number, (record, revision) in entries.items()
@@ -407,9 +409,9 @@ class WorkerRegistry:
         return 0 if record.has_left else max(MICROSECONDS // 5, record.beat + lease - now)
 
     def has_no_record_of(self, worker: int, job_id: str) -> bool:
-        """Return whether a worker is a remote one that does not know of a job that it owns.
+        """Return whether a worker is a remote one whose record does not list a job that it owns.
 
-        A process has claimed the job for the worker, and has died before it stored the lease.
+        If so, a process has claimed the job for the worker, and has died before it stored the lease.
         """
         data = self._jetstream.read_one(self._names.worker(worker)).data
         record = decode(data, HeartbeatRecord) if data else None

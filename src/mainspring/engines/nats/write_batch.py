@@ -29,7 +29,7 @@ NO_MESSAGE = StoredMessage(0, b"")
 
 
 class Write(Struct, frozen=True, gc=False):
-    """A message to store."""
+    """A message to store, perhaps only if its subject has an expected revision."""
 
     subject: str
     data: bytes
@@ -90,15 +90,15 @@ class WriteBatch:
         self.purges.extend(subjects)
 
     def send(self, subject: str, data: bytes = b"") -> None:
-        """Send a message after the commit."""
+        """Add a message that is sent after the commit, without waiting for a reply."""
         self.sends.append((subject, data))
 
     def send_event(self, record: str, subject: str, data: bytes) -> None:
-        """Send an event after the commit. It is about the job with this record."""
+        """Add an event that is sent after the commit. `record` is the subject of the record of its job."""
         self.events.append((record, subject, data))
 
     def after_commit(self, callback: Callable[[], object]) -> None:
-        """Call a function after the commit."""
+        """Add a function that is called after the commit."""
         self._callbacks.append(callback)
 
     @property

@@ -100,7 +100,7 @@ _pairs = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
 def add_batch(execute: Execute, batch: ActivityBatch, now: int) -> None:
-    """Add the counts of a batch to those of the same minutes, unless the batch was added before."""
+    """Add the counts of a process to the stored counts of the same minutes, unless the batch was added before."""
     execute(NOTE_BATCH, (batch.sender, batch.number, now))
     if not execute(CHANGES, ()) or not batch.counts:
         return
@@ -111,7 +111,7 @@ def add_batch(execute: Execute, batch: ActivityBatch, now: int) -> None:
 
 
 def _with_bounded_pairs(execute: Execute, counts: Sequence[ActivityCount]) -> Sequence[ActivityCount]:
-    """Return the counts, with `other` for the pairs of queue and type that exceed the largest number."""
+    """Return the counts, with `other` as queue and type for new pairs that exceed `MAX_PAIRS`."""
     pairs = sorted({(count.queue, count.type) for count in counts})
     new = _pairs(execute(NEW_PAIRS, (to_json(pairs),)))
     if not new:
@@ -142,7 +142,7 @@ def read_counts(connection: apsw.Connection, since: int, until: int, step: int =
 def prune_counts(execute: Execute, now: int) -> bool:
     """Add up the oldest minutes by the hour if they are old enough or too many, and delete old hours.
 
-    One call adds up one hour. Return whether there is more to do.
+    One call adds up one hour. Return whether there are more hours to add up.
     """
     _delete_hours(execute, now)
     execute(DELETE_SENDERS, (now - SENDERS_KEPT,))
@@ -161,7 +161,7 @@ def prune_counts(execute: Execute, now: int) -> bool:
 
 
 def delete_counts(execute: Execute) -> None:
-    """Delete the whole history."""
+    """Delete the whole history of activity."""
     for table in ("activity", "activity_hours", "activity_series", "activity_senders"):
         execute(f"DELETE FROM {table}", ())
 

@@ -39,7 +39,7 @@ _entry = msgspec.json.Decoder(AuditEntry).decode
 
 
 class AuditWriter:
-    """Stores entries about the changes of a unit (one transaction). For use inside that unit."""
+    """Stores audit entries about the changes of a unit (one transaction). For use inside that unit."""
 
     def __init__(self, store: Store) -> None:
         self._database = store.database
@@ -55,7 +55,7 @@ class AuditWriter:
         commands: Sequence[Command],
         draft: AuditDraft,
     ) -> list[Changed]:
-        """Execute commands and store their entry; return the answers."""
+        """Execute commands, store the audit entry of `draft` about them, and return the answers."""
         ids = to_json([command.id for command in commands])
         found = _places(self._database.write(PLACES_OF_JOBS, (ids,)))
         places = {job_id: (type_, queue) for job_id, type_, queue in found}
@@ -69,7 +69,7 @@ class AuditWriter:
         arrangements: Sequence[Arrangement],
         draft: AuditDraft,
     ) -> list[bool]:
-        """Execute arrangements, and store an entry for each that changed something; return the answers."""
+        """Execute arrangements, store an audit entry for each that changed something, and return the answers."""
         answers = []
         for index, arrangement in enumerate(arrangements):
             place = self._place_of(arrangement)
@@ -85,13 +85,16 @@ class AuditWriter:
         return found
 
     def put_firings(self, firings: Sequence[Firing], answers: Sequence[Fired], draft: AuditDraft) -> None:
-        """Store the entry of a trigger."""
+        """Store the audit entry of a triggered schedule, if the trigger has made a job."""
         for firing, fired in zip(firings, answers, strict=True):
             self.put(draft.for_firing(firing, fired))
 
 
 def prune_entries(write: Callable[..., Any], changes: Callable[[], int], retention: Retention, now: int) -> bool:
-    """Delete some entries that are older or more than `retention` allows; return whether there are more."""
+    """Delete at most `MAX_DELETED` audit entries that `retention` does not keep; return whether there may be more.
+
+    `write` executes a statement, and `changes` returns how many rows the last one changed.
+    """
     ends = []
     if retention.audit is not None:
         ends.append(id_at(now - retention.audit))
@@ -106,7 +109,7 @@ def prune_entries(write: Callable[..., Any], changes: Callable[[], int], retenti
 
 
 def read_entries(connection: apsw.Connection, query: AuditQuery) -> list[AuditEntry]:
-    """List the entries that match a query, the latest first."""
+    """List the audit entries that match a query, the latest first."""
     found: list[AuditEntry] = []
     with closing(connection.execute(LATEST, (query.first_id,))) as rows:
         for (text,) in rows:
@@ -119,7 +122,7 @@ def read_entries(connection: apsw.Connection, query: AuditQuery) -> list[AuditEn
 
 
 def read_all_entries(connection: apsw.Connection) -> Iterable[AuditEntry]:
-    """Yield all entries, the latest first, for a migration to another store."""
+    """Yield all audit entries, the latest first, for a migration to another store."""
     with closing(connection.execute(LATEST, ("",))) as rows:
         for (text,) in rows:
             yield _entry(text)

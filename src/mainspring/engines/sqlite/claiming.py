@@ -64,9 +64,10 @@ class LimitedJobClaimer:
         until: int,
         mark_started: Callable[[list[LeaseRow]], None],
     ) -> tuple[list[LeaseRow], bool]:
-        """Start the admitted jobs and return them; park the refused groups and return whether there were any.
+        """Start the jobs that their limits admit and return them; park the groups that a limit refused.
 
         `rows` are heads of groups, and jobs without limits. At most `starts` jobs start; all are due by `until`.
+        The second result says whether a group was parked.
         """
         groups = self._groups.load(rows)
         admission, gates = self._bucket_counts.begin(groups, self._groups.limits)
@@ -106,7 +107,10 @@ class LimitedJobClaimer:
             self._heads.select_group_heads({names[number] for number in set(groups).difference(headless)}, now)
 
     def _pick_more(self, room: int, admitted: _ClaimAdmission, until: int) -> dict[int, list[LeaseRow]]:
-        """Pick further jobs of the groups whose heads start. Each group gets an equal share of the free slots."""
+        """Pick further jobs of the groups whose heads start, by group number, at most `room` in all.
+
+        Each group gets an equal share of the free slots.
+        """
         wanted = admitted.with_room()[: max(0, room)]
         if not wanted:
             return {}
@@ -126,9 +130,8 @@ class LimitedJobClaimer:
         return runs
 
     def _pick(self, groups: list[int], share: int, until: int) -> list[LeaseRow]:
-        """Pick the first jobs behind the head of each group.
-
-        The jobs of one group are in the order of submission.
+        """Pick at most `share` jobs behind the head of each group, due by `until`; those of a group by
+        submission.
         """
         write, batch = self._database.write, to_json(groups)
         rows = self._rows.read(waiting_sql.PICK_OF_GROUPS, (batch, share, until))
@@ -154,7 +157,7 @@ class LimitedJobClaimer:
 
 
 class _ClaimAdmission:
-    """Admits or refuses the jobs of one claim, and records the decisions by group number."""
+    """Decides which jobs of one claim their limits admit, and records the decisions by group number."""
 
     def __init__(self, gates: dict[int, CombinedLimit], admission: Admission) -> None:
         self._gates = gates
@@ -381,7 +384,7 @@ class JobClaimer:
     def _claim_limited(
         self, worker: int, demand: Demand, rows: list[LeaseRow], room: int, *, now: int, until: int
     ) -> list[Lease]:
-        """Claim jobs when some of them are under limits, and return their leases.
+        """Claim jobs, some under limits, and return the leases of those that their limits admit.
 
         Jobs that must not start a second time are claimed separately, because fewer of them may start.
         """
@@ -428,7 +431,10 @@ class JobClaimer:
     def _leases_of_readable(
         self, rows: list[LeaseRow], demand: Demand, *, is_started: bool
     ) -> tuple[list[LeaseRow], list[Lease]]:
-        """Return the rows that can be read, and their leases. Call it before the jobs are marked as leased."""
+        """Return the rows whose values can be decoded, and their leases; the other jobs become dead letters.
+
+        Call it before the jobs are marked as leased.
+        """
         try:
             return rows, self._leases(rows, demand, is_started=is_started)
         except UNREADABLE:
@@ -446,7 +452,9 @@ class JobClaimer:
         ]
 
     def _has_more(self, lanes: str, until: int) -> bool:
-        """Return whether due jobs are left that could be claimed. If not, unpark groups and check again."""
+        """Return whether due jobs are left that could be claimed; if not, unpark groups whose limits have room
+        first.
+        """
         return self._has_due(lanes, until) or (self._unpark_for_free_capacity() and self._has_due(lanes, until))
 
     def _unpark_for_free_capacity(self) -> bool:

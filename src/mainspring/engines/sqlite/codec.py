@@ -64,13 +64,13 @@ def number_of(group: str | None) -> int | None:
 
 @lru_cache(CACHE_SIZE)
 def limits_of(group: str | None) -> tuple[str, ...]:
-    """Return the buckets that must admit a job of a group before it starts."""
+    """Return the buckets that must admit a job of a group before it starts; none for no group."""
     return () if group is None else _parts(group)[1:]  # type: ignore[return-value]
 
 
 @lru_cache(CACHE_SIZE)
 def takes_turns(group: str) -> bool:
-    """Return whether the jobs of a group take turns with the jobs of other groups."""
+    """Return whether the jobs of a group take turns with those of other groups: one of its limits is by key."""
     return is_fair(limits_of(group))
 
 
@@ -170,7 +170,7 @@ numbers = msgspec.json.Decoder(list[int]).decode
 
 
 def headers_column(headers: Mapping[str, str] | None) -> str | None:
-    """Return the column `headers`: JSON, or the signature alone if there are no other headers.
+    """Return the value of the column `headers`: JSON, or the signature alone if there are no other headers.
 
     Most signed jobs have no other headers. Each change of a job writes its row anew, so a short row saves time.
     """
@@ -182,12 +182,12 @@ def headers_column(headers: Mapping[str, str] | None) -> str | None:
 
 
 def to_headers(column: str) -> dict[str, str]:
-    """Return the headers in the column `headers`."""
+    """Return the headers that a value of the column `headers` stands for: JSON, or a signature alone."""
     return _headers(column) if column[:1] == "{" else {SIGNATURE: column}
 
 
 def to_json(batch: object) -> str:
-    """Encode a batch of rows as JSON text for `json_each`."""
+    """Encode rows or other plain data as JSON text for SQLite."""
     return encode(batch).decode()
 
 
@@ -283,7 +283,7 @@ def alike_rows(jobs: Iterable[NewJob], lane: int) -> str:
 
 
 def shared_columns(job: NewJob) -> tuple[Any, ...]:
-    """Return the columns that are the same for all jobs of an `alike_rows` batch."""
+    """Return the values of the columns that are the same for all jobs of an `alike_rows` batch."""
     headers, follow_up = headers_column(job.headers), to_optional_json(job.follow_up)
     return (int(job.steps_aside), job.expires, headers, follow_up)
 
@@ -328,7 +328,10 @@ def to_lease(
     is_started: bool,
     at_most_once: bool = False,
 ) -> Lease:
-    """Convert a claimed row to a lease. `limits` has the buckets of each group, by group number."""
+    """Convert a claimed row to a lease. `lane` is the description of its lane.
+
+    `limits` has the buckets of each group, by group number.
+    """
     queue, kind, priority, _, _ = lane
     payload = row.payload.encode() if row.codec == JsonSerializer.name else bytes.fromhex(row.payload)
     sequence = follow_up = None

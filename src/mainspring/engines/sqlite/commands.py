@@ -106,7 +106,7 @@ class Commands:
         return Changed(True, status)
 
     def _set_headers(self, job_id: str, headers: dict[str, str] | None) -> None:
-        """Store headers with a new signature, if there are any."""
+        """Store the headers of a job, which have a new signature; None changes nothing."""
         if headers is not None:
             self._database.write(sql.SET_HEADERS, (job_id, headers_column(headers)))
 
@@ -119,7 +119,10 @@ class Commands:
         return group
 
     def _set_search_keys(self, job_id: str, search: tuple[str, ...], memberships: Memberships) -> None:
-        """Index a job with changed arguments. Its lane and group change if `search=` has other parameters now."""
+        """Store the search keys of a job whose arguments were changed.
+
+        Its lane and group change if `search=` of its handler has other parameters now.
+        """
         write = self._database.write
         write(sql.SET_SEARCH_KEYS, (job_id, to_json(search) if search else None))
         before, name = write(sql.LANE_AND_GROUP_OF, (job_id,))

@@ -105,16 +105,16 @@ class ConnectionPool(Protocol):
         """Return the writing connection. The calling thread must hold `writing`."""
 
     def writer(self) -> AbstractContextManager[apsw.Connection]:
-        """Lend the connection for writing to this thread."""
+        """Lend the writing connection to this thread for a `with` block."""
 
     def reader(self) -> AbstractContextManager[apsw.Connection]:
-        """Lend a connection for reading to this thread."""
+        """Lend a connection for reading to this thread for a `with` block."""
 
     def dedicated(self, purpose: str) -> AbstractContextManager[apsw.Connection]:
-        """Lend to this thread the connection that is reserved for one purpose."""
+        """Lend to this thread, for a `with` block, the connection that is reserved for `purpose`."""
 
     def temporary(self) -> AbstractContextManager[apsw.Connection]:
-        """Lend a connection to this thread for one use only."""
+        """Lend a new connection to this thread for a `with` block, and close it afterwards."""
 
     def close(self) -> None:
         """Close all connections of the pool."""
@@ -145,7 +145,7 @@ class FileConnectionPool:
         suspend_for_forks(self)
 
     def connect(self) -> apsw.Connection:
-        """Open a connection. The caller must close it."""
+        """Open a connection, which only reads if `is_read_only` is set. The caller must close it."""
         if self.is_read_only:
             flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
             address = read_only_address(Path(self._path))
@@ -159,7 +159,7 @@ class FileConnectionPool:
 
     @contextmanager
     def writer(self) -> Iterator[apsw.Connection]:
-        """Lend the writing connection."""
+        """Lend the writing connection to this thread for a `with` block."""
         with self.writing:
             yield self.open_writer()
 
@@ -180,7 +180,7 @@ class FileConnectionPool:
 
     @contextmanager
     def reader(self) -> Iterator[apsw.Connection]:
-        """Lend a read-only connection to the calling thread."""
+        """Lend a connection that only reads to this thread for a `with` block."""
         with self._fork_lock:
             try:
                 connection = self._readers.pop()
@@ -202,7 +202,7 @@ class FileConnectionPool:
 
     @contextmanager
     def dedicated(self, purpose: str) -> Iterator[apsw.Connection]:
-        """Lend to the calling thread the connection that is reserved for one purpose."""
+        """Lend to this thread, for a `with` block, the connection that is reserved for `purpose`."""
         with self._fork_lock:
             connection = self._dedicated.get(purpose)
             if connection is None:
@@ -211,7 +211,7 @@ class FileConnectionPool:
 
     @contextmanager
     def temporary(self) -> Iterator[apsw.Connection]:
-        """Lend a new connection and close it afterwards."""
+        """Lend a new connection to this thread for a `with` block, and close it afterwards."""
         with self._fork_lock:
             connection = self.connect()
             try:
@@ -220,7 +220,7 @@ class FileConnectionPool:
                 connection.close()
 
     def close(self) -> None:
-        """Close all connections. The next use of a connection opens it again."""
+        """Close all connections. The next use opens new ones."""
         self.suspend()
         self.resume()
 

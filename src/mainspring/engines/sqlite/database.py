@@ -49,13 +49,16 @@ Result = TypeVar("Result")
 
 Durability: TypeAlias = Literal["full", "normal"]
 Probe: TypeAlias = Callable[[str, str], None]
-"""A callback before and after each statement of a unit: `probe("before", "COMMIT")`. Tests let it crash."""
+"""A callback before and after each statement of a unit: `probe("before", "COMMIT")`.
+
+Tests simulate crashes with it.
+"""
 
 CACHE_KIB = 16_384
 
 
 class Database:
-    """One SQLite file. Runs units that write to the file, and lends connections that read it."""
+    """One SQLite file. Runs units (transactions) that write to the file, and lends connections that read it."""
 
     def __init__(
         self,
@@ -97,7 +100,10 @@ class Database:
         self.after_rollback: Callable[[], None] = _nothing
 
     def open(self) -> None:
-        """Open the file, create it if it does not exist, and migrate its schema."""
+        """Open the file, create it if it does not exist, and migrate its schema.
+
+        If this user may not write to the file, it is opened for reading. Raises `EngineUnavailable` if that fails.
+        """
         with self._writing, translated(self.path):  # so that no unit runs
             if self._is_open:
                 return
@@ -129,7 +135,9 @@ class Database:
             self._is_open = True
 
     def _require_readable(self) -> None:
-        """Raise an error if the schema is not current: this user may not write, and therefore not migrate it."""
+        """Raise `EngineUnavailable` if the schema is not current, because a user who may not write cannot migrate
+        it.
+        """
         with self._connections.reader() as connection:
             if not (self._is_export and is_moved(connection)) and not check(connection, self.path):
                 raise EngineUnavailable(
@@ -165,7 +173,10 @@ class Database:
             migrate(connection, self.path)
 
     def close(self) -> None:
-        """Close every connection. When the last process closes the file, SQLite copies the log into it."""
+        """Close every connection of this process.
+
+        When the last process closes the file, SQLite copies the log into it.
+        """
         with self._writing:
             self._is_open = False
             if self._checkpointer is not None:
@@ -175,7 +186,10 @@ class Database:
     # -- writing
 
     def run(self, function: Callable[..., Result], *arguments: Any, durable: bool) -> Result:
-        """Call a function in one unit, and return its result. Inside a unit, the function joins this unit."""
+        """Call a function in one unit (transaction), and return its result.
+
+        Inside a unit, the function joins this unit.
+        """
         me = get_ident()
         if self._unit_thread == me:
             return function(*arguments)
@@ -205,7 +219,7 @@ class Database:
 
     @contextmanager
     def unit(self, *, durable: bool) -> Iterator[None]:
-        """Run a `with` block in one unit, which is committed, or rolled back after an error.
+        """Run a `with` block in one unit (transaction), which is committed, or rolled back after an error.
 
         A nested unit joins the outer unit. This method is for threads that no signal interrupts. Other threads
         must call `run`.
@@ -299,7 +313,10 @@ class Database:
             require_version(connection, self.path)
 
     def write(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:
-        """Execute one statement in the current unit; return its value or row, or None if there is no row."""
+        """Execute one statement in the current unit.
+
+        Return the first row: its value if it has one column, else a tuple; None if there is no row.
+        """
         assert self._writer is not None, "outside of a unit"
         if self._probe is not None:
             self._probe("before", sql)
@@ -309,7 +326,7 @@ class Database:
         return value
 
     def changes(self) -> int:
-        """Return how many rows the last statement changed."""
+        """Return how many rows the last statement of the current unit changed."""
         assert self._writer is not None, "outside of a unit"
         return self._writer.changes()
 
@@ -358,7 +375,7 @@ class Database:
             yield connection
 
     def copy_to(self, path: str) -> None:
-        """Write a consistent, compact copy to a new file."""
+        """Write a consistent, compact copy of the database to a new file."""
         with self._connections.temporary() as connection:
             connection.execute("VACUUM INTO ?", (path,))
 
@@ -414,7 +431,7 @@ class WriteLock:
             self.release()
 
     def acquire(self) -> None:
-        """Wait for the file lock. Return without the lock after the timeout, or if there can be no lock file."""
+        """Wait for the file lock. Return without it after the timeout, or if no lock file can be opened."""
         if fcntl is not None and self._has_file():
             self._acquire()
 
@@ -450,7 +467,7 @@ class WriteLock:
             raise
 
     def close(self) -> None:
-        """Close the lock file."""
+        """Close the lock file, which releases the lock."""
         if self._descriptor is not None:
             with suppress(OSError):
                 os.close(self._descriptor)

@@ -1,7 +1,7 @@
-"""Stores a job for each dead letter and each dead-letter handler, in the transaction that gives jobs up.
+"""Stores a job for each dead letter and each dead-letter handler, in the transaction that makes the dead letter.
 
-Jobs are given up when an outcome is FAILED, when they expire, and when a rescue finds that they may not run again.
-All three pass their ids to `DeadLetterNotifier.notify`.
+A job becomes a dead letter when its outcome is FAILED, when it expires, when its row cannot be read, and when a
+rescue finds that it may not run again. The code for each case passes its id to `DeadLetterNotifier.notify`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _handler = msgspec.json.Decoder(DeadLetterHandler).decode
 
 
 class DeadLetterNotifier:
-    """Stores the jobs of dead-letter handlers. For use inside a unit (one transaction)."""
+    """Stores the jobs and the settings of dead-letter handlers. For use inside a unit (one transaction)."""
 
     def __init__(self, store: Store, inserter: JobInserter) -> None:
         self._database = store.database
@@ -72,7 +72,9 @@ class DeadLetterNotifier:
         """Signs the jobs of dead-letter handlers; None if they are not signed."""
 
     def notify(self, ids: Sequence[str]) -> None:
-        """Store a job for each of these dead letters and each dead-letter handler."""
+        """Store a job for each of these jobs that is a dead letter and each dead-letter handler, and wake
+        workers.
+        """
         handlers = [_handler(text) for text in _texts(self._database.write(HANDLERS))]
         if not handlers:
             return
@@ -85,7 +87,7 @@ class DeadLetterNotifier:
             self._wake()
 
     def change(self, command: PutDeadLetterHandler | DropDeadLetterHandler) -> bool:
-        """Store or delete a dead-letter handler; return whether it has changed or existed."""
+        """Store or delete a dead-letter handler; return False if an equal one was stored, or none to delete."""
         if isinstance(command, PutDeadLetterHandler):
             self._database.write(PUT, (command.handler.type, to_json(command.handler)))
         else:

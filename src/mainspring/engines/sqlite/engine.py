@@ -193,7 +193,10 @@ class SqliteEngine:
         return self._database.unit(durable=durable)
 
     def in_unit(self, function: Callable[..., Result], *arguments: Any, durable: bool = True) -> Result:
-        """Call a function in one transaction, on any thread, even one that a signal may interrupt."""
+        """Call a function in one transaction and return its result.
+
+        Any thread may call it, even one that a signal handler may interrupt.
+        """
         return self._database.run(function, *arguments, durable=durable)
 
     def _wake_up(self) -> None:
@@ -253,7 +256,10 @@ class SqliteEngine:
         return answers
 
     def _wake_for(self, jobs: Sequence[NewJob]) -> None:
-        """Wake the workers of this process after the commit; wake other processes, too, if a job is due soon."""
+        """Request wake-ups for new jobs: of this process's workers, and of other processes if a job is due soon.
+
+        They happen after the commit of the current transaction.
+        """
         self._must_wake = True
         first = jobs[0].due if len(jobs) == 1 else min(job.due for job in jobs)
         self._must_wake_others |= first <= self.now() + WAKE_HORIZON
@@ -543,7 +549,10 @@ class SqliteEngine:
         return self.in_unit(self._requests.end, ends)
 
     def backup(self, path: str) -> None:
-        """Write a consistent, compact copy of the store to a new file. Processes can use the store meanwhile."""
+        """Write a consistent, compact copy of the store to a new file. Processes can use the store meanwhile.
+
+        Raises `FileExistsError` if the file exists, and `EngineUnavailable` if it cannot be written.
+        """
         target = Path(path).absolute()
         if target.exists():
             raise FileExistsError(f"{target} exists; name a file that does not exist yet")

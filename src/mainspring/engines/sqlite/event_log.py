@@ -1,8 +1,8 @@
 """The event log. While a client listens, each transaction stores the events that it causes.
 
 Invariant: the numbers of events are consecutive as long as no event is missing. If no client was listening for a
-while, the next client leaves one number out. So a reader that finds consecutive numbers knows that it misses
-nothing.
+while, the request of the next client (`listen`) leaves one number out. So a reader that finds consecutive numbers
+knows that it misses nothing.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class EventWriter:
     """Writes events to the event log. Methods must be called inside a unit (one transaction).
 
     The `started` event of an attempt is written when its worker reports that the handler begins, or with the end
-    of the attempt. A mark says that the event is not written any more: it was written when the handler began, or
-    the attempt started before a client listened. So the many short attempts, whose begin and end are reported
+    of the attempt. A mark says that the event must not be written any more: it was written when the handler began,
+    or the attempt started before a client listened. So the many short attempts, whose begin and end are reported
     together, write two rows and no mark.
     """
 
@@ -132,14 +132,17 @@ class EventWriter:
         """The last result of `has_listener`. Any thread may read this attribute."""
 
     def has_listener(self) -> bool:
-        """Return whether a client listens. The store is read again only if its content may have changed."""
+        """Return whether a client of any process listens to events.
+
+        The store is read only if it may have changed.
+        """
         self.is_followed = self._settings.listening > self._now()
         return self.is_followed
 
     def write_begun(self, leases: Iterable[Lease]) -> None:
         """Write the `started` events of handlers that begin now, unless they were written before.
 
-        The caller has checked that a client listens.
+        Call it only if a client listens.
         """
         begun = {lease.ref: lease for lease in leases}  # a batch may have several reports of a job
         marked = self._marked_among(begun)
@@ -150,9 +153,9 @@ class EventWriter:
             self._database.write(MARK, (to_json([lease.ref for lease in new]), now))
 
     def write_started_of(self, ids: list[str]) -> None:
-        """Write the `started` events of attempts that crashed, unless they were written before.
+        """Write the `started` events of the running attempts of these jobs, which crashed, unless written before.
 
-        The caller has checked that a client listens.
+        Call it only if a client listens.
         """
         seqs = numbers(self._database.write(SEQS_OF, (to_json(ids),)))
         marked = self._marked_among(seqs)
@@ -160,7 +163,9 @@ class EventWriter:
         self._delete_marks(marked)
 
     def _marked_among(self, seqs: Iterable[Hashable]) -> set[Hashable]:
-        """Return the jobs whose `started` event is not written any more."""
+        """Return those of the jobs `seqs` that have a mark: the `started` event of their attempt must not be
+        written.
+        """
         if not self._database.write(HAS_MARKS):  # nearly always: handlers are short, or no process follows
             return set()
         return set(numbers(self._database.write(MARKED_AMONG, (to_json(list(seqs)),))))
@@ -170,7 +175,10 @@ class EventWriter:
             self._database.write(DELETE_MARKS, (to_json(batch),))
 
     def _started_rows(self, outcomes: list[Outcome], now: int) -> list[_Row]:
-        """Return the `started` events of attempts that end, unless they were written before."""
+        """Return the rows of the `started` events of attempts that end now, unless these were written before.
+
+        Delete the marks of these jobs.
+        """
         marked = self._marked_among([outcome.lease.ref for outcome in outcomes])
         self._delete_marks(marked)
         begun = [
@@ -196,7 +204,7 @@ class EventWriter:
         ]
 
     def write(self, events: Iterable[Event]) -> None:
-        """Write events. The caller has checked that a client listens."""
+        """Write these events. Call it only if a client listens."""
         self._write_rows([(e.kind, e.at, e.id, e.type, e.queue, e.note) for e in events])
 
     def _write_rows(self, batch: list[_Row]) -> None:
@@ -204,17 +212,20 @@ class EventWriter:
             self._database.write(WRITE, (to_json(batch),))
 
     def write_for(self, ids: list[str], kind: EventKind, note: str | None = None) -> None:
-        """Write the same event for several jobs, if a client listens."""
+        """Write an event of the same kind and note for each of the jobs `ids`, if a client listens."""
         if ids and self.has_listener():
             self._database.write(WRITE_FOR, (to_json(ids), kind.value, self._now(), note))
 
     def write_states(self, ids: list[str], pending: EventKind) -> None:
-        """Write an event for the current status of each job, if a client listens. PENDING jobs get `pending`."""
+        """Write an event for the current status of each of the jobs `ids`, if a client listens.
+
+        The event of a PENDING job has the kind `pending`; a FAILED or CANCELED job gets the event of its status.
+        """
         if ids and self.has_listener():
             self._database.write(WRITE_STATES, (to_json(ids), pending.value, self._now()))
 
     def write_outcomes(self, outcomes: Iterable[Outcome]) -> None:
-        """Write the events of outcomes, if a client listens."""
+        """Write the `started` events and the end events of attempts with these outcomes, if a client listens."""
         if not self.has_listener():
             return
         outcomes = list(outcomes)
@@ -243,7 +254,10 @@ class EventWriter:
         self._database.write(DELETE_OLD, (MAX_EVENTS,))
 
     def listen(self, until: int) -> str:
-        """Record that a client listens until a time; return the position after which new events are stored."""
+        """Record that a client listens until the instant `until`; return the position after which it reads events.
+
+        If no client was listening before, it leaves one number out, and marks the attempts that run.
+        """
         self._settings.forget()
         now = self._now()
         self._database.write(FIRST_NUMBER, (now,))  # before the first insert, which would set another
@@ -257,7 +271,7 @@ class EventWriter:
 
 
 def read_events(connection: apsw.Connection, after: str, limit: int) -> EventPage:
-    """Read at most `limit` events after a position, on a read-only connection."""
+    """Read at most `limit` events after a position. `is_complete` is False if a number between them is missing."""
     start = int(after)
     last, rows = _page(connection.execute(READ, (start, limit)).get)
     end = rows[-1][0] if rows else start
@@ -268,7 +282,9 @@ def read_events(connection: apsw.Connection, after: str, limit: int) -> EventPag
 
 
 def holds_position(connection: apsw.Connection, position: str, now: int) -> bool:
-    """Return whether all events after a position are stored, on a read-only connection."""
+    """Return whether a client listens, and all events after a position are stored; False for text of other
+    form.
+    """
     if not _POSITION.fullmatch(position):
         return False
     listening, last, count = _state(connection.execute(STATE_SINCE, (int(position),)).get)

@@ -117,7 +117,7 @@ BOUND = _both(
 
 
 class HeadRow(msgspec.Struct, array_like=True, gc=False):
-    """A database row: the first waiting job of a sequence, or of the jobs under the same limits."""
+    """A database row of the first waiting job of a sequence, or of the jobs of one lane under the same limits."""
 
     type: str
     queue: str
@@ -129,7 +129,7 @@ class HeadRow(msgspec.Struct, array_like=True, gc=False):
 
 
 class _FirstRow(LaneHead, array_like=True, frozen=True, gc=False):
-    """The first job of a lane, as a database row."""
+    """A database row of the first job of a lane."""
 
 
 _circumstances = msgspec.json.Decoder(tuple[int, int]).decode
@@ -138,7 +138,10 @@ _heads = msgspec.json.Decoder(list[HeadRow]).decode
 
 
 def find_waiting(store: Store, now: int) -> tuple[WaitingJobs, ...]:
-    """Return the due jobs that could start. For use inside a unit (one transaction)."""
+    """Return the due jobs that could start, counted by job type and queue.
+
+    For use inside a unit (one transaction).
+    """
     write = store.database.write
     is_suspect_running, lanes = _circumstances(write(CIRCUMSTANCES, (now,)))
     firsts: list[LaneHead] = list(_firsts(write(PLAIN, (now, MAX_COUNTED, is_suspect_running))))

@@ -89,7 +89,9 @@ RATES = "SELECT bucket, full_at FROM rates"
 
 
 class MoveRecord(Struct, frozen=True):
-    """The record of a migration, in the file whose jobs are moved."""
+    """The record of a migration in the SQLite file whose jobs are moved: its id, its target and how far it has
+    got.
+    """
 
     id: str
     target: str
@@ -134,7 +136,7 @@ class SqliteExport:
             self._database.open()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file and the lock files of its workers."""
         self._worker_files.close()
         self._database.close()
 
@@ -185,6 +187,7 @@ class SqliteExport:
         return dead
 
     def _split_workers(self) -> tuple[list[int], list[int]]:
+        """Return the numbers of the workers of the file that are alive, and of those that are dead."""
         others = pairs_of_integers(self._database.write(sql.OTHERS, (NO_WORKER,)))
         dead = [worker for worker, heartbeat in others if self._is_dead(worker, heartbeat)]
         return [worker for worker, _ in others if worker not in dead], dead
@@ -204,20 +207,23 @@ class SqliteExport:
         if running:
             raise EngineUnavailable(
                 engine=self.description,
-                reason=f"jobs that are RUNNING, and that no known worker runs: {running:,}",
+                reason=f"it has RUNNING jobs without a known worker: {running:,}",
                 remedy="start a worker and stop it again, which rescues these jobs, then migrate again",
             )
 
     def record_receipt(self) -> None:
-        """Record that the target has a checkpoint of this migration. A resumed migration must find it there."""
+        """Record in the file that the target has a checkpoint of this migration.
+
+        A resumed migration must find it there.
+        """
         self._record(RECORD_RECEIPT)
 
     def record_undo(self) -> None:
-        """Record that the migration is being undone."""
+        """Record in the file that the migration is being undone."""
         self._record(RECORD_UNDO)
 
     def finish(self) -> None:
-        """Record that the target has all jobs: the migration is finished."""
+        """Record in the file that the target has all jobs, so that the migration is finished."""
         self._record(RECORD_END, (self._now(),))
 
     def _record(self, statement: str, bindings: tuple[Any, ...] = ()) -> None:
@@ -272,7 +278,9 @@ class SqliteExport:
             return None if found is None else (found[0], found[1])
 
     def schedules(self) -> list[MigratedSchedule]:
-        """Return all schedules, ordered by name."""
+        """Return all schedules by name, each with its jobs that have not ended and its latest skipped
+        occurrences.
+        """
         with self._database.reader() as connection:
             return [
                 MigratedSchedule(
@@ -284,7 +292,7 @@ class SqliteExport:
             ]
 
     def count_schedules(self) -> int:
-        """Count all schedules."""
+        """Count all schedules of the file."""
         with self._database.reader() as connection:
             return int(connection.execute("SELECT count(*) FROM schedules").get)
 

@@ -33,7 +33,7 @@ class Lane(NamedTuple):
 
 
 def lane_of(job: NewJob) -> Lane:
-    """Return the lane of a job."""
+    """Return the lane of a new job."""
     is_exact = job.sequence is not None or bool(job.limits)
     return Lane(job.queue, job.type, job.priority, int(is_exact), indexed_parameters(job.search))
 
@@ -62,7 +62,9 @@ class LaneCache:
         self._paused: frozenset[str] = frozenset()
 
     def numbers(self, wanted: Iterable[Lane]) -> dict[Lane, int]:
-        """Create those lanes of `wanted` that do not exist; return the row number of every lane."""
+        """Create those lanes of `wanted` that do not exist; return the row numbers of all cached lanes, by
+        lane.
+        """
         missing = [lane for lane in wanted if lane not in self._numbers]
         if missing:
             for lane in missing:

@@ -27,13 +27,13 @@ _rows = msgspec.json.Decoder(list[tuple[str, int, int | None, list[str]]]).decod
 
 
 def read_limits(connection: apsw.Connection) -> list[PutLimit]:
-    """List the limits, on a read-only connection."""
+    """List the stored limits and quotas, on a read-only connection."""
     rows = _rows(connection.execute(sql.LIMITS).get)
     return [PutLimit(family, most, per, tuple(by)) for family, most, per, by in rows]
 
 
 class LimitCache:
-    """The cache of all limits, by family. For use inside a unit (one transaction)."""
+    """The cache of all stored limits, by family. For use inside a unit (one transaction)."""
 
     def __init__(self, database: Database, settings: SettingsRow) -> None:
         self._database = database
@@ -66,7 +66,10 @@ class _CachedBucket(BucketState, gc=False):
 
 
 class BucketCounts:
-    """Counts running jobs and tokens for each bucket. For use inside a unit (one transaction)."""
+    """Counts the running jobs and the tokens of each bucket of a limit.
+
+    For use inside a unit (one transaction).
+    """
 
     def __init__(self, database: Database, limits: LimitCache, now: Callable[[], int]) -> None:
         self._database = database
@@ -107,7 +110,9 @@ class BucketCounts:
         return self._admission
 
     def dry_run(self, buckets: Collection[str]) -> Admission:
-        """Return an `Admission` for a copy of these buckets. Its counts are discarded."""
+        """Return an `Admission` for copies of these buckets, so that the jobs it admits are not counted in the
+        store.
+        """
         self._read(buckets)
         states = self._states
         copies = {bucket: BucketState(states[bucket].running, states[bucket].full_at) for bucket in buckets}

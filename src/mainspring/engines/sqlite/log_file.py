@@ -33,7 +33,7 @@ HEADER, FRAME_HEADER = 32, 24  # bytes; see "The WAL File Format" of SQLite
 
 
 class LogGrower:
-    """Extends the log in large steps. Only the thread that writes calls its methods."""
+    """Extends the write-ahead log in large steps. Only the thread that writes calls its methods."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._path = connection.filename_wal

@@ -96,19 +96,19 @@ class MemoryConnectionPool:
         return self._connection
 
     def writer(self) -> AbstractContextManager[apsw.Connection]:
-        """Lend the connection to a thread that writes."""
+        """Lend the only connection to this thread for a `with` block, to write."""
         return self._lend()
 
     def reader(self) -> AbstractContextManager[apsw.Connection]:
-        """Lend the connection to a thread that reads."""
+        """Lend the only connection to this thread for a `with` block, to read."""
         return self._lend()
 
     def dedicated(self, _purpose: str) -> AbstractContextManager[apsw.Connection]:
-        """Lend the connection to this thread."""
+        """Lend the only connection to this thread for a `with` block, whatever the purpose."""
         return self._lend()
 
     def temporary(self) -> AbstractContextManager[apsw.Connection]:
-        """Lend the connection to this thread."""
+        """Lend the only connection to this thread for a `with` block."""
         return self._lend()
 
     def close(self) -> None:

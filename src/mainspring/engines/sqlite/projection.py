@@ -63,7 +63,10 @@ IS_TAKEN = "SELECT EXISTS (SELECT 1 FROM jobs WHERE seq = ?1)"
 
 
 def with_own_places(writer: apsw.Connection, kept: Sequence[tuple[int, JobRecord]]) -> list[tuple[int, JobRecord]]:
-    """Return jobs with places that no other job has, neither in this batch nor in the file."""
+    """Return jobs with places in the order of submission that no other job of this batch or of the file has.
+
+    A job whose place is taken moves to the next free one, or stays where it was moved before.
+    """
     asked = to_json([(place, record.id) for place, record in kept])
     clashing: set[Any] = set(writer.execute(TAKEN, (asked,)).fetchall())
     given: set[int] = set()
@@ -154,7 +157,7 @@ FORGET = "DELETE FROM jobs WHERE id IN (SELECT value FROM json_each(?1))"
 
 
 def lane_of_record(record: JobRecord, search: tuple[str, ...]) -> Lane:
-    """Return the lane of a stored job."""
+    """Return the lane of a job, made of its queue, type, priority and search keys, for the table `lanes`."""
     exact = record.sequence is not None or bool(record.limits)
     return Lane(record.queue, record.type, record.priority, int(exact), indexed_parameters(search))
 
@@ -308,12 +311,15 @@ class SqliteProjection:
             return 0
         obstacle, position = self._inspect()
         if obstacle is not None:
-            logger.warning("%s: rebuilding it, because %s", self.description, obstacle)
+            logger.warning("%s is built again from the store, because %s", self.description, obstacle)
             self._recreate()
         return position
 
     def _inspect(self) -> tuple[str | None, int]:
-        """Return why the file cannot be used (None if it can), and the position up to which it is complete."""
+        """Return why the file cannot be used, or None; and the position up to which it is complete, or 0.
+
+        Raises `StoreCorrupt` if the file is no projection.
+        """
         try:
             with self._connections.temporary() as connection:
                 self._require_projection(connection)
@@ -352,7 +358,7 @@ class SqliteProjection:
         )
 
     def _recreate(self) -> None:
-        """Delete the file and create it again, while no thread reads."""
+        """Delete the file of the projection and create it again, empty, while no thread reads."""
         self._lanes.clear()
         self._connections.suspend()
         try:
@@ -437,7 +443,7 @@ class SqliteProjection:
 
     @contextmanager
     def _unit(self) -> Iterator[apsw.Connection]:
-        """Run the block as one transaction, which commits or rolls back."""
+        """Run the block as one transaction, which is committed, or rolled back if the block raises."""
         self._require_open()
         with self._translated(), self._connections.writer() as writer:
             writer.execute("BEGIN IMMEDIATE")
@@ -544,7 +550,7 @@ def _prepare(connection: apsw.Connection) -> None:
 def _limited_jobs(
     connection: apsw.Connection, lanes: Sequence[LaneCounts], now: int, most: int
 ) -> list[LimitedGroup]:
-    """Find the due jobs that their limits have not admitted: see `LimitedJobs`."""
+    """Find the groups of due jobs whose limits have not admitted them: see `LimitedJobs`."""
     found: list[LimitedGroup] = []
     for counts in lanes:
         groups = limited_groups(connection.execute(LIMITED, (counts.lane, now, most + 1)).get)

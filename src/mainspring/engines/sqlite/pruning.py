@@ -1,4 +1,4 @@
-"""Deletes old jobs, results, events, counts, requests and audit entries, a few at a time, as settings say."""
+"""Deletes old jobs, results, events, counts, requests and audit entries, a few at a time, as `Retention` says."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _scan = msgspec.json.Decoder(tuple[int, int | None, int | None, list[int]]).deco
 
 
 class Pruner:
-    """Deletes old jobs and results. For use inside a unit (one transaction)."""
+    """Deletes jobs and results that are too old or too many, and other outdated rows. For use inside a unit."""
 
     def __init__(self, store: Store, requests: RequestWriter) -> None:
         self._database = store.database
@@ -74,7 +74,10 @@ class Pruner:
         self._pruned_until = 0  # the last seq that a prune has scanned
 
     def prune(self, retention: Retention) -> Pruned:
-        """Delete some old jobs and results. The next call continues where this one stopped."""
+        """Delete some of the jobs, results and other rows that `retention` does not keep.
+
+        The next call continues where this one stopped; `is_more` says whether there is more to delete.
+        """
         write = self._database.write
         now = self._now()
         deleted, is_done = self._prune_by_age(retention, now)
@@ -116,7 +119,9 @@ class Pruner:
         return len(old), is_done
 
     def _prune_by_number(self, most: int) -> tuple[int, int]:
-        """Delete some of the jobs beyond `most`; return how many remain to delete, and how many were deleted."""
+        """Delete some of the oldest ended jobs beyond `most`; return how many remain to delete and how many were
+        deleted.
+        """
         write = self._database.write
         surplus: int = write(SURPLUS, (most,))  # counting takes a while, so all workers share the stored count
         if surplus <= 0:

@@ -62,7 +62,10 @@ TRIGGERS = {
 
 
 class SubmitQuotas:
-    """Checks submits against the quotas of the store. Methods must be called inside a unit (one transaction)."""
+    """Checks submits against the quotas of their queues.
+
+    Methods must be called inside a unit (one transaction).
+    """
 
     def __init__(
         self, database: Database, limits: LimitCache, bucket_counts: BucketCounts, now: Callable[[], int]
@@ -76,7 +79,10 @@ class SubmitQuotas:
         self._quotas: dict[str, Quota] = {}
 
     def check(self, jobs: Sequence[NewJob], answers: Sequence[Conflict | None]) -> None:
-        """Raise `LimitExceeded` if the jobs that were just inserted exceed a quota of their queues."""
+        """Raise `LimitExceeded` if the jobs that were just inserted exceed a quota of their queues.
+
+        Jobs with a conflict in `answers` were not inserted. Tokens of a submit rate are used up.
+        """
         if self._version != self._database.version:
             limits = self._limits.all()
             if limits is not self._source:
@@ -114,7 +120,10 @@ class SubmitQuotas:
         self._version = None
 
     def apply_change(self, family: str, *, is_dropped: bool) -> None:
-        """Begin or stop to count the jobs of a queue, because a limit was put or dropped."""
+        """Begin or stop counting the pending jobs of a queue, because its depth quota was put or dropped.
+
+        Changes of other limits are ignored.
+        """
         if not family.startswith(DEPTH_OF):
             return
         write, queue = self._database.write, family.removeprefix(DEPTH_OF)

@@ -107,9 +107,9 @@ def _first_submitted(connection: apsw.Connection, since: int) -> int:
 
 
 def statement_of(query: Query, *, first: int | None = None, last: int | None = None) -> tuple[str, dict[str, Any]]:
-    """Return the SQL statement for a query, with its bindings. It reads one job more than a page has.
+    """Return the SQL statement for a page of a query, with its bindings. It reads one job more than a page has.
 
-    `first` and `last` are the bounds of `seq` for the times of the query. Without them, it compares the times.
+    `first` and `last` are the bounds of `seq` that follow from the times of the query; None for no bound.
     """
     bindings: dict[str, Any] = {}
     conditions = _conditions(query, bindings)
@@ -134,7 +134,9 @@ def statement_of(query: Query, *, first: int | None = None, last: int | None = N
 
 
 def _lanes_of(query: Query, bindings: dict[str, Any]) -> list[str]:
-    """Return the SQL conditions of a query on lanes."""
+    """Return the SQL conditions of a query on lanes: queue, job type, and whether jobs are in sequences or
+    limits.
+    """
     lanes = _lane_conditions(query.queue, query.type, bindings)
     for name, allowed in (("type", query.types), ("queue", query.queues)):
         if allowed is not None:
@@ -245,7 +247,7 @@ def count_all(connection: apsw.Connection, *, queue: str | None, type_: str | No
 
 
 def count_pending(connection: apsw.Connection, queue: str) -> int:
-    """Count the PENDING jobs of a queue."""
+    """Count the PENDING jobs of a queue, those that are due later included."""
     pending: int = connection.execute(sql.COUNT_PENDING, (queue,)).get
     return pending
 
@@ -274,7 +276,7 @@ def read_workers(connection: apsw.Connection, is_dead: Callable[[int], bool]) ->
 
 
 def read_leased(connection: apsw.Connection, worker: int) -> list[RunningLease]:
-    """List the leases of the jobs that a worker runs."""
+    """List the leases of the jobs that a worker is running, with their starts and stop requests."""
     rows: list[Any] = connection.execute(sql.LEASED, (worker,)).fetchall()
     found: list[RunningLease] = []
     for once, *row in rows:
@@ -291,14 +293,17 @@ def read_backlog(connection: apsw.Connection, now: int) -> list[Backlog]:
 
 
 def statement_of_counts(queue: str | None, type_: str | None) -> tuple[str, dict[str, Any]]:
-    """Return the statement that counts jobs, with its bindings."""
+    """Return a statement, and its bindings, that counts jobs by status. A queue or type of None means all."""
     bindings: dict[str, Any] = {}
     lanes = _lane_conditions(queue, type_, bindings)
     return sql.COUNTS.format(lanes=_in_lanes("lane", lanes) if lanes else "true"), bindings
 
 
 def statement_of_replayed(queue: str | None, type_: str | None) -> tuple[str, dict[str, Any]]:
-    """Return the statement that counts FAILED jobs that were replayed, with its bindings."""
+    """Return a statement, and its bindings, that counts the replayed FAILED jobs.
+
+    A queue or type of None means all.
+    """
     bindings: dict[str, Any] = {}
     return sql.COUNT_REPLAYED.format(lanes=_all(_lane_conditions(queue, type_, bindings))), bindings
 
@@ -328,7 +333,9 @@ def _conditions(query: Query, bindings: dict[str, Any]) -> list[str]:
 
 
 def _places(query: Query, first: int | None, last: int | None, bindings: dict[str, Any]) -> list[str]:
-    """Return the SQL conditions on the order of submission, with `{}` for the column."""
+    """Return the SQL conditions of a query on the position in the order of submission, with `{}` for the
+    column.
+    """
     is_unused = query.after is None or query.ids is not None or query.by_failure
     after = None if is_unused or query.after is None else to_place(query.after)
     given = {"first": first, "last": last, "after": after}

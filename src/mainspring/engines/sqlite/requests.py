@@ -29,14 +29,20 @@ DELETE FROM requests WHERE rowid IN (
 
 
 class RequestWriter:
-    """Begins and ends requests. For use inside a unit (one transaction)."""
+    """Stores the begin and the end of requests with an idempotency key.
+
+    For use inside a unit (one transaction).
+    """
 
     def __init__(self, store: Store) -> None:
         self._database = store.database
         self._now = store.now
 
     def begin(self, requests: Sequence[NewRequest]) -> list[RequestRecord | None]:
-        """Store that requests begin; return the record of each, or None if there are too many."""
+        """Store that requests begin; return the record of each, or None if its caller or the store has too many.
+
+        Some expired requests are deleted first.
+        """
         self.prune(PRUNED_WITH_A_REQUEST * max(1, len(requests)))
         return [self._begin(request, self._now()) for request in requests]
 
@@ -54,7 +60,7 @@ class RequestWriter:
         return after
 
     def end(self, ends: Sequence[RequestEnd]) -> list[bool]:
-        """Store the answers of requests; return for each whether it was stored."""
+        """Store the answers of requests; return for each whether it was stored: see `request_records.ended`."""
         return [self._end(end, self._now()) for end in ends]
 
     def _end(self, end: RequestEnd, now: int) -> bool:

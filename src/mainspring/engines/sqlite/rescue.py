@@ -80,7 +80,7 @@ class JobRescuer:
         return Swept(rescued, quarantined, find_waiting(self._store, now))
 
     def _write_events(self, crashed: list[str]) -> None:
-        """Write the events of jobs whose workers died.
+        """Write the events of jobs whose workers died, if a client listens.
 
         `started` comes first, because the handler may have begun.
         """
@@ -99,7 +99,7 @@ class JobRescuer:
 
 
 class FailureDetector:
-    """Finds workers whose heartbeat has not changed for too long, and workers that left with jobs not settled.
+    """Finds workers to rescue: those whose heartbeat has not changed for too long, and those declared dead.
 
     It counts the time by the monotonic clock, and a pause between two checks as 15 seconds at most. So a change of
     the wall clock, or a pause of this process, does not make another worker look dead.
@@ -113,7 +113,8 @@ class FailureDetector:
         ] = {}  # for each worker, its last heartbeat and how long that has not changed
 
     def find_silent(self, heartbeats: dict[int, int], leases: Mapping[int, int] | None = None) -> list[int]:
-        """Compare the heartbeats of other workers with those of the last calls; return the workers to rescue.
+        """Compare the heartbeats of other workers with those of the last calls; return the numbers of dead
+        workers.
 
         These are workers that were silent for too long, and workers with the heartbeat `DECLARED_DEAD`. `leases`
         has the leases of remote workers in microseconds, by number: so long they may be silent. A pause counts as

@@ -126,7 +126,10 @@ class ScheduleWriter:
         self._commands = commands
 
     def put(self, command: PutSchedule) -> bool:
-        """Store a schedule if the stored one has the expected revision; return whether it was stored."""
+        """Store a schedule if the stored one has the expected revision, or does not exist if that is None.
+
+        Return whether it was stored.
+        """
         record = command.record
         if self._database.write(REVISION, (record.name,)) != command.expected:
             return False
@@ -141,7 +144,7 @@ class ScheduleWriter:
         return True
 
     def pause(self, command: PauseSchedule) -> bool:
-        """Pause or resume a schedule; return whether it changed."""
+        """Pause or resume a schedule; return False if it was so already, is missing, or has another revision."""
         if command.is_paused:
             self._database.write(PAUSE, (command.name, command.expected))
         else:
@@ -149,7 +152,9 @@ class ScheduleWriter:
         return self._database.changes() > 0
 
     def remove(self, command: RemoveSchedule) -> bool:
-        """Delete a schedule and its record of skipped occurrences; return whether it was deleted."""
+        """Delete a schedule and its record of skipped occurrences; return False if it is missing or was
+        changed.
+        """
         self._database.write(REMOVE, (command.name, command.expected))
         is_removed = self._database.changes() > 0
         if is_removed:
@@ -182,8 +187,8 @@ class ScheduleWriter:
     def _valid(self, firings: Sequence[Firing]) -> dict[int, Firing]:
         """Return, by index, the first firing of each schedule that has not changed since the caller read it.
 
-        Firings without an expected occurrence (`trigger`) come last, so that none of them makes the firing of an
-        occurrence in the same batch invalid.
+        Triggers (without an expected occurrence) come last, so that none of them makes the firing of an occurrence
+        in the same batch invalid.
         """
         asked = [(firing.schedule, firing.revision, firing.expected) for firing in firings]
         still_due = set(_seen(self._database.write(STILL_DUE, (to_json(asked),))))
@@ -297,6 +302,6 @@ def _record_of(row: Sequence[Any]) -> ScheduleRecord:
 
 
 def read_occurrences(connection: apsw.Connection, schedule: str, limit: int) -> list[Occurrence]:
-    """List the occurrences for which a schedule made no job, the latest first."""
+    """List at most `limit` records of occurrences for which a schedule made no job, the latest first."""
     rows: list[Any] = connection.execute(OCCURRENCES, (schedule, limit)).fetchall()
     return [Occurrence(row[0], row[1], row[2], OccurrenceKind(row[3]), row[4], row[5]) for row in rows]

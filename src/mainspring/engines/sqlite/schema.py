@@ -398,7 +398,10 @@ logger = logging.getLogger("mainspring.sqlite")
 
 
 def migrate(connection: apsw.Connection, path: str) -> None:
-    """Migrate the file to the current schema. The write lock lets one process at a time do this."""
+    """Migrate the file to the current schema, if it has an older one.
+
+    The write lock lets one process do this at a time.
+    """
     if check(connection, path):
         return
     try:
@@ -431,7 +434,9 @@ def _migrate(connection: apsw.Connection, path: str) -> None:
 
 
 def _begin(connection: apsw.Connection, path: str) -> None:
-    """Take the write lock. Another process that migrates a large file may hold it for long."""
+    """Begin the transaction of a migration, waiting for the write lock, which another migration may hold for
+    long.
+    """
     for _ in range(MIGRATION_BUSY_TIMEOUTS):
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -447,7 +452,9 @@ def _begin(connection: apsw.Connection, path: str) -> None:
 
 
 def require_version(connection: apsw.Connection, path: str) -> None:
-    """Raise an error if the jobs were moved meanwhile, or if a newer version has migrated the file."""
+    """Raise `StoreMoved` if the jobs were moved meanwhile, or `StoreTooNew` if a newer version has migrated the
+    file.
+    """
     require_not_moved(connection, path)
     version = int(connection.pragma("user_version"))
     if version > VERSION:

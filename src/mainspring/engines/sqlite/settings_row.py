@@ -27,12 +27,12 @@ class SettingsRow:
 
     @property
     def listening(self) -> int:
-        """The time until which a client listens to events."""
+        """The instant until which a client listens to events."""
         return self._read()[0]
 
     @property
     def arrangements(self) -> int:
-        """A number that grows with every change of queues and limits."""
+        """A number that grows with every change of paused queues and limits."""
         return self._read()[1]
 
     def _read(self) -> tuple[int, int]:

@@ -26,7 +26,7 @@ from mainspring.jobs.status import JobStatus
 
 
 class JobSettler:
-    """Starts and settles leased jobs. For use inside a unit (one transaction)."""
+    """Stores the starts, outcomes and progress of leased jobs. For use inside a unit (one transaction)."""
 
     def __init__(self, store: Store, inserter: JobInserter, dead_letters: DeadLetterNotifier) -> None:
         self._database = store.database
@@ -96,7 +96,11 @@ class JobSettler:
         return refused
 
     def _follow(self, outcomes: Sequence[Outcome]) -> None:
-        """Write events, free limits and sequences for waiting jobs, and submit follow-up and dead-letter jobs."""
+        """Store what follows from accepted outcomes.
+
+        These are events, new signatures, jobs that limits and sequences let in, follow-up jobs and dead-letter
+        jobs.
+        """
         self._events.write_outcomes(outcomes)
         for outcome in outcomes:
             if outcome.headers is not None:
@@ -155,7 +159,9 @@ def _start_row(lease: Lease) -> tuple[object, ...]:
 
 
 def _without(refused: Iterable[Outcome], outcomes: Sequence[Outcome]) -> list[bool]:
-    """Return for each outcome whether it was accepted: True only for the first of two identical ones."""
+    """Return for each outcome whether it was accepted: not if it is in `refused`; of two identical ones, the
+    first.
+    """
     left = Counter(map(id, refused))
     answers = [True] * len(outcomes)
     for place in reversed(range(len(outcomes))):

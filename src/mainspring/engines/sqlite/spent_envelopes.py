@@ -41,7 +41,10 @@ _rows = msgspec.json.Decoder(list[tuple[str, str, int]]).decode
 def remember_deleted(
     database: Database, now: int, *, ids: Sequence[str] | None = None, seqs: Sequence[int] = ()
 ) -> None:
-    """Remember the envelopes of jobs that are about to be deleted. For use inside a unit (one transaction)."""
+    """Remember the envelopes of signed jobs that are about to be deleted, given by their ids or their seqs.
+
+    Envelopes whose signatures have ended are left out. For use inside a unit (one transaction).
+    """
     by_id = ids is not None
     batch = to_json(list(ids if ids is not None else seqs))
     rows = _rows(database.write(SIGNED_BY_ID if by_id else SIGNED_BY_SEQ, (batch,)))

@@ -103,7 +103,7 @@ class _LaneRow(msgspec.Struct, array_like=True, gc=False):
 
 
 class LaneCounts(msgspec.Struct, gc=False):
-    """The counts of a lane while they are put together."""
+    """The counts of jobs of one lane, while they are put together."""
 
     lane: int
     queue: str
@@ -122,23 +122,25 @@ class LaneCounts(msgspec.Struct, gc=False):
     """At least so many jobs that are in no index for claims are due later: under limits, or held by a worker."""
 
     def add_due(self, count: int, oldest: int | None) -> None:
-        """Add jobs that could start now."""
+        """Add jobs that could start now, the oldest due since `oldest`, to the counts."""
         self.due += count
         self.oldest_due = _earlier(self.oldest_due, oldest)
 
     def add_blocked(self, count: int, oldest: int | None) -> None:
-        """Add due jobs that wait for a pause, a limit or their sequence."""
+        """Add jobs to the counts whose due time has come, but that wait for a paused queue, a limit or their
+        sequence.
+        """
         self.blocked += count
         self.oldest_blocked = _earlier(self.oldest_blocked, oldest)
 
     def pause(self) -> None:
-        """Count all due jobs as blocked, because the queue is paused."""
+        """Count all due jobs of the lane as blocked, because its queue is paused."""
         self.add_blocked(self.due, self.oldest_due)
         self.due, self.oldest_due = 0, None
 
 
 class LimitedGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The due jobs of one lane under the same limits that do not wait for their sequence."""
+    """The due jobs of one lane under the same limits, without those that wait for their sequence."""
 
     name: str
     """The name of the group: see `codec`."""
@@ -149,12 +151,12 @@ class LimitedGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def lane(self) -> int:
-        """The number of the lane."""
+        """The row number of the lane."""
         return int(_name(self.name)[0])
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """The buckets of the limits."""
+        """The buckets of the limits that the jobs of the group are under."""
         return limits_of(self.name)
 
 
@@ -174,19 +176,22 @@ class LimitedJobs(Protocol):
     ) -> list[LimitedGroup]:
         """Return the groups with due jobs, and set `LaneCounts.later`. Counts may stop behind `most`.
 
-        Those of the due jobs that `lanes` count as due already are taken out there.
+        Jobs of these groups that `lanes` count as due are subtracted there, so that none counts twice.
         """
 
 
 class CountedJobs:
-    """The counts that were read from a file. The limits of its groups are yet to be evaluated."""
+    """The counts of jobs that were read from a file, before limits and paused queues are applied to them."""
 
     def __init__(self, lanes: dict[int, LaneCounts], groups: list[LimitedGroup]) -> None:
         self._lanes = lanes
         self._groups = groups
 
     def add_up(self, *, paused: Collection[str], find_full: FindFull) -> tuple[JobGroup, ...]:
-        """Evaluate the limits and the pauses, and return the counts of each queue and job type."""
+        """Apply the limits and the paused queues, and return the counts of each queue and job type.
+
+        `find_full` returns which combinations of buckets admit no job.
+        """
         limits = list(dict.fromkeys(group.limits for group in self._groups))
         evaluated = set(limits[:MAX_GROUPS])
         full = set(find_full(evaluated)) if evaluated else set()
@@ -206,7 +211,10 @@ class CountedJobs:
 def count_jobs(
     connection: apsw.Connection, now: int, limited: LimitedJobs, most: int = MAX_COUNTED
 ) -> CountedJobs:
-    """Count the jobs of each lane. All statements must see the same state: use one transaction."""
+    """Count the jobs of each lane, each count up to `most`. `limited` finds the due jobs under limits.
+
+    All statements must see the same state: call it in one transaction.
+    """
     rows = _rows(connection.execute(LANE_COUNTS, (now, most + 1)).get)
     lanes = {row.lane: _to_counts(row, most) for row in rows}
     held = _held(connection.execute(HELD_JOBS, (now,)).get)
@@ -241,7 +249,7 @@ def _to_counts(row: _LaneRow, most: int) -> LaneCounts:
 def _count_scheduled(
     connection: apsw.Connection, lanes: Iterable[LaneCounts], groups: Iterable[LimitedGroup], most: int
 ) -> None:
-    """Count the scheduled jobs of lanes whose due jobs were all counted: the other PENDING jobs."""
+    """Count the scheduled jobs of lanes whose due jobs are all counted: the rest of the PENDING jobs."""
     by_number = {counts.lane: counts for counts in lanes}
     others = {number: counts.due + counts.blocked for number, counts in by_number.items()}
     for group in groups:
@@ -257,7 +265,7 @@ def _count_scheduled(
 
 
 def _estimate_scheduled(connection: apsw.Connection, lanes: Iterable[LaneCounts], now: int, most: int) -> None:
-    """Count at least some of the scheduled jobs of lanes whose due jobs were not all counted."""
+    """Set a lower bound for the scheduled jobs of lanes whose due jobs were not all counted."""
     by_number = {counts.lane: counts for counts in lanes}
     batch = to_json(list(by_number))
     for number, later in pairs_of_integers(connection.execute(LATER_IN_LANES, (batch, most, now)).get):
@@ -265,7 +273,9 @@ def _estimate_scheduled(connection: apsw.Connection, lanes: Iterable[LaneCounts]
 
 
 def _merge(lanes: Iterable[LaneCounts]) -> tuple[JobGroup, ...]:
-    """Add up the lanes of each queue and job type; leave out those without such jobs."""
+    """Add up the lanes of each queue and job type; leave out those without jobs that wait, run or are dead
+    letters.
+    """
     found: dict[tuple[str, str], LaneCounts] = {}
     for lane in lanes:
         total = found.setdefault((lane.queue, lane.type), LaneCounts(0, lane.queue, lane.type, is_bound=False))
@@ -338,7 +348,7 @@ _numbers = msgspec.json.Decoder(list[int]).decode
 def limited_jobs(
     connection: apsw.Connection, lanes: Sequence[LaneCounts], now: int, most: int
 ) -> list[LimitedGroup]:
-    """Find the due jobs under limits in the file of an engine.
+    """Find the groups of due jobs under limits in the file of an engine, up to `MAX_GROUPS` groups.
 
     A group with due jobs has a due head, or is parked.
     """
@@ -366,7 +376,7 @@ def limited_jobs(
 
 
 def _take_out_groups(counts: LaneCounts, heads: list[tuple[int | None, int]], numbers: dict[int, None]) -> None:
-    """Take the heads of groups out of the due jobs of a lane, because they are counted with their groups.
+    """Subtract the heads of groups from the due jobs of a lane, because they are counted with their groups.
 
     Add the groups to `numbers`, as long as these are not too many.
     """
@@ -384,12 +394,14 @@ def _take_out_groups(counts: LaneCounts, heads: list[tuple[int | None, int]], nu
 
 
 def paused_queues(connection: apsw.Connection) -> tuple[str, ...]:
-    """List the paused queues of a file."""
+    """List the paused queues of a file, sorted by name."""
     return tuple(sorted(strings(connection.execute(PAUSED_QUEUES).get)))
 
 
 def evaluate_by(connection: apsw.Connection, now: int) -> FindFull:
-    """Return a function that evaluates limits by the counts in the file of an engine."""
+    """Return a function that finds which combinations of buckets are full now, by the counts in an engine's
+    file.
+    """
 
     def find_full(combinations: Collection[tuple[str, ...]]) -> list[tuple[str, ...]]:
         buckets = {bucket for combination in combinations for bucket in combination}

@@ -29,7 +29,7 @@ REDACTIONS = "SELECT type, parameter FROM redacted_parameters ORDER BY type, par
 
 
 def read_redactions(connection: apsw.Connection) -> dict[str, tuple[str, ...]]:
-    """Return the redacted parameters, by job type."""
+    """Return the stored redacted parameters, by job type."""
     rows: Any = connection.execute(REDACTIONS).fetchall()
     found: dict[str, tuple[str, ...]] = {}
     for type_, parameter in rows:
@@ -79,7 +79,10 @@ class Store:
 
 
 class EngineNotes:
-    """Collects what the calls of an engine do beside their answers. A rollback drops the notes of its unit."""
+    """Collects what the calls of an engine do beside their answers, for statistics.
+
+    A rollback drops those of its unit.
+    """
 
     def __init__(self) -> None:
         self._new: list[EngineNote] = []  # of the current unit
@@ -95,7 +98,7 @@ class EngineNotes:
             self.add(EngineNote("submitted", queue, type_, count))
 
     def keep(self) -> None:
-        """Keep the notes of a unit that was committed."""
+        """Make the notes of the current unit available to `take`, because it was committed."""
         if self._new:
             self._committed.extend(self._new)
             self._new.clear()
@@ -105,7 +108,7 @@ class EngineNotes:
         self._new.clear()
 
     def take(self) -> list[EngineNote]:
-        """Return the notes of all units that were committed since the last call. Any thread may call it."""
+        """Remove and return the notes of all committed units since the last call. Any thread may call it."""
         notes = []
         while self._committed:
             notes.append(self._committed.popleft())
@@ -113,7 +116,7 @@ class EngineNotes:
 
 
 class StoreSettings:
-    """Pauses queues, changes limits and redacts parameters. For use inside a unit (one transaction)."""
+    """Changes paused queues, limits, quotas and redacted parameters. For use inside a unit (one transaction)."""
 
     def __init__(
         self,
@@ -146,7 +149,9 @@ class StoreSettings:
         return is_changed
 
     def put_limit(self, command: PutLimit) -> bool:
-        """Define a limit, and unpark the groups that wait for it; return whether the limit has changed."""
+        """Store a limit, and let the groups of jobs that wait for it be claimed again; return whether it has
+        changed.
+        """
         before = self._limits.all().get(command.family)
         by = to_json(command.by)
         self._database.write(sql.PUT_LIMIT, (command.family, command.most, command.per, by))
@@ -159,7 +164,9 @@ class StoreSettings:
         return is_changed
 
     def drop_limit(self, command: DropLimit) -> bool:
-        """Delete a limit, and unpark the groups that wait for it; return whether the limit existed."""
+        """Delete a limit, and let the groups of jobs that wait for it be claimed again; return whether it
+        existed.
+        """
         self._database.write(sql.DROP_LIMIT, (command.family,))
         is_changed = self._changed_limit(command.family)
         if is_changed:
@@ -168,7 +175,7 @@ class StoreSettings:
         return is_changed
 
     def change_redaction(self, command: PutRedaction | DropRedaction) -> bool:
-        """Redact more parameters of a job type, or none any more; return whether anything has changed."""
+        """Redact more parameters of a job type, or none any more; return whether the store has changed."""
         if isinstance(command, PutRedaction):
             self._database.write(PUT_REDACTION, (command.type, to_json(command.parameters)))
         else:

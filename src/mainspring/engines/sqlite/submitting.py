@@ -43,13 +43,15 @@ FEW = 32
 
 
 def are_few(jobs: Sequence[NewJob]) -> bool:
-    """Return whether the statement of `insert_few` can store these jobs."""
+    """Return whether these jobs are plain and at most `FEW`, so that the statement of `insert_few` can store
+    them.
+    """
     return len(jobs) <= FEW and all(job.is_plain for job in jobs)
 
 
 @cache
 def insert_few(count: int) -> str:
-    """Return the statement that inserts `count` jobs.
+    """Return the statement that inserts `count` plain jobs, but none whose id is stored already.
 
     The first binding is the current time. Then come the id, lane, due time, payload and codec of each job.
     """
@@ -64,7 +66,7 @@ INSERT_ONE = insert_few(1)
 
 
 def few_rows(jobs: Iterable[NewJob], lanes: Iterable[int], now: int) -> tuple[Any, ...]:
-    """Return the bindings for the statement of `insert_few`."""
+    """Return the bindings for the statement of `insert_few`: `now`, and the values of each job with its lane."""
     values: list[Any] = [now]
     for job, lane in zip(jobs, lanes, strict=True):
         values += (job.id, lane, job.due, to_stored(job.payload, job.codec), job.codec)
@@ -78,7 +80,7 @@ _occurrence_rows = msgspec.json.Decoder(list[tuple[str, int, str]]).decode
 
 
 class UniqueKeyHolder(msgspec.Struct):
-    """A stored job that has a unique key."""
+    """A stored job that has a unique key, or a job earlier in the batch."""
 
     status: JobStatus
     id: str

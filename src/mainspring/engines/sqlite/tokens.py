@@ -25,7 +25,10 @@ _record = msgspec.json.Decoder(TokenRecord).decode
 
 
 class TokenWriter:
-    """Stores and revokes tokens. For use inside a unit (one transaction)."""
+    """Stores and revokes tokens of the HTTP server, and their last uses.
+
+    For use inside a unit (one transaction).
+    """
 
     def __init__(self, store: Store) -> None:
         self._database = store.database
@@ -65,12 +68,14 @@ class TokenWriter:
         return self._changed()
 
     def _note_uses(self, command: NoteTokenUses) -> bool:
-        """Store when tokens were last used; return whether that is later than what was stored."""
+        """Store when tokens were last used; return whether one of the times is later than the stored one."""
         self._database.write(USE, (to_json(command.uses),))
         return self._database.changes() > 0
 
     def end_unit(self) -> None:
-        """Count the change of a unit that has been committed, or perhaps rolled back."""
+        """Increment `changes` if the unit that has ended, by a commit or perhaps a rollback, has changed
+        tokens.
+        """
         self.changes += self.is_changed
         self.is_changed = False
 

@@ -1,7 +1,7 @@
-"""Gives up pending jobs whose rows cannot be read, because another program has inserted or changed them by hand.
+"""Makes pending jobs dead letters whose rows cannot be read, because another program has written them.
 
-A claim reads many rows at once. A row that it cannot read must not keep the other jobs from running. So such a
-job becomes a dead letter, and the claim goes on without it. Unreadable are arguments that are not stored as their
+A claim reads many rows at once. A row that it cannot read must not keep the other jobs from running. So such a job
+becomes a dead letter, and the claim goes on without it. Unreadable are arguments that are not stored as their
 codec says, headers and follow-up jobs that are not the right JSON, and texts that are not UTF-8.
 
 Invariants
@@ -57,7 +57,7 @@ _SEQ = re.compile(rb"\[(\d+),")
 
 
 class RowReader:
-    """Reads the rows of jobs to claim, and gives up jobs whose rows cannot be read.
+    """Reads the rows of jobs to claim, and makes jobs whose rows cannot be read dead letters.
 
     For use inside a unit (one transaction).
     """
@@ -70,10 +70,13 @@ class RowReader:
         self._now = store.now
         self._dead_letters = dead_letters
         self.given_up = 0
-        """How many jobs were given up. If it grows, other jobs may be due behind these."""
+        """How many unreadable jobs became dead letters. If it grows, other jobs may be due behind these."""
 
     def read(self, statement: str, bindings: tuple[Any, ...]) -> list[LeaseRow]:
-        """Execute a statement that picks jobs; return the rows that can be read."""
+        """Execute a statement that picks jobs; return the rows that can be decoded.
+
+        The other jobs become dead letters.
+        """
         try:
             return lease_rows(self._database.write(statement, bindings))
         except UNREADABLE:
@@ -90,7 +93,9 @@ class RowReader:
         return rows
 
     def keep_readable(self, rows: list[LeaseRow]) -> list[LeaseRow]:
-        """Return the rows whose values can be read, too."""
+        """Return the rows whose arguments, headers and follow-up job can be decoded; the other jobs become dead
+        letters.
+        """
         kept: list[LeaseRow] = []
         for row in rows:
             try:
@@ -112,7 +117,7 @@ class RowReader:
         if not named:  # another column is unreadable: no claim could go on
             raise cause
         error = f"unreadable: {'; '.join(named)}; another program has written this row"
-        logger.error("job %s becomes a dead letter, %s", job_id, error)
+        logger.error("job %s becomes a dead letter: %s", job_id, error)
         memberships = self._heads.memberships_of_rows([seq])
         values = (seq, self._now(), error, *(problem is None for problem in problems))
         self._database.write(GIVE_UP, values)
@@ -123,7 +128,7 @@ class RowReader:
 
 
 def _read_values(row: LeaseRow) -> None:
-    """Raise an error if `to_lease` could not read the values of a row."""
+    """Raise an error if the arguments, the headers or the follow-up job of a row cannot be decoded for a lease."""
     if row.codec != JsonSerializer.name:
         bytes.fromhex(row.payload)
     extras = row.extras

@@ -51,7 +51,7 @@ class _Search:
         self.end = now
 
     def run(self, lookahead: int) -> None:
-        """Look at the next jobs of the lane, about `lookahead` of them."""
+        """Examine about `lookahead` of the next scheduled jobs of the lane, and remember the fullest slot."""
         skip = 0
         while self.examined < lookahead:
             reached = self._read(NEXT_AFTER_SKIP, self.end, skip)
@@ -80,7 +80,9 @@ class _Search:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The place of the fullest slot among those of all lanes: by its count, then the earlier one is before."""
+        """The sort key of this lane's fullest slot: its number of jobs, then, for equal numbers, the earlier
+        slot.
+        """
         return self.count, -self._fullest[0]
 
     def result(self, queue: str, type_: str, most: int) -> JobsInSlot:
@@ -100,7 +102,7 @@ class _Search:
 def find_fullest_slot(
     connection: apsw.Connection, now: int, *, lookahead: int, most: int = MAX_COUNTED
 ) -> JobsInSlot | None:
-    """Return the fullest slot of the next `lookahead` jobs; None if no jobs are scheduled.
+    """Return the slot of time with most of the next `lookahead` scheduled jobs; None if no jobs are scheduled.
 
     `most` is the largest count. All lanes together share `lookahead`, so with several lanes a slot is compared
     with others by a smaller count, yet at least `HOT_JOBS`. Among slots with more jobs, the earliest is returned.

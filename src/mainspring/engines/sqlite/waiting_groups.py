@@ -69,7 +69,7 @@ class GroupCache:
         """Whether the loaded groups take turns with other groups, by number."""
 
     def add_jobs(self, counts: Mapping[str, int]) -> None:
-        """Add jobs to the counts of their groups, given by name; store the groups that are new.
+        """Add numbers of jobs to the stored counts of their groups, given by name; store the groups that are new.
 
         Triggers subtract the jobs that leave.
         """
@@ -78,13 +78,13 @@ class GroupCache:
         )
 
     def add_jobs_since(self, last: int, names: Iterable[str]) -> None:
-        """Add the jobs after the row `last` to the counts of their groups, whose names are `names`."""
+        """Add the jobs that were inserted after the row `last` to the stored counts of their groups `names`."""
         by_number = {number_of(name): name for name in names}
         counts = pairs_of_integers(self._database.write(sql.GROUP_JOBS_SINCE, (last,)))
         self.add_jobs({by_number[number]: count for number, count in counts})
 
     def add_job_like(self, job_id: str) -> None:
-        """Add one job to the count of the group to which another job belongs, if it has a group."""
+        """Add one job to the stored count of the group to which the job `job_id` belongs, if it has a group."""
         self._database.write(sql.ADD_GROUP_JOB_LIKE, (job_id,))
 
     def load(self, rows: Iterable[GroupedRow]) -> list[int]:
@@ -112,7 +112,10 @@ _heads = msgspec.json.Decoder(list[tuple[int | None, int | None]]).decode
 
 
 class Memberships:
-    """The sequences and groups that some jobs belong to. If these jobs change, their heads may change."""
+    """The sequences and groups to which some jobs belong.
+
+    If these jobs change, other jobs may become their heads.
+    """
 
     def __init__(self, pairs: Iterable[tuple[str | None, str | None]] = ()) -> None:
         self.sequences: set[str] = set()
@@ -230,7 +233,8 @@ _parked = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
 class ParkedGroups:
-    """Parks groups that a bucket refuses, and unparks them when the bucket may admit jobs again.
+    """Parks groups of jobs that a limit refuses, so that claims skip them, and unparks them when it may admit
+    jobs.
 
     For use inside a unit (one transaction).
     """
@@ -255,7 +259,9 @@ class ParkedGroups:
     # -- ended jobs
 
     def release_limits(self, limits: Iterable[tuple[str, ...]]) -> None:
-        """Subtract jobs that no longer run from their buckets, and unpark groups that waited for these buckets."""
+        """Subtract jobs that no longer run from the buckets of their limits, and unpark groups that waited for
+        these.
+        """
         ended = Counter(limits)
         del ended[()]
         if ended:
@@ -264,14 +270,16 @@ class ParkedGroups:
                 self._unpark_for(_by_bucket(ended))
 
     def release_limits_of_dead(self, workers: Collection[int]) -> None:
-        """Subtract the running jobs of dead workers from their buckets, and unpark groups."""
+        """Subtract the running jobs of dead workers from the buckets of their limits, and unpark waiting
+        groups.
+        """
         groups = strings(self._database.write(sql.GROUPS_OF_OWNERS, (to_json(list(workers)),)))
         self.release_limits(limits_of(group) for group in groups)
 
     # -- parking
 
     def park(self, refusals: dict[str, Refusal]) -> None:
-        """Park groups until the buckets that refused them may admit jobs again."""
+        """Make claims skip groups until the buckets that refused them may admit jobs again."""
         now = self._now()
         batch = [(number_of(group), group, refusal.bucket) for group, refusal in refusals.items()]
         self._database.write(sql.PARK, (to_json(batch), now))
@@ -280,7 +288,7 @@ class ParkedGroups:
             self._database.write(sql.WRITE_RATE_WAITS, (to_json(times),))
 
     def only_with_due_jobs(self, refusals: dict[str, Refusal], until: int) -> dict[str, Refusal]:
-        """Return the refusals of groups that have a due job. Groups without one need not be parked."""
+        """Return the refusals of those groups that have a job due by `until`. The others need not be parked."""
         if not refusals:
             return {}
         due = set(numbers(self._database.write(sql.GROUPS_WITH_DUE_JOBS, (_numbers(refusals), until))))
@@ -360,7 +368,7 @@ class ParkedGroups:
     def unpark_for_free_capacity(self) -> bool:
         """Unpark groups that wait for a bucket with unused capacity; return whether there were any.
 
-        It checks only those that were checked longest ago, so that it reads few groups.
+        It checks only some groups, those that were checked longest ago.
         """
         parked = _parked(self._database.write(sql.LEAST_RECENTLY_CHECKED))
         if not parked:
@@ -382,7 +390,7 @@ class ParkedGroups:
 
 
 def _by_bucket(jobs: Mapping[tuple[str, ...], int]) -> dict[str, int]:
-    """Count jobs for each of their buckets."""
+    """Return the number of jobs for each bucket, given the number for each combination of buckets."""
     counts: dict[str, int] = {}
     for limits, count in jobs.items():
         for bucket in limits:

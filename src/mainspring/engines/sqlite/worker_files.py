@@ -63,7 +63,7 @@ class WorkerFiles:
             os.close(descriptor)
 
     def is_dead(self, worker: int) -> bool:
-        """Return whether a worker is dead, because no process holds its lock. Return False if this is unknown."""
+        """Return whether no process holds the lock of a worker, so that it is dead; False if this is unknown."""
         if fcntl is None or worker in self._locks:
             return False
         path = self._lock_path(worker)

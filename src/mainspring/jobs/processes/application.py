@@ -51,7 +51,10 @@ _setup = ChildSetup()
 
 
 def identify(application: object) -> ApplicationId:
-    """Return the id of an application. The `__init__` of the application must call this function, once."""
+    """Return a new id for an application, and remember the application under it.
+
+    The `__init__` of the application must call this function, once.
+    """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_locals.get("self") is application:
         frame = frame.f_back
@@ -64,12 +67,12 @@ def identify(application: object) -> ApplicationId:
 
 
 def canonical_module(name: str) -> str:
-    """Return a name of a module that is the same in a worker and in its children, even for a script."""
+    """Return the name of a module that is the same in a worker and in its children: `__main__` for a script."""
     return MAIN[0] if name in MAIN else name
 
 
 def adopt(setup: ChildSetup) -> None:
-    """Remember the application and the store of the worker. A child process calls this function."""
+    """Remember the application and the store of the worker, in a child process."""
     global _setup  # noqa: PLW0603 - a child process has one worker
     _setup = setup
 
@@ -80,15 +83,15 @@ def worker_url(application: ApplicationId) -> str | None:
 
 
 def worker_middlewares() -> Middlewares:
-    """Return the middleware of the worker's application. A child process calls it, after it has imported that."""
+    """Return the middleware of the worker's application, in a child process that has imported it; else none."""
     application = None if _setup.application is None else _applications.get(_setup.application)
     return Middlewares() if application is None else application.middlewares
 
 
 def import_application() -> None:
-    """Import the module of the worker's application. A child process calls this function.
+    """Import the module of the worker's application, in a child process.
 
-    If the module is a script, the start of the child process has imported it already.
+    A script was imported already when the child process started.
     """
     if _setup.module is not None and _setup.module not in MAIN:
         import_module(_setup.module)

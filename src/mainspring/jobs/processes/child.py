@@ -57,7 +57,9 @@ _is_serving = False
 
 
 def require_main_guard() -> None:
-    """Refuse to start a worker while a child process of a worker imports the script."""
+    """Raise `RuntimeError` in a child process that is still importing its script, whose code then starts a
+    worker.
+    """
     if is_child() and not _is_serving:
         raise RuntimeError(
             "this script starts a worker while a process of that worker imports it, and would do so without end; "
@@ -92,7 +94,7 @@ def _exit_now() -> None:
 
 
 class Child:
-    """The main object of a child process: runs requests, one at a time."""
+    """The main object of a child process: runs the worker's requests, one at a time."""
 
     def __init__(self, work: Connection, control: Connection, setup: ChildSetup) -> None:
         self._work = work
@@ -130,7 +132,7 @@ class Child:
         self._work.send_bytes(encode(message))
 
     def _close_connections(self) -> None:
-        """Close the connections in a process that a handler has forked, which must not keep them open."""
+        """Close the connections, and stop forwarding logs, in a process that a handler has forked."""
         self._work.close()
         self._control.close()
         self._sending, self._lock = Lock(), Lock()  # the threads that hold the old ones are not here
@@ -248,11 +250,15 @@ class Child:
 
 
 class HandlerNotFound(Exception):
-    """Raised in a child process that cannot find a handler where the worker has found it."""
+    """Raised in a child process that cannot import the application or the handler, though its worker could."""
 
 
 def find_handler(request: CallRequest) -> Handler:
-    """Import the handler of a request. The qualified name leads to a `JobFunction` or to a plain function."""
+    """Import and return the handler of a request, by its module and qualified name.
+
+    The name leads to a `JobFunction` or to a plain function. Raises `HandlerNotFound` if the child cannot import
+    it.
+    """
     name, module, qualname = request.handler, request.module, request.qualname
     try:
         found: Any = sys.modules["__main__"] if module in MAIN else import_module(module)
@@ -311,7 +317,7 @@ def _decode(handler: Handler, lease: Lease) -> tuple[Sequence[Any], dict[str, An
 
 
 def _mask_of(request: CallRequest, handler: Handler | None) -> TextMask | None:
-    """Return the mask for texts of a handler: it masks the redacted arguments of all jobs of the request."""
+    """Return the mask that hides the redacted arguments of all jobs of the request; None if none are redacted."""
     if handler is None or not request.redacted:
         return None
     payloads = [(lease.payload, lease.codec) for lease in request.leases]

@@ -20,11 +20,11 @@ from mainspring.jobs.context import fields_of_running_jobs
 from mainspring.jobs.trace_fields import current_span_fields
 
 FIELDS = ("job", "handler", "type", "queue", "trace_id", "span_id")
-"""The fields of a record that are texts, and that its author may have set."""
+"""The names of the text fields of a log record that identify its job and its trace."""
 
 
 class LogNote(Struct, frozen=True, array_like=True, tag=4):
-    """A log record of a child process."""
+    """A log record of a child process, as a message to its worker."""
 
     logger: str
     level: int
@@ -56,7 +56,10 @@ class LogForwarder(logging.Handler):
         self._notes: deque[LogNote] = deque()
 
     def install(self, level: int) -> None:
-        """Make this object the only handler of the root logger, and let the root logger pass `level` and above."""
+        """Make this object the only handler of the root logger, and lower the level of the root logger to `level`.
+
+        A level that is lower already stays.
+        """
         root = logging.getLogger()
         root.handlers[:] = [self]
         if level < root.level or root.level == logging.NOTSET:

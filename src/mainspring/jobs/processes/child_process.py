@@ -55,7 +55,7 @@ class CannotStart(Exception):
 
 
 class ChildDied(Exception):
-    """Raised if the child process ended while it ran the handler. Only the jobs of that request are charged."""
+    """Raised if the child process ended while it ran the handler. Only the jobs of that request are affected."""
 
     def __init__(self, exit_code: int | None, *, was_killed: bool) -> None:
         self.exit_code = exit_code
@@ -70,7 +70,10 @@ class ChildDied(Exception):
 
 
 class RunningRequest:
-    """A request in progress, which can be stopped. The methods have no effect after the child's answer."""
+    """A request that a child process is running, with methods to stop it.
+
+    They do nothing after the child's answer.
+    """
 
     __slots__ = ("_child", "pid")
 
@@ -116,10 +119,10 @@ class ChildProcess:
         return not self._was_killed
 
     def start(self) -> None:
-        """Spawn the child process, unless it was spawned already."""
+        """Spawn the child process, unless it was spawned already. Raises `CannotStart` if that fails."""
         with self._starting:
             if self._is_over:
-                raise CannotStart("the worker ends", was_killed=True)
+                raise CannotStart("the worker shuts down", was_killed=True)
             if self._work is None:
                 self._spawn()
 
@@ -147,9 +150,9 @@ class ChildProcess:
     # -- by the thread that runs a request
 
     def run(self, request: CallRequest, on_start: OnStart, on_note: OnNote) -> ChildReply:
-        """Send a request to the child and return its reply.
+        """Send a request to the child and return its reply, while passing on its log records and progress.
 
-        After `ChildDied` or `CannotStart` this child cannot be used any more.
+        Raises `ChildDied` or `CannotStart` if the process ends first; then this child cannot be used any more.
         """
         place = (request.module, request.qualname)
         patience = None if place in self._imported else self._start_timeout
@@ -190,7 +193,7 @@ class ChildProcess:
             raise self._explain_end(request) from None
         self.reap()
         raise CannotStart(
-            f"a process did not call it within {patience:g} s; "
+            f"a process did not call the handler within {patience:g} s; "
             f"importing the application or {request.module} may hang or take too long"
         )
 
@@ -218,7 +221,7 @@ class ChildProcess:
         )
 
     def ask_to_end(self) -> None:
-        """Let the child process exit after its current request."""
+        """Close the connection for requests, so that the child process exits after its current request."""
         with self._starting:
             self._is_over = True
             if self._work is not None:
@@ -245,14 +248,20 @@ class ChildProcess:
     # -- by any thread
 
     def send_stop(self, running: RunningRequest, *, is_shutdown: bool) -> None:
-        """Ask the handler of this request to stop, or tell it that the worker shuts down."""
+        """Ask the handler of this request to stop, or tell it that the worker shuts down.
+
+        Nothing if it has ended.
+        """
         with self._lock:
             if self._running is running and self._control is not None:
                 with suppress(OSError):  # the process has just died; the thread that runs the request will notice
                     self._control.send_bytes(encode(StopMessage(self._number, is_shutdown)))
 
     def kill(self, running: RunningRequest | None = None) -> bool:
-        """Kill the child process if it still runs this request; if no request is given, in any case."""
+        """Kill the child process if it still runs this request, or in any case if `running` is None.
+
+        Return False if the request has ended, and the process was not killed.
+        """
         with self._lock:
             if running is not None and self._running is not running:
                 return False

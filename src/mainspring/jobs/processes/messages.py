@@ -21,7 +21,9 @@ from mainspring.jobs.records import Lease
 
 
 class CallRequest(Struct, frozen=True, array_like=True):
-    """A request to run a handler for one job, or for several jobs of a batch handler."""
+    """A worker's request to a child process to run a handler for one job, or for several jobs of a batch
+    handler.
+    """
 
     handler: str
     module: str
@@ -54,22 +56,27 @@ class CallRequest(Struct, frozen=True, array_like=True):
 
 
 class StopMessage(Struct, frozen=True, array_like=True):
-    """Asks the handler of the request with this number to stop, or tells it that the worker shuts down."""
+    """Asks the handler of the request with this number to stop; with `is_shutdown`, tells it of a worker's
+    shutdown.
+    """
 
     number: int
     is_shutdown: bool
 
 
 class ChildReady(Struct, frozen=True, array_like=True, tag=0):
-    """A message of the child: it has started and waits for requests."""
+    """A message of a child process: it has started and waits for requests."""
 
 
 class HandlerStarted(Struct, frozen=True, array_like=True, tag=1):
-    """A message of the child: the handler begins now. If the process dies after that, the job has crashed."""
+    """A message of a child process: the handler begins now.
+
+    If the process dies after that, the job has crashed.
+    """
 
 
 class ProgressNote(Struct, frozen=True, array_like=True, tag=2):
-    """A message of the child: the handler has reported this progress."""
+    """A message of a child process: the handler has reported this progress of one job."""
 
     done: float
     total: float | None
@@ -125,5 +132,5 @@ decode_from_child = _from_child.decode
 
 
 def full_name(kind: type) -> str:
-    """Return the name of a class, equal on both sides: a script is `__main__` or, in a child, `__mp_main__`."""
+    """Return the full name of a class, equal in worker and child also for classes of a script (`__main__`)."""
     return f"{canonical_module(kind.__module__)}.{kind.__qualname__}"

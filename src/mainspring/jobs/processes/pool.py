@@ -21,7 +21,7 @@ from mainspring.jobs.processes.messages import CallRequest, ChildReply
 from mainspring.runners.validation import require_positive
 
 START_TIMEOUT = 60.0
-"""Seconds that a process may take to start and to import modules, before the handler begins."""
+"""How many seconds a child process may take to start and to import modules, until the handler begins."""
 _RETIRE_SECONDS = 10.0  # seconds that a replaced process may take to exit
 _IDLE_EXIT_SECONDS = 1.0  # seconds that an idle process may take to exit
 _CLOSING_ROUNDS = 100  # how often `close` kills the children that are left, ten times a second
@@ -61,8 +61,8 @@ class ProcessPool:
         """Run a request in a child process and wait for its reply, on this thread.
 
         The pool calls `on_start` with a `RunningRequest` when the handler begins, and `on_note` when the handler
-        reports progress. It raises `ChildDied` if the process ended while the handler ran, and `CannotStart` if
-        the handler did not begin.
+        reports progress. It raises `ChildDied` if the process ended while the handler ran, `CannotStart` if the
+        handler did not begin, and `RuntimeError` if the pool is closed or all its processes are busy.
         """
         with self._changed:
             self._require_room()
@@ -139,7 +139,7 @@ class ProcessPool:
             self._children.discard(child)
 
     def close(self, timeout: Duration = 5) -> None:
-        """Let the children finish and exit, and kill those that are still running after `timeout`.
+        """Let the children finish their requests and exit, and kill those that still run after `timeout`.
 
         Idle children always get a moment to exit by themselves.
         """
@@ -172,7 +172,7 @@ class ProcessPool:
         return not self._busy and not self._leaving
 
     def close_connections(self) -> None:
-        """Close this forked process's copies of the connections: the children belong to its parent."""
+        """Close the copies of the connections that a forked process has: the children belong to its parent."""
         for child in self._children:
             child.close_connections()
 

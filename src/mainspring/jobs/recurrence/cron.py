@@ -78,7 +78,10 @@ _GAPS, _FOLDS = get_args(DstGapOption), get_args(DstFoldOption)
 
 
 def parse(expression: object) -> tuple[str, WallTimes, bool]:
-    """Return the normalized expression, its wall times, and whether its minute or hour begins with `*`."""
+    """Return the normalized cron expression, its wall times, and whether its minute or hour begins with `*`.
+
+    Raises `ScheduleInvalid` if the expression is wrong or never occurs.
+    """
     if not isinstance(expression, str):
         raise ScheduleInvalid(
             rule="cron",
@@ -110,7 +113,7 @@ def parse(expression: object) -> tuple[str, WallTimes, bool]:
 
 
 def _explain(text: str, parts: list[str]) -> ScheduleInvalid:
-    """Make the error for an expression that cronsim refuses. The errors of cronsim name at most the field."""
+    """Make the error for a cron expression that cannot be parsed or never occurs; it names the wrong field."""
     rule = f"cron {text!r}"
     if len(parts) not in _FIELD_COUNTS:
         return ScheduleInvalid(

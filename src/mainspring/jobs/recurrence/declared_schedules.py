@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DeclaredSchedules:
-    """The schedules that `@app.cron` and `@app.every` have declared."""
+    """The schedules that `@app.cron` and `@app.every` have declared in this process."""
 
     def __init__(self, limits: LimitRegistry) -> None:
         self._limits = limits
@@ -31,9 +31,9 @@ class DeclaredSchedules:
         self._definitions: dict[str, ScheduleDefinition] = {}  # guarded by _lock
 
     def add(self, name: str, job: JobFunction[..., Any], rule: Cron | Every | str, **policies: Any) -> None:
-        """Declare a schedule for a handler without required parameters.
+        """Declare a schedule for a handler without required parameters; raise `TypeError` if it has some.
 
-        A name can be declared only once, unless its module is reloaded.
+        Raises `ValueError` if the name is declared already, unless the module of the same job was reloaded.
         """
         from mainspring.jobs.recurrence.schedule_definition import define_schedule  # noqa: PLC0415 - see `mainspring.public`
 
@@ -60,7 +60,9 @@ class DeclaredSchedules:
         return name in self._definitions
 
     def compare(self, stored: Iterable[ScheduleRecord], now: int) -> tuple[list[str], list[str]]:
-        """Return the declared schedules that are not stored, and those that are stored with another definition."""
+        """Return the names of declared schedules that are not stored, and of those stored with another
+        definition.
+        """
         found = {record.name: record for record in stored}
         with self._lock:
             definitions = dict(sorted(self._definitions.items()))
@@ -71,7 +73,9 @@ class DeclaredSchedules:
         return missing, [record.name for record in records if not record.has_definition_of(found[record.name])]
 
     def store(self, manager: JobManager) -> None:
-        """Store the declared schedules that are new or have changed."""
+        """Store the declared schedules that are new or have changed, and sign stored ones again that have an old
+        key.
+        """
         from mainspring.jobs.recurrence.schedule_storage import sign_with_new_key, store_schedules  # noqa: PLC0415 - see `mainspring.public`
 
         with self._lock:

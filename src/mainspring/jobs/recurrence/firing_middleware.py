@@ -17,7 +17,7 @@ from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 def fire_with_middleware(
     firings: Sequence[Firing], send: Callable[[Sequence[Firing]], list[Fired]], middlewares: Middlewares
 ) -> list[Fired]:
-    """Send firings to the engine inside of the middleware, and return the answers."""
+    """Call `send` with the firings, inside of the middleware and with the headers it adds; return the answers."""
     if middlewares.is_empty:
         return send(firings)
     submits = [_submit_of(firing) for firing in firings]

@@ -20,13 +20,16 @@ from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
 from mainspring.jobs.timestamps import MICROSECONDS
 
 WORKERS_KNOWN_FOR = 60 * MICROSECONDS
-"""How long the list of workers is used before it is read again."""
+"""For how many microseconds the list of workers is used before it is read from the store again."""
 
 logger = logging.getLogger("mainspring.schedules")
 
 
 class OrphanReporter:
-    """Finds out whether a schedule that was fired is an orphan. Only the firing thread of a worker uses it."""
+    """Finds out whether a schedule that was fired is an orphan, and logs a warning once.
+
+    Only the firing thread of a worker uses it.
+    """
 
     def __init__(self, engine: Engine, registry: Container[str], declared: Container[str]) -> None:
         self._engine = engine
@@ -37,7 +40,10 @@ class OrphanReporter:
         self._types_read_at: int | None = None
 
     def check(self, record: ScheduleRecord) -> bool:
-        """Warn about an orphan, if it was not reported before. Return whether no worker has its handler."""
+        """Log a warning about a schedule that is an orphan, once for each revision.
+
+        Return True only if no running worker has its handler.
+        """
         if record.type in self._registry:
             if was_declared(record) and record.name not in self._declared:
                 self._report(
@@ -75,7 +81,10 @@ class OrphanReporter:
 
 
 def was_declared(record: ScheduleRecord) -> bool:
-    """Return whether code declared a schedule. In version 0.1 only a name that is the job type shows it."""
+    """Return whether code declared a schedule.
+
+    One of version 0.1 counts as declared if its name is the job type.
+    """
     return record.name == record.type if record.is_declared is None else record.is_declared
 
 

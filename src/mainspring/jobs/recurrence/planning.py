@@ -22,7 +22,7 @@ from mainspring.jobs.recurrence.schedule_records import Firing, Occurrence, Occu
 from mainspring.jobs.timestamps import LAST_INSTANT, MICROSECONDS, to_datetime
 
 GRACE = 60 * MICROSECONDS
-"""The age up to which an occurrence is on time."""
+"""The age in microseconds up to which an occurrence counts as on time."""
 MAX_OCCURRENCES = 10_000
 """The largest number of occurrences that one firing counts, and the largest number of jobs that it makes."""
 
@@ -161,7 +161,9 @@ def _delay(record: ScheduleRecord, occurrence: int) -> int:
 
 
 def _left_out(rule: Rule, first: int, latest: int, chosen: list[int]) -> tuple[int, int]:
-    """Return the last occurrence without a job, and how many occurrences have no job. These are the oldest."""
+    """Return the last occurrence without a job, and how many there are: all from `first` to the first chosen
+    one.
+    """
     last = (rule.last_until(chosen[0] - 1, first) or first) if chosen else latest
     return last, 1 + rule.count_between(first, last, MAX_OCCURRENCES - 1)
 

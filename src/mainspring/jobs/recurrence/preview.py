@@ -25,7 +25,7 @@ class BoundedRule:
     end: int | None = None
 
     def after(self, instant: int, count: int) -> list[int]:
-        """Return the next occurrences after an instant, at most `count`."""
+        """Return at most `count` occurrences after an instant, between the start and the end of the schedule."""
         found: list[int] = []
         following = first_due(self.rule, self.start, self.end, instant)
         while following is not None and len(found) < count:
@@ -53,7 +53,10 @@ class PreviewDate:
 
 
 def first_moment(since: datetime | date | None, rule: Rule) -> datetime:
-    """Return the instant at which a preview begins. A date begins at midnight in the time zone of the rule."""
+    """Return the instant at which a preview begins: `since`, or now if it is None.
+
+    A date begins at midnight in the time zone of the rule.
+    """
     if since is None:
         return SystemClock().now()
     if isinstance(since, datetime):
@@ -63,7 +66,9 @@ def first_moment(since: datetime | date | None, rule: Rule) -> datetime:
 
 
 def next_dates(bounded: BoundedRule, after: int, count: int) -> list[PreviewDate]:
-    """Return the next occurrences, and between them the times that do not exist because of a DST gap."""
+    """Return the next `count` occurrences after an instant, and between them the local times that a DST gap
+    drops.
+    """
     occurring = bounded.after(after, count)
     dates = {instant: PreviewDate(*bounded.rule.local(instant)) for instant in occurring}
     rule = bounded.rule

@@ -48,7 +48,7 @@ class Rule(Protocol):
         """Return an occurrence in the time zone of the rule, and a note for users if a clock change affects it."""
 
     def describe(self) -> dict[str, object]:
-        """Return plain data from which `rule_from` makes an equal rule."""
+        """Return the rule as plain data, from which `rule_from` makes an equal rule."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -97,7 +97,7 @@ class Every:
 
 
 class Upcoming(Struct, frozen=True):
-    """An upcoming occurrence, for display."""
+    """An upcoming occurrence of a rule, for display."""
 
     instant: int
     local: datetime
@@ -107,7 +107,7 @@ class Upcoming(Struct, frozen=True):
 
 
 def upcoming(rule: Rule, after: int, count: int) -> list[Upcoming]:
-    """Return the next occurrences after an instant, at most `count`."""
+    """Return at most `count` occurrences of a rule after an instant, for display."""
     found: list[Upcoming] = []
     instant = rule.next_after(after)
     while instant is not None and len(found) < count:
@@ -117,7 +117,7 @@ def upcoming(rule: Rule, after: int, count: int) -> list[Upcoming]:
 
 
 def rule_from(description: Mapping[str, Any]) -> Rule:
-    """Make a rule from the data of `describe()`."""
+    """Make a rule from the data of `describe()`; raise `ScheduleInvalid` if they describe no rule."""
     match description:
         case {"kind": "cron", "expression": expression, "tz": tz, "dst_gap": dst_gap, "dst_fold": dst_fold}:
             return Cron(expression, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold)
@@ -148,7 +148,7 @@ def decode_rule(text: str) -> Rule:
 
 
 def rule_of(record: ScheduleRecord) -> Rule | None:
-    """Return the rule of a schedule; None if this version cannot read the rule."""
+    """Return the rule of a stored schedule; None if this version cannot read the rule."""
     try:
         return decode_rule(record.rule)
     except UNREADABLE:

@@ -33,7 +33,7 @@ KEPT_OPTIONS = ("queue", "priority", "expires", "steps_aside", "then")
 
 
 class ScheduleDefinition(Struct, frozen=True):
-    """A schedule as its author defined it, without its state."""
+    """A schedule as `@app.cron`, `@app.every` or `put` defines it, without its state."""
 
     name: str
     job: JobFunction[..., Any]
@@ -48,7 +48,11 @@ class ScheduleDefinition(Struct, frozen=True):
     """Whether a decorator in the code declares the schedule."""
 
     def record(self, stored: ScheduleRecord | None, limits: LimitRegistry, now: int) -> ScheduleRecord:
-        """Make the record for the store, without a next occurrence. `stored` is the existing record, or None."""
+        """Make the record for the store, without a next occurrence.
+
+        `stored` is the existing record of the schedule, or None. An `Every` without an anchor keeps the stored
+        anchor.
+        """
         handler = self.job.handler
         payload = handler.arguments.encode_bound(self.given)
         model = JobTemplate(handler, self.job.chosen, limits, now=0).job("", payload, self.given)
@@ -98,7 +102,10 @@ def define_schedule(
     end: datetime | None = None,
     is_declared: bool = False,
 ) -> ScheduleDefinition:
-    """Check the arguments of a schedule, and return its definition."""
+    """Check the arguments of a schedule, and return its definition.
+
+    Raises `TypeError`, `ValueError`, `ScheduleInvalid` or `InvalidArguments` for a wrong one.
+    """
     _check_job(name, job)
     bind = job.handler.arguments.bind
     given = bind((), arguments) if isinstance(arguments, Mapping) else bind(tuple(arguments), {})

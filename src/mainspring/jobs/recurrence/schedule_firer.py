@@ -45,7 +45,7 @@ logger = logging.getLogger("mainspring.schedules")
 
 
 class ScheduleFirer:
-    """Fires the schedules that are due, for one worker.
+    """Fires the due schedules of the store for one worker: submits the jobs of their occurrences.
 
     `new_id` makes the id of a job for an instant. `add_keys` adds the search keys to a new job. `refer` makes the
     jobs of a firing refer to the signature of their schedule; None if schedules are not signed.
@@ -82,13 +82,14 @@ class ScheduleFirer:
         self._is_closed = False
 
     def start(self) -> None:
-        """Attach to the clock. The first `expect` sets the timer."""
+        """Attach to the clock, so that a manual clock can drive the timer. The first `expect` sets the timer."""
         self._clock.attach(self)
 
     def expect(self, next_firing: int | None) -> None:
-        """Announce the earliest occurrence that a worker has read. Any thread may call this method.
+        """Make the timer fire no later than the occurrence `next_firing`, the earliest that a worker has read;
+        None for none.
 
-        The call is cheap if this occurrence or an earlier one was announced before.
+        Any thread may call it. It is cheap if this occurrence or an earlier one was announced before.
         """
         armed_at = self._armed_at
         if next_firing is None or (armed_at is not None and armed_at <= next_firing):
@@ -110,7 +111,7 @@ class ScheduleFirer:
         self._arm(self._engine.now())
 
     def end(self) -> None:
-        """Stop firing."""
+        """Stop firing, without waiting for a firing in progress."""
         with self._lock:
             self._is_closed = True
         self._timer.close()
@@ -160,9 +161,9 @@ class ScheduleFirer:
     # -- firing
 
     def _fire_and_look_ahead(self) -> int | None:
-        """Fire the schedules that are due, and return the next occurrence; after an error, when to try again.
+        """Fire the schedules that are due; return the instant for which to set the timer next.
 
-        Return None if no schedule has another occurrence.
+        It is the next occurrence, or after an error a second later; None if no schedule has another occurrence.
         """
         try:
             self._fire_due()
@@ -229,11 +230,11 @@ class ScheduleFirer:
     # -- for the clock that this object is attached to
 
     def next_due(self) -> int | None:
-        """Return the time of the monotonic clock at which the timer must wake up; None if it is not set."""
+        """Return the monotonic time, in nanoseconds, at which the timer must wake up; None if it is not set."""
         return self._timer.next_due()
 
     def activity(self) -> object:
-        """Return a value that changes with every firing."""
+        """Return a value that changes with every firing, for a manual clock that compares two of them."""
         return self._firings
 
     def settle(self, real_seconds: float) -> str | None:
@@ -245,7 +246,7 @@ class ScheduleFirer:
 
 
 def log_skipped(firing: Firing, fired: Fired, level: int = logging.WARNING) -> None:
-    """Log the occurrences of a firing that got no job."""
+    """Log the occurrences of a firing that got no job: by the misfire policy, or because an earlier job runs."""
     for record in firing.records:
         logger.log(
             level,

@@ -13,10 +13,10 @@ from mainspring.jobs.recurrence.schedule_info import OccurrenceInfo
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """A job of a schedule, or successive occurrences without a job."""
+    """An entry in the history of a schedule: one of its jobs, or successive occurrences without a job."""
 
     at: datetime
-    """The occurrence; the due time of a job that was triggered by hand; the last of successive occurrences."""
+    """The occurrence, or the last of several; for a job that was triggered by hand, its due time."""
     kind: str
     """`occurrence` or `trigger` for a job; `skipped`, `coalesced` or `missed` for occurrences without a job."""
     job_id: str | None
@@ -39,7 +39,9 @@ class HistoryEntry:
 
 
 def merge_history(jobs: Iterable[JobInfo], left_out: Iterable[OccurrenceInfo], limit: int) -> list[HistoryEntry]:
-    """Return the jobs of a schedule and its occurrences without a job, the latest first."""
+    """Return the jobs of a schedule and its occurrences without a job as one list, the latest first, up to
+    `limit`.
+    """
     entries = [*map(_job_entry, jobs), *map(_occurrence_entry, left_out)]
     return sorted(entries, key=lambda entry: entry.at, reverse=True)[:limit]
 

@@ -19,7 +19,7 @@ from mainspring.runners.validation import require_positive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleInfo:
-    """A snapshot of a schedule."""
+    """A snapshot of a schedule for users, as it was when it was read."""
 
     name: str
     type: str

@@ -21,7 +21,7 @@ class Overlap(StrEnum):
 
 
 class ScheduleRecord(Struct, frozen=True, gc=False):
-    """A stored schedule."""
+    """A schedule as it is stored: its definition and its state."""
 
     name: str
     type: str
@@ -111,7 +111,10 @@ class Occurrence(Struct, frozen=True, gc=False):
 
 
 class Firing(Struct, frozen=True, gc=False):
-    """A decision about the due occurrences of a schedule. The engine refuses it if the schedule has changed."""
+    """The decision of a worker about the due occurrences of a schedule: which get jobs, and what comes next.
+
+    The engine refuses it if the schedule has changed since it was read.
+    """
 
     schedule: str
     revision: int

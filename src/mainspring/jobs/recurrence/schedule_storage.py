@@ -75,7 +75,7 @@ def _changed(
 
 
 def _changes_origin(record: ScheduleRecord, before: ScheduleRecord) -> bool:
-    """Return whether `put` takes over a declared schedule, or a declaration takes over one of `put`.
+    """Return whether a schedule that `put` stored is now declared in code, or the other way round.
 
     An equal schedule of version 0.1 is not stored again, so its origin stays unknown.
     """
@@ -83,7 +83,7 @@ def _changes_origin(record: ScheduleRecord, before: ScheduleRecord) -> bool:
 
 
 def _store(manager: JobManager, changes: list[_Change]) -> list[ScheduleDefinition]:
-    """Store changed schedules; return the definitions to try again, because another process was faster."""
+    """Store changed schedules; return the definitions to try again, because another process has changed them."""
     now = manager.engine.now()
     late = _fire_due_before(manager, [before for _, _, before in changes if before is not None], now)
     current = [change for change in changes if change[1].name not in late]
@@ -100,7 +100,10 @@ def _put(record: ScheduleRecord, before: ScheduleRecord | None, now: int) -> Put
 
 
 def _fire_due_before(manager: JobManager, stored: list[ScheduleRecord], now: int) -> set[str]:
-    """Fire the due occurrences of schedules; return the names of schedules that another process has changed."""
+    """Fire the due occurrences of stored schedules by their old rules, before these change.
+
+    Return the names of the schedules that another process has changed meanwhile.
+    """
     firings = [firing for record in stored if (firing := _plan_due(manager, record, now)) is not None]
     if not firings:
         return set()
@@ -121,7 +124,7 @@ def _plan_due(manager: JobManager, record: ScheduleRecord, now: int) -> Firing |
 
 
 def sign_with_new_key(manager: JobManager) -> None:
-    """Sign schedules again that another key of the ring has signed, so that this key can be removed.
+    """Sign the schedules again that another key has signed, so that this key can be removed from the ring.
 
     A schedule whose signature is not right stays as it is.
     """

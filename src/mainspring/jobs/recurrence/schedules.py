@@ -46,7 +46,7 @@ Occurrences: TypeAlias = list[OccurrenceInfo]
 Jobs: TypeAlias = list[JobInfo]
 Infos: TypeAlias = list[ScheduleInfo]
 RecordCheck: TypeAlias = Callable[[ScheduleRecord | None], bool]
-"""Returns whether the caller may know of a stored schedule; raises an error if it may not go on with it.
+"""Returns whether the caller may know of a stored schedule; raises an error if it must not change it.
 
 It gets None before a schedule is stored under a name that no schedule has.
 """
@@ -54,11 +54,11 @@ JOB_PAGE = 500
 SEARCHED_JOBS = 10_000
 """How many jobs `Schedules.jobs` searches at most."""
 SUGGESTED_FROM = 500
-"""How many names are compared with a name that no schedule has, so that the error stays cheap."""
+"""How many names of schedules are compared with an unknown name, to suggest a similar one in the error."""
 
 
 class Schedules:
-    """The schedules of an application, `app.schedules`: stores, lists, pauses, triggers and removes them."""
+    """`app.schedules`: stores, lists, pauses, triggers and removes the schedules of an application."""
 
     def __init__(
         self, source: ManagerProvider, declared: Container[str] = (), *, check: RecordCheck | None = None
@@ -107,7 +107,7 @@ class Schedules:
     put_async = async_twin(put, writes=True)
 
     def store(self, definition: ScheduleDefinition) -> ScheduleInfo:
-        """Store a definition that was checked before, as `put` does."""
+        """Store a definition that was checked before, as `put` does, and return a snapshot of the schedule."""
         manager, name = self._source.manager(), definition.name
         manager.submission.store_declarations()
         stored = manager.engine.schedules(names=[name])
@@ -128,7 +128,10 @@ class Schedules:
     list_async = async_twin(list)  # noqa: A003 - the method above
 
     def remove(self, name: str) -> None:
-        """Delete a schedule and its history. The jobs that it has submitted stay."""
+        """Delete a schedule and its history. The jobs that it has submitted stay.
+
+        Raises `ScheduleNotFound` if there is no such schedule.
+        """
         is_done = False
         while not is_done:  # another process may change the schedule meanwhile
             expected = self._record(name).revision
@@ -188,9 +191,9 @@ class Schedules:
     trigger_async = async_twin(trigger, writes=True)
 
     def history(self, name: str, limit: int = 50) -> Occurrences:
-        """Return only those occurrences of a schedule for which no job was made, the latest first.
+        """Return the occurrences of a schedule for which no job was made, the latest first, at most `limit`.
 
-        The store keeps the newest hundred.
+        The store keeps the newest hundred. `jobs` returns the jobs of the others.
         """
         require_positive(limit, "limit", "occurrences")
         self._record(name)
@@ -227,7 +230,7 @@ class Schedules:
         return info
 
     def _infos(self, records: Sequence[ScheduleRecord]) -> Infos:
-        """Return snapshots of schedules that were just read, without the values of redacted parameters."""
+        """Return snapshots of schedules that were just read, with the values of redacted parameters masked."""
         manager = self._source.manager()
         redactions = manager.redactions()
         infos = (to_schedule_info(record, manager.serializers) for record in records)
@@ -259,7 +262,7 @@ class Schedules:
         return ScheduleNotFound(name=name, known=tuple(record.name for record in known))
 
     def _is_known(self, record: ScheduleRecord) -> bool:
-        """Return whether the caller may know of a schedule, though perhaps not change it."""
+        """Return whether the caller may know that a schedule exists, even if it may not change it."""
         try:
             return self._check is None or self._check(record)
         except NotAllowed:

@@ -42,7 +42,7 @@ FieldInvalid = (CronSimError, ValueError)
 
 
 class NeverOccurs(Exception):
-    """Raised if no year has a day that matches the expression."""
+    """Raised if a cron expression matches no day of any year, such as 30 February."""
 
 
 def parse_field(index: int, text: str) -> CronSim:
@@ -57,7 +57,9 @@ def parse_field(index: int, text: str) -> CronSim:
 
 @lru_cache(CACHED_FIELDS)
 def _items(index: int, text: str) -> frozenset[Any]:
-    """Return the numbers of a field; for days, also the values of cronsim for `L`, `LW` and `#`."""
+    """Return the numbers that a field of a cron expression matches; for days, also cronsim's values of `L`, `LW`,
+    `#`.
+    """
     parsed = parse_field(index, text)
     fields = (parsed.seconds, parsed.minutes, parsed.hours, parsed.days, parsed.months, parsed.weekdays)
     return frozenset(fields[index])
@@ -85,7 +87,7 @@ def _greatest(mask: int, high: int) -> int:
 
 
 class DayPattern:
-    """The days that match the fields day of month, month and day of week."""
+    """The days that match the fields day of month, month and day of week of a cron expression."""
 
     __slots__ = ("_dates", "_kinds", "_last", "_last_workday", "_months", "_needs_both", "_nth", "_weekdays")
 

@@ -50,7 +50,10 @@ class _OffsetChange(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def offset_periods(tz: str, dst_gap: DstGap, dst_fold: DstFold, year: int) -> tuple[OffsetPeriod, ...]:
-    """Return the periods of a UTC year; every occurrence in that year is in one of them."""
+    """Return the periods of constant UTC offset in a UTC year, with gaps and folds treated as the policies say.
+
+    Every occurrence of a cron rule in that year is in one of them.
+    """
     # Include the neighbouring years, because a change at New Year may shift or drop wall times of this year.
     changes = [change for near in (year - 1, year, year + 1) for change in _changes(tz, near)]
     begin, offset = start_of(year - 1), _offset(ZoneInfo(tz), start_of(year - 1) - 1)

@@ -22,9 +22,9 @@ def announce_ends(
     outcomes: Sequence[Outcome],
     answers: Sequence[ChildAnswer] = (),
 ) -> None:
-    """Tell the middleware how the attempts of these jobs ended.
+    """Tell the middleware how the attempts of these jobs ended, and apply the headers it sets to follow-up jobs.
 
-    `answers` are those of a child process, or of a handler with `redact=`, if any.
+    `answers` are those of a child process, or of a handler with `redact=`, one for each job; else empty.
     """
     errors: list[BaseException | None] = [RemoteError(answer) for answer in answers]
     errors = errors or [job.error for job in jobs]
@@ -55,7 +55,7 @@ def _end_of(job: LeasedJob, outcome: Outcome, error: BaseException | None) -> At
 
 
 def _name_of(error: BaseException | None, outcome: AttemptOutcome) -> str:
-    """Return the name of the class of an exception; the outcome if there is no exception."""
+    """Return the name of the class of an exception, without `builtins.`; the outcome if there is no exception."""
     if isinstance(error, RemoteError):
         name = error.answer.class_names[0] if error.answer.class_names else outcome
     else:

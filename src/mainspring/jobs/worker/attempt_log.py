@@ -18,22 +18,24 @@ logger = logging.getLogger("mainspring.worker")
 
 
 def _brief(outcome: Outcome, error: BaseException | None) -> str:
-    """Return the text of an error for the log: one line if the log shows the traceback of `error`."""
+    """Return the error of an outcome for the log: its first line if the log record carries `error`, else all of
+    it.
+    """
     text = outcome.error or ""
     return text if error is None else text.partition("\n")[0]
 
 
 def _exception(error: BaseException | None) -> BaseException | None:
-    """Return the exception for a log record.
+    """Return the exception that a log record carries; None if its traceback says nothing.
 
-    `Retry.Later` is a request of the handler, not an error. A failure of a receiver is no failure of the code.
+    That is so for `Retry.Later`, a request of the handler, and for a failed HTTP callback.
     """
     is_expected = isinstance(error, RetryLater) or not getattr(error, "shows_traceback", True)
     return None if is_expected else error
 
 
 def log_failure(job: JobContext, outcome: Outcome, error: BaseException | None) -> None:
-    """Log that a job failed for good. The store does not have the dead letter yet."""
+    """Log that a job failed and is not retried, before the store has the dead letter."""
     lease = outcome.lease
     logger.error(
         "job %s (%s) failed in attempt %d and is given up: %s",
@@ -47,7 +49,7 @@ def log_failure(job: JobContext, outcome: Outcome, error: BaseException | None) 
 
 
 def log_dead_letter(outcome: Outcome) -> None:
-    """Log that the store has accepted that a job failed for good."""
+    """Log that the store has made a job a dead letter."""
     if logger.isEnabledFor(logging.INFO):
         job = JobContext(outcome.lease)
         logger.info("job %s (%s) is a dead letter now", job.id, job.type, extra=job.log_fields)
@@ -71,7 +73,7 @@ def log_retry(job: JobContext, outcome: Outcome, now: int, error: BaseException 
 
 
 def log_start(job: JobContext, lease: Lease, began: int) -> None:
-    """Log that a handler begins, and how late it is."""
+    """Log that the handler of a job begins, with the attempt and the lateness, at level DEBUG."""
     logger.debug(
         "job %s (%s) runs: attempt %d, lateness %.3f s",
         lease.id,
@@ -83,7 +85,10 @@ def log_start(job: JobContext, lease: Lease, began: int) -> None:
 
 
 def log_end(job: JobContext, outcome: Outcome, ended: int) -> None:
-    """Log how an attempt ended that did not fail, with its lateness and its duration."""
+    """Log how an attempt ended that did not fail, with its lateness and its duration, at level DEBUG.
+
+    Nothing is logged if the handler did not begin.
+    """
     lease, began = outcome.lease, outcome.began
     if began is None:  # the handler did not begin
         return
@@ -100,7 +105,7 @@ def log_end(job: JobContext, outcome: Outcome, ended: int) -> None:
 
 
 def log_result_warning(job: JobContext, outcome: Outcome, *, level: int) -> None:
-    """Log that the result of a job does not match the return annotation, or changes in the store."""
+    """Log that the result of a completed job does not match the return annotation, or changes in the store."""
     lease = outcome.lease
     logger.log(
         level,

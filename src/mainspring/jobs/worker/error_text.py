@@ -35,9 +35,11 @@ def describe_briefly(error: BaseException) -> str:
 
 
 def describe_error(error: BaseException, mask: Callable[[str], str] | None = None) -> str:
-    """Describe an exception with its traceback, its notes and its causes.
+    """Describe an exception with its traceback, its notes and its causes, in at most `MAX_ERROR_LENGTH`
+    characters.
 
     `mask` masks redacted values. It gets the whole text, because a cut could leave a part of a value.
+    `Retry.Later` is described in one line.
     """
     if isinstance(error, RetryLater):
         text = describe_briefly(error)
@@ -49,7 +51,9 @@ def describe_error(error: BaseException, mask: Callable[[str], str] | None = Non
 
 
 def _lines_of(error: BaseException, seen: set[int]) -> Iterator[str]:
-    """Yield the lines for an exception, and for its parts and causes, except those in `seen`."""
+    """Yield the lines for an exception, for the members of an exception group, and for causes, except those in
+    `seen`.
+    """
     seen.add(id(error))
     yield describe_briefly(error)
     where = "".join(traceback.format_tb(_without_own_frames(error.__traceback__)))
@@ -82,10 +86,10 @@ def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
 
 
 def describe_fault(error: BaseException, another: BaseException) -> str:
-    """Describe an exception whose own description raises another exception."""
+    """Describe an exception `error` whose own description raises the exception `another`, by both class names."""
     return to_storable_text(f"{type(error).__name__}, which cannot be described ({type(another).__name__})")
 
 
 def to_storable_text(text: str) -> str:
-    """Replace characters that cannot be encoded as UTF-8, such as lone surrogates."""
+    """Return a text with the characters that UTF-8 cannot encode, such as lone surrogates, as escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -71,11 +71,14 @@ class HandlerCall:
 
     @property
     def is_stop_requested(self) -> bool:
-        """Whether all jobs of this call were asked to stop."""
+        """Whether all jobs of this call have `cancelled` set: by a request to stop, a timeout or a shutdown."""
         return all(job.context.cancelled for job in self.jobs)
 
     def arm_timeouts(self, timer: Timer, now_ns: int) -> None:
-        """Set timers for the handler's timeouts."""
+        """Set timers for the soft timeout and the timeout of this call.
+
+        A single job may have a timeout of its own.
+        """
         handler = self.jobs[0].handler
         if handler.soft_timeout is not None:
             due = now_ns + handler.soft_timeout * 1_000
@@ -91,7 +94,7 @@ class HandlerCall:
             self._timers.append(timer.call_at(due, lambda: self._time_out(timeout, self.kill)))
 
     def cancel_timeouts(self, timer: Timer) -> None:
-        """Cancel the timers for the handler's timeouts."""
+        """Cancel the timers that `arm_timeouts` has set."""
         for entry in self._timers:
             timer.cancel(entry)
 
@@ -133,9 +136,10 @@ def _describe_timeout(*, is_soft: bool, can_kill: bool) -> str:
 def split_into_calls(
     jobs: Sequence[LeasedJob], claim: Callable[[LeasedJob], bool] = LeasedJob.claim_start
 ) -> Iterator[HandlerCall]:
-    """Divide the ready jobs of a batch handler into calls. `claim` claims the start of each call's jobs in turn.
+    """Divide the ready jobs of a batch handler into calls, and yield each call when its turn comes.
 
-    A suspect gets a call of its own: if it kills its process again, no other job is charged for that.
+    `claim` claims the start of each job of the call; jobs that it refuses are left out. A suspect gets a call of
+    its own: if it kills its process again, no other job is charged for that.
     """
     waiting = list(jobs)
     while waiting:
@@ -149,8 +153,10 @@ def split_into_calls(
 
 
 class CallTracker:
-    """Keeps track of handler calls, on any thread: verifies jobs, reports each start, sets timeouts, passes
-    outcomes on."""
+    """Keeps track of handler calls, on any thread.
+
+    It verifies signed jobs, reports each start, sets timeouts, and passes the outcomes on to be stored.
+    """
 
     def __init__(
         self,
@@ -171,9 +177,10 @@ class CallTracker:
         self._end_jobs = outcomes.end
 
     def _make_claim(self, signer: JobSigner) -> Callable[[LeasedJob], bool]:
-        """Return a function that claims the start of a job, and verifies the job.
+        """Return a function that claims the start of a job and then verifies the signature of the job.
 
-        A job whose signature is not right becomes a dead letter. Its arguments are not decoded.
+        The function returns whether the handler may be called. A job whose signature is not right becomes a dead
+        letter, and its arguments are not decoded.
         """
 
         def claim(job: LeasedJob) -> bool:
@@ -188,7 +195,7 @@ class CallTracker:
         return claim
 
     def begin_job(self, job: LeasedJob) -> int:
-        """Record that a thread calls the handler of a job; return the time by the engine's clock."""
+        """Record that a thread calls the handler of a single job; return the time by the engine's clock."""
         now = job.began_ns = self._clock.monotonic_ns()
         self._report_begin(job)
         job.slots.record_wait(job.waited(now))
@@ -203,7 +210,7 @@ class CallTracker:
         return began
 
     def end_job(self, job: LeasedJob, outcome: Outcome, began: int) -> None:
-        """Record how the handler of a job ended, and pass the outcome on to be stored."""
+        """Record how the handler of a single job ended, and pass the outcome on to be stored."""
         if job.call is not None:
             job.call.cancel_timeouts(self._timer)
         outcome.began = began
@@ -213,7 +220,7 @@ class CallTracker:
         self._end_jobs((job,), (outcome,))
 
     def begin(self, call: HandlerCall) -> int:
-        """Record that a call begins; return the time by the engine's clock."""
+        """Record that a handler call for one job or a batch begins; return the time by the engine's clock."""
         now = call.began_ns = self._clock.monotonic_ns()
         for job in call.jobs:
             self._report_begin(job)
@@ -227,7 +234,10 @@ class CallTracker:
         return began
 
     def end(self, call: HandlerCall, outcomes: Sequence[Outcome], began: int | None) -> None:
-        """Record how a call ended, and pass the outcomes of its jobs on to be stored."""
+        """Record how a handler call for one job or a batch ended, and pass the outcomes on to be stored.
+
+        `began` is None if the handler did not begin.
+        """
         call.cancel_timeouts(self._timer)
         took = None if began is None else (self._clock.monotonic_ns() - call.began_ns) // 1_000
         for outcome in outcomes:
@@ -242,17 +252,24 @@ class Executor(Protocol):
 
     @property
     def run(self) -> Callable[[list[LeasedJob]], Any]:
-        """Run jobs as soon as there are free slots. A job is skipped if a shutdown claims its start first."""
+        """A function that runs jobs as soon as there are free slots.
+
+        It skips a job whose start a shutdown claims first.
+        """
 
     @property
     def run_batch(self) -> Callable[[list[LeasedJob]], Any]:
-        """Run ready jobs of one batch handler: as many in each call as it accepts, one call after the other.
+        """A function that runs ready jobs of one batch handler, as many in each call as it accepts, one call at a
+        time.
 
         A job that may have crashed a worker gets a call of its own: see `split_into_calls`.
         """
 
     def close(self) -> None:
-        """Start no more handlers. Handlers that still run are left alone or killed."""
+        """Start no more handlers.
+
+        Those that still run are killed if that is possible; handlers on threads go on.
+        """
 
 
 class Executors:
@@ -278,7 +295,7 @@ class Executors:
         self._executors: dict[ExecutionKind, Executor] = {}
 
     def run(self, jobs: Iterable[LeasedJob]) -> None:
-        """Run jobs as soon as there are slots for them."""
+        """Pass jobs to the executors of their kind, which run them as soon as there are slots."""
         groups: dict[Slots, list[LeasedJob]] = {}
         for job in jobs:
             groups.setdefault(job.slots, []).append(job)
@@ -304,9 +321,9 @@ class Executors:
                 call.announce_shutdown()
 
     def stop(self, jobs: list[LeasedJob], *, also_batches: bool) -> None:
-        """Ask the handlers of these jobs to stop, and end those that can be ended by force.
+        """Ask the handlers of these jobs to stop; cancel the coroutines and kill the child processes among them.
 
-        A batch call of several jobs is only ended with `also_batches`.
+        A call of several jobs of a batch is ended by force only with `also_batches`.
         """
         for job in jobs:
             job.context.request_stop()
@@ -315,7 +332,7 @@ class Executors:
                 call.kill()
 
     def close(self) -> None:
-        """Close the executors that have been set up."""
+        """Close all executors that have run a job."""
         for executor in self._executors.values():
             executor.close()
 
@@ -336,7 +353,7 @@ class BatchQueues:
         self._queues: dict[str, FuncQueue[LeasedJob]] = {}
 
     def add(self, jobs: list[LeasedJob]) -> None:
-        """Add ready jobs of one batch handler to its queue."""
+        """Add ready jobs of one batch handler to the queue of this handler."""
         name = jobs[0].handler.name
         queue = self._queues.get(name)
         if queue is None:
@@ -503,7 +520,7 @@ class ProcessExecutor:
 
 
 class _RemoteCall:
-    """A call of a handler in a child process."""
+    """A call of a handler in a child process, for one job or a batch."""
 
     def __init__(self, call: HandlerCall, calls: CallTracker) -> None:
         self._call = call
@@ -511,7 +528,10 @@ class _RemoteCall:
         self.began: int | None = None
 
     def run(self, pool: ProcessPool, request: CallRequest) -> list[ChildAnswer]:
-        """Send the request to a child process and wait for the answers."""
+        """Send the request to a child process, wait, and return the answer for each job.
+
+        Raises `ProcessInterrupted`, `ProcessKilled` or `ProcessCrashed` if the process died.
+        """
         from mainspring.jobs.processes.child_process import ChildDied  # noqa: PLC0415 - see `ProcessExecutor`
 
         try:

@@ -12,7 +12,10 @@ INTERVAL_NS = 60 * NANOSECONDS
 
 
 class FailureLog:
-    """Decides which repetitions of a failure are logged. Concurrent calls may cause a line more."""
+    """Decides which repetitions of a failure are logged: the first, then one a minute.
+
+    Concurrent calls may cause one line more.
+    """
 
     __slots__ = ("_logged_ns", "_since_ns")
 
@@ -21,7 +24,10 @@ class FailureLog:
         self._logged_ns: int  # set by the first failure
 
     def failed(self, now_ns: int) -> float | None:
-        """Record a failure. Return how many seconds it has lasted, if it must be logged now; None otherwise."""
+        """Record a failure. If it must be logged now, return for how many seconds it has lasted; otherwise None.
+
+        The result is 0.0 for the first failure.
+        """
         if self._since_ns is None:
             self._since_ns = self._logged_ns = now_ns
             return 0.0

@@ -42,7 +42,7 @@ logger = logging.getLogger("mainspring.worker")
 
 
 class WorkerHost:
-    """Starts the worker of a job manager with its schedules and its maintenance, and stops them."""
+    """Starts and stops the worker of a job manager, together with its schedules and its maintenance."""
 
     def __init__(
         self,
@@ -91,7 +91,11 @@ class WorkerHost:
     # -- start
 
     def start(self) -> None:
-        """Rescue the jobs of dead workers, and then start the worker."""
+        """Start the health reports, the firing of schedules, the worker and its maintenance.
+
+        The worker rescues the jobs of dead workers before it fetches any. If a part fails to start, the others are
+        stopped and its error is raised.
+        """
         control = self._layers.control
         if self._settings.has_maintenance:
             control.post(self._report_health)
@@ -180,7 +184,7 @@ class WorkerHost:
     # -- stop
 
     def hurry(self) -> None:
-        """Make a `stop` that waits for handlers interrupt them now."""
+        """Make a `stop` in progress interrupt the running handlers now instead of waiting for them."""
         self._worker.hurry()
         self._shutdown.hurry()
 
@@ -226,12 +230,12 @@ class _Shutdown:
         self._error: Exception | None = None
 
     def hurry(self) -> None:
-        """Stop waiting for handlers. Any thread may call it."""
+        """Make `run` interrupt the handlers now instead of waiting for them. Any thread may call it."""
         self._is_hurried = True
         self._idle.announce()
 
     def begin(self) -> None:
-        """Begin the shutdown, and wait until the worker fetches no more jobs."""
+        """Ask the worker to stop, and wait up to `PATIENCE_FOR_ANSWERS` until it fetches no more jobs."""
         self._worker.request_stop()
         real = SystemClock()
         self._idle.wait(
@@ -239,7 +243,10 @@ class _Shutdown:
         )
 
     def run(self, grace: Duration) -> StopReport:
-        """Stop the worker and return the report, after at most `grace` plus `PATIENCE_FOR_ANSWERS`."""
+        """Stop the worker and return the report, after at most `grace` plus `PATIENCE_FOR_ANSWERS`.
+
+        A second call waits for the first one and returns the same report, with `already_shut_down` set.
+        """
         try:
             self._first.pop()
         except IndexError:

@@ -39,7 +39,7 @@ Ask: TypeAlias = Callable[[dict[str, str] | None], list[ChildAnswer]]
 
 
 class HandlerInvoker:
-    """Calls handlers with the middleware around them, and returns the outcomes."""
+    """Calls handlers with the middleware around them, and returns the outcome of each job."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class HandlerInvoker:
     # -- one job
 
     def invoke(self, job: LeasedJob) -> Outcome:
-        """Call a plain function for a job, and return the outcome."""
+        """Call the handler of a job, a plain function, and return the outcome. It raises no exception."""
         entered = context.enter(job.context)
         answers: tuple[ChildAnswer, ...] = ()
         try:
@@ -83,7 +83,7 @@ class HandlerInvoker:
             context.leave(entered)
 
     async def invoke_async(self, job: LeasedJob) -> Outcome:
-        """Await a coroutine function for a job, and return the outcome."""
+        """Await the handler of a job, a coroutine function, and return the outcome. It raises no exception."""
         entered = context.enter(job.context)
         answers: tuple[ChildAnswer, ...] = ()
         try:
@@ -187,7 +187,10 @@ def _call(job: LeasedJob) -> Any:
 
 
 def _call_redacted(job: LeasedJob) -> Any:
-    """Call a handler with `redact=`. The `RemoteError` has no context, because no exception is handled then."""
+    """Call a handler with `redact=`; raise its exception as a `RemoteError`, with redacted values masked.
+
+    The `RemoteError` is raised after the `except` block, so that it has no context.
+    """
     try:
         return _call(job)
     except BaseException as error:
@@ -196,7 +199,7 @@ def _call_redacted(job: LeasedJob) -> Any:
 
 
 async def _await_redacted(job: LeasedJob) -> Any:
-    """Await a coroutine function with `redact=`, as `_call_redacted` calls a plain function."""
+    """Await a coroutine function with `redact=`; raise its exception as a `RemoteError` with values masked."""
     try:
         return await _call(job)
     except BaseException as error:
@@ -216,7 +219,10 @@ def _decode(job: LeasedJob) -> tuple[Sequence[Any], dict[str, Any]]:
 
 
 class _Batch:
-    """The jobs of one batch call. A job whose arguments cannot be decoded fails before the call."""
+    """The jobs of one call of a batch handler, and their outcomes.
+
+    A job whose arguments cannot be decoded fails before the call and takes no part in it.
+    """
 
     def __init__(self, jobs: Sequence[LeasedJob], outcomes: OutcomeFactory) -> None:
         self._jobs = jobs
@@ -238,7 +244,10 @@ class _Batch:
         self._handler = jobs[0].handler
 
     def call(self) -> Any:
-        """Call the handler with the list of items."""
+        """Call the handler with the list of items.
+
+        For a handler with `redact=`, exceptions become `RemoteError`s.
+        """
         if not self._handler.redacted:
             return self._handler.function(self.items)
         try:
@@ -248,7 +257,10 @@ class _Batch:
         raise remote
 
     async def call_async(self) -> Any:
-        """Await the handler with the list of items."""
+        """Await the handler with the list of items.
+
+        For a handler with `redact=`, exceptions become `RemoteError`s.
+        """
         if not self._handler.redacted:
             return await self._handler.function(self.items)
         try:
@@ -258,13 +270,15 @@ class _Batch:
         raise remote
 
     def _to_remote(self, error: BaseException) -> BaseException:
-        """Return an exception without redacted values of any job of the batch."""
+        """Return the exception as a `RemoteError` with the redacted values of all jobs masked, if the handler
+        redacts any.
+        """
         if not self._handler.redacted or isinstance(error, RemoteError):
             return error
         return RemoteError(answer_for_error(error, mask_of(self._called)))
 
     def complete(self, returned: Any) -> None:
-        """Complete each job with its part of the handler's return value."""
+        """Give each job the outcome for its part of the handler's return value: a result, or an exception."""
         for job, value in zip(self._called, self._results(returned), strict=True):
             if isinstance(value, BaseException):
                 self._fail(job, self._to_remote(value))
@@ -287,7 +301,10 @@ class _Batch:
             self._answers[job] = error.answer
 
     def ends(self) -> tuple[list[LeasedJob], list[Outcome], list[ChildAnswer]]:
-        """Return the jobs that the handler was called for, their outcomes, and the answers for `RemoteError`s."""
+        """Return the jobs that the handler was called for, their outcomes, and their answers if it has `redact=`.
+
+        There are no answers if no job failed with a `RemoteError`.
+        """
         completed = ChildAnswer(AnswerKind.COMPLETED)
         answers = [self._answers.get(job, completed) for job in self._called] if self._answers else []
         return self._called, [self._ended[job] for job in self._called], answers

@@ -30,7 +30,7 @@ Report = Callable[[Lease, float, float | None, str | None], object]
 
 
 class LeaseContext(JobContext):
-    """The context of a job that a worker has leased. All contexts share one function that stores progress."""
+    """The context of a job that a worker has leased. It passes the lease to the function that stores progress."""
 
     __slots__ = ()
 
@@ -86,7 +86,9 @@ class LeasedJob:
         self._end = [None]
 
     def claim_start(self) -> bool:
-        """Claim the right to start the job, or to prevent its start; return False if it was claimed before."""
+        """Claim the right to start the job, or to prevent its start; return False if another thread has claimed
+        it.
+        """
         try:
             self._start.pop()
         except IndexError:
@@ -94,7 +96,7 @@ class LeasedJob:
         return True
 
     def claim_end(self) -> bool:
-        """Claim the right to decide how the job ended; return False if it was claimed before."""
+        """Claim the right to decide how the job ended; return False if another thread has claimed it."""
         try:
             self._end.pop()
         except IndexError:
@@ -119,7 +121,9 @@ class LeasedJob:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the end has been claimed."""
+        """Whether the end of the job has been claimed: its handler has ended, or the job was handed back or
+        interrupted.
+        """
         return not self._end
 
     @property
@@ -227,7 +231,10 @@ class LeaseTable:
         slots.started_at_most_once += job.lease.at_most_once
 
     def drop(self, job: LeasedJob) -> None:
-        """Remove a job from the table and from the counts of its slots."""
+        """Remove a job from the table and from the counts of its slots.
+
+        A job that is not in the table is ignored.
+        """
         if self._jobs.pop((job.lease.ref, job.lease.token), None) is None:
             return
         slots = job.slots
@@ -249,13 +256,16 @@ class LeaseTable:
         return had_suspect
 
     def is_crowded(self) -> bool:
-        """Return whether there are more started jobs than slots, so that some must wait."""
+        """Return whether some kind of slots has more started jobs than slots, so that some must wait."""
         if self._batches:
             self._count_batch_slots()
         return any(slots.started + slots.used_by_batches > slots.size for slots in self._kinds)
 
     def adapt(self, *, is_more: bool) -> None:
-        """Adapt how many jobs are prefetched to how long fetched jobs had to wait."""
+        """Adapt how many jobs each kind of slots prefetches to how long fetched jobs had to wait.
+
+        `is_more` says whether more jobs are due than were fetched.
+        """
         for slots in self._kinds:
             slots.adapt(is_more=is_more)
 

@@ -46,7 +46,7 @@ logger = logging.getLogger("mainspring.worker")
 
 
 class ClockReading(NamedTuple):
-    """The time of an event by the engine's clock and by the monotonic clock."""
+    """The time of an event by the engine's clock and by the monotonic clock, and the start lead at that time."""
 
     engine: int
     """The time by the engine's clock, in microseconds. This clock may jump."""
@@ -66,7 +66,7 @@ class Fetch(Struct, frozen=True):
 
 
 class CommitStarts(Struct, frozen=True):
-    """Asks the driver to store the start of held jobs (leased before their due time)."""
+    """Asks the driver to store the start of jobs that the worker holds and that are due in a moment."""
 
     worker: int
     jobs: list[LeasedJob]
@@ -99,7 +99,7 @@ class StopHandlers(Struct, frozen=True):
 
 
 class ExpectFiring(Struct, frozen=True):
-    """Asks the driver to tell the schedule firer when the next occurrence is."""
+    """Asks the driver to tell the schedule firer when the next occurrence of any schedule is."""
 
     instant: int
 
@@ -160,7 +160,9 @@ class WorkerMachine:
         return decisions
 
     def next_wakeup(self, now: ClockReading) -> int | None:
-        """Return the monotonic instant at which the driver must call `time_passed` next; None if there is none."""
+        """Return the monotonic time, in nanoseconds, at which the driver must call `time_passed`; None if there is
+        none.
+        """
         instant = self._fetch_at
         if self._starts and (instant is None or self._starts[0][0] < instant):
             instant = self._starts[0][0]
@@ -203,7 +205,10 @@ class WorkerMachine:
         self._retry_later(now, error, "register again")
 
     def declared_dead(self, _now: ClockReading, number: int) -> None:
-        """Handle the event that another worker declared this one dead, and takes over its jobs."""
+        """Handle the event that other workers declared the worker with this number dead, and take over its jobs.
+
+        An old number is ignored.
+        """
         if number == self.number:
             self._enroll_again()
 
@@ -349,7 +354,7 @@ class WorkerMachine:
             self._decisions.append(CommitStarts(self.number, jobs))
 
     def starts_answered(self, now: ClockReading, jobs: Sequence[LeasedJob], answers: Sequence[bool]) -> None:
-        """Handle the answer of the engine to starts: run accepted jobs, drop refused ones."""
+        """Handle the answers of the engine to a commit of starts: run accepted jobs, drop refused ones."""
         self._is_committing = False
         self._commit_starts()
         accepted = []

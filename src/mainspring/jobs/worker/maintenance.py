@@ -86,7 +86,7 @@ class Maintenance:
         self._failures = {what: FailureLog() for what in ACTIONS}  # used by the threads that answer calls
 
     def tick(self) -> None:
-        """Do the maintenance that is due in this second."""
+        """Do the maintenance that is due: clock check and sweep each second, heartbeat and pruning less often."""
         self._check_clock()
         self._ticks += 1
         self._worker.announce_handlers()
@@ -139,7 +139,7 @@ class Maintenance:
     # -- pruning
 
     def _prune(self, prunes: int) -> None:
-        """Delete a few old jobs, at most `prunes` times in a row.
+        """Ask the engine to delete a few old jobs, and again while there are more, at most `prunes` times.
 
         Other operations can run between two deletions. The first deletion may overlook jobs that ended just now:
         on NATS, a busy worker should not update its projection for it.
@@ -238,16 +238,17 @@ class HealthRecorder:
         """The last report; None before the first one. Any thread may read it."""
 
     def answered(self) -> None:
-        """Record that the engine has answered a call."""
+        """Record that the engine has answered a call, so that the last error is over."""
         self._answered = self._clock.monotonic_ns()
         self._error = None
 
     def failed(self, error: Exception) -> None:
-        """Record that the engine has refused a call, or cannot be reached."""
+        """Record the error of a call that the engine refused, or that did not reach the store."""
         self._error = str(error)
 
     def report(self, jobs: int, trouble: str | None) -> None:
-        """Report the health of the worker: how many jobs it has, and why it cannot fetch or settle, if it cannot.
+        """Report the health of the worker with `jobs` leased jobs; `trouble` says why it cannot fetch or settle,
+        or None.
 
         If the store has failed before and works now, log that.
         """
@@ -258,7 +259,7 @@ class HealthRecorder:
         elif text is None and self._failing_since is not None:
             seconds = (now - self._failing_since) / NANOSECONDS
             self._failing_since = None
-            logger.info("the store works again, after %.0f s", seconds)
+            logger.info("the store works again, after %.0f s of errors", seconds)
         self.latest = WorkerHealth(self.state, now, self._answered, text, self.stall, jobs)
         self._on_turn(self.latest)
 
@@ -285,7 +286,7 @@ class HandlerAnnouncer:
         """Whether an answer of the engine is outstanding."""
 
     def current_info(self) -> WorkerInfo:
-        """Return the data of the worker with all handlers that are registered now, to register it."""
+        """Return the data with which the worker registers itself, with all handlers that are registered now."""
         names = self._registry.local_names()
         timeouts = {name: self._registry.get(name).longest_run for name in names}
         known = {name: timeout for name, timeout in timeouts.items() if timeout is not None}
@@ -293,7 +294,7 @@ class HandlerAnnouncer:
         return self._info
 
     def update(self) -> None:
-        """Store the job types of handlers that were registered since the last time."""
+        """Store the worker's job types, if handlers were registered since they were stored last."""
         number, before = self._worker(), self._info
         if self.is_busy or number == 0 or self._registry.local_names() == before.types:
             return
@@ -323,7 +324,7 @@ class HandlerAnnouncer:
 
 @dataclass(slots=True)
 class _UnclaimedJobs:
-    """Due jobs of one type and queue, and how long none of them was claimed."""
+    """Due jobs of one type and queue, and for how many nanoseconds no worker has claimed any of them."""
 
     waiting: WaitingJobs
     kind: ExecutionKind
@@ -368,7 +369,9 @@ class StallDetector:
         """A description of the current stall; None if there is none."""
 
     def observe(self, waiting: Sequence[WaitingJobs]) -> None:
-        """Compare the waiting jobs with those of the last time, and log an error if there is a stall."""
+        """Compare the waiting jobs with those of the last call; log an error if a stall begins or lasts, and its
+        end.
+        """
         if self._after == 0:
             return
         now = self._clock.monotonic_ns()

@@ -52,7 +52,7 @@ class ProcessInterrupted(Exception):
 
 
 class UnfitArguments(Exception):
-    """The stored arguments of a job do not fit its handler, so that the handler was not called.
+    """Raised if the stored arguments of a job do not match its handler's signature; the handler is not called.
 
     A retry would not help. The job becomes a dead letter, whose arguments an operator can edit.
     """
@@ -63,7 +63,7 @@ _WITHOUT_VALUES = (RemoteError, ProcessCrashed, ProcessKilled, ProcessInterrupte
 
 
 class OutcomeFactory:
-    """Makes the outcomes of jobs."""
+    """Makes the outcomes of jobs: from results, exceptions and answers of child processes."""
 
     def __init__(
         self, serializer: Serializer, now: Callable[[], int], follow_ups: FollowUpFactory, *, max_result: int
@@ -75,7 +75,9 @@ class OutcomeFactory:
         self._random = random.Random()
 
     def for_result(self, job: LeasedJob, value: Any) -> Outcome:
-        """Return the outcome of a job whose handler returned."""
+        """Return the outcome of a job whose handler returned `value`: COMPLETED, or FAILED if it cannot be
+        stored.
+        """
         handler = job.handler
         if (value is None or not handler.options.keep_result) and job.lease.follow_up is None:
             warning = handler.result.none_warning if value is None else None
@@ -133,10 +135,10 @@ class OutcomeFactory:
                 return self._fail(job, error, is_final=is_final, delay=answer.delay if is_later else None)
 
     def for_error(self, job: LeasedJob, error: BaseException) -> Outcome:
-        """Return the outcome of a job whose attempt ended with an exception.
+        """Return the outcome of a job whose attempt ended with an exception. It raises none itself.
 
-        The handler or a middleware raised it, or it says that the child process died or that the arguments do not
-        fit.
+        The handler or a middleware raised the exception, or it says that the child process died or that the
+        arguments do not match the signature.
         """
         if job.handler.redacted and not isinstance(error, _WITHOUT_VALUES):
             error = RemoteError(answer_for_error(error, mask_of((job,))))
@@ -180,9 +182,11 @@ class OutcomeFactory:
     def _fail(
         self, job: LeasedJob, error: str, *, is_final: bool, delay: int | None, brief: str | None = None
     ) -> Outcome:
-        """Return the outcome of a failed attempt: a retry, after `delay` or as the retry policy says, or the end.
+        """Return the outcome of a failed attempt: a retry after `delay`, or after the delay of the retry policy if
+        None.
 
-        The job ends as CANCELED if it was asked to stop, and as a dead letter if it must not be retried.
+        The job ends as CANCELED if it was asked to stop, and as a dead letter if `is_final` or if no attempt is
+        left.
         """
         lease = job.lease
         limit = job.timed_out_after
@@ -206,7 +210,9 @@ class OutcomeFactory:
         return Outcome(job.lease, OutcomeKind.SNOOZED, due=self._after(delay))
 
     def _refuse_to_run_again(self, job: LeasedJob, raised: str) -> Outcome:
-        """Return the outcome of a job that asked to run again, although it runs at most once."""
+        """Return the FAILED outcome of a job that runs at most once, and whose handler raised `Snooze` or
+        `Retry.Later`.
+        """
         error = (
             f"at most once: {job.handler.name} raised {raised}, and may not start again; submit another job "
             "instead, or leave at_most_once out"
@@ -214,7 +220,8 @@ class OutcomeFactory:
         return Outcome(job.lease, OutcomeKind.FAILED, error=error, cause=Cause.FAILURE)
 
     def _crash(self, job: LeasedJob, how: str) -> Outcome:
-        """Return the outcome of a job whose child process died: a retry at once; the third time a dead letter.
+        """Return the outcome of a job whose child process died: a retry at once, or after `MAX_CRASHES` a dead
+        letter.
 
         A job that runs at most once is a dead letter the first time.
         """
@@ -231,7 +238,7 @@ class OutcomeFactory:
 
 
 def for_interruption(job: LeasedJob) -> Outcome:
-    """Return the outcome of a job whose handler a shutdown has interrupted.
+    """Return the outcome of a job whose attempt a shutdown or the loss of its program has interrupted.
 
     The job runs again. A job that runs at most once ends instead: as CANCELED if it was asked to stop, else as a
     dead letter.
@@ -257,8 +264,8 @@ def needs_result(job: LeasedJob) -> bool:
 def answer_for_error(error: BaseException, mask: Callable[[str], str] | None = None) -> ChildAnswer:
     """Return the answer of a child process whose handler raised an exception.
 
-    A handler with `redact=` has the same answer in any process, so that no exception object leaves its call.
-    `mask` masks redacted values in texts.
+    For a handler with `redact=`, a worker makes the same answer in its own process, so that no exception object
+    leaves the call. `mask` masks redacted values in texts.
     """
     shown = mask or str
     try:
@@ -279,7 +286,7 @@ def answer_for_error(error: BaseException, mask: Callable[[str], str] | None = N
 
 
 def mask_of(jobs: Sequence[LeasedJob]) -> TextMask:
-    """Return the mask for texts of one call of a handler with `redact=`."""
+    """Return the mask that hides the redacted values of these jobs of one handler call in texts."""
     handler = jobs[0].handler
     return mask_of_payloads(
         handler.arguments, handler.redacted, [(job.lease.payload, job.lease.codec) for job in jobs]
@@ -287,7 +294,7 @@ def mask_of(jobs: Sequence[LeasedJob]) -> TextMask:
 
 
 def masked(job: LeasedJob, text: str) -> str:
-    """Return a text about a job without the values of its redacted parameters."""
+    """Return a text with the values of the job's redacted parameters masked."""
     return mask_of((job,))(text) if text and job.handler.redacted else text
 
 
@@ -309,7 +316,10 @@ class FollowUpFactory:
         self._now = now
 
     def make(self, lease: Lease, plan: FollowUp, result: bytes, serializers: Serializers) -> NewJob:
-        """Make the follow-up job, with the result and bound arguments, and headers and id of the job before it."""
+        """Make the job that follows `lease` by its `plan`: with the encoded result and the bound arguments.
+
+        It inherits the headers of the job before it, and has the id of that job in a header.
+        """
         due = min(LAST_INSTANT, self._now() + plan.delay)
         serializer = serializers.get(lease.codec)
         arguments = _bound_arguments(plan, serializer, serializers)
@@ -364,7 +374,10 @@ def _decode_bound(plan: FollowUp, bound: bytes, kind: Any, serializers: Serializ
 
 
 class UnstorableResult(Exception):
-    """Raised if the result of a handler cannot be stored. The handler has run, and a retry would not help."""
+    """Raised if the result of a handler cannot be encoded or is too large.
+
+    The handler has run; a retry would not help.
+    """
 
 
 def encode_result(value: Any, serializer: Serializer, *, handler: Handler, limit: int) -> tuple[bytes, str | None]:

@@ -52,10 +52,7 @@ logger = logging.getLogger("mainspring.worker")
 
 
 class _JobProgress:
-    """The progress reports of one job, until none is left to store or the job ends.
-
-    The writer's lock guards it.
-    """
+    """The progress reports of one job that are not stored yet. The writer's lock guards it."""
 
     __slots__ = ("is_due", "is_in_flight", "key", "latest", "then", "timer_entry")
 
@@ -69,7 +66,7 @@ class _JobProgress:
 
 
 class ProgressWriter:
-    """Stores the progress of the jobs of one worker. May be called from any thread."""
+    """Stores the progress of the jobs of one worker, and that their handlers begin. Any thread may call it."""
 
     def __init__(self, layers: Layers, timer: Timer, idle: IdleCondition, worker: Callable[[], int]) -> None:
         self._engine = layers.engine
@@ -121,7 +118,10 @@ class ProgressWriter:
                 )
 
     def _collect_begun(self) -> list[ProgressReport]:
-        """Return the reports of handlers that have begun and still run. The outcome of the others reports both."""
+        """Return reports that handlers have begun, for those that still run.
+
+        For a handler that has ended meanwhile, its outcome makes the engine write both events.
+        """
         self._is_begin_queued = False
         reports = []
         while self._begun:
@@ -143,7 +143,9 @@ class ProgressWriter:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no report is left to store, and no job waits for the end of the interval between two reports."""
+        """Whether no progress report of any job is left to store, and no interval between two reports is
+        running.
+        """
         return not self._jobs
 
     @property
@@ -152,7 +154,7 @@ class ProgressWriter:
         return self._in_flight > 0
 
     def close(self) -> None:
-        """Set no more timers, because the timer will be closed."""
+        """Set no timers for later reports any more, because the timer is about to be closed."""
         with self._lock:
             self._is_closed = True
 
@@ -214,7 +216,7 @@ class ProgressWriter:
 
 
 class _OutcomeQueue:
-    """The outcomes of jobs leased under one number of the worker, and whether storing them is under way."""
+    """The outcomes to store of jobs that were leased under one number of the worker."""
 
     __slots__ = ("is_queued", "outcomes")
 
@@ -255,7 +257,7 @@ class OutcomeWriter:
         """Whether to drop outcomes when the engine is unavailable. Other workers then rescue the jobs."""
 
     def end(self, jobs: Sequence[LeasedJob], outcomes: Sequence[Outcome]) -> None:
-        """Store the outcomes of handlers. A job whose end a shutdown has claimed is left out.
+        """Store the outcomes of handlers that have ended. A job whose end a shutdown has claimed is left out.
 
         Any thread may call it.
         """
@@ -283,12 +285,14 @@ class OutcomeWriter:
             self._store(worker, [outcome for job, outcome in ends if job.worker == worker])
 
     def close(self) -> None:
-        """Drop outcomes that the engine cannot store now, because the timer for retries will be closed."""
+        """Drop outcomes from now on if the engine is unavailable, because the timer for retries is about to be
+        closed.
+        """
         self.gives_up = True
 
     @property
     def is_busy(self) -> bool:
-        """Whether an answer of the engine is outstanding."""
+        """Whether outcomes wait to be stored, or an answer of the engine to some is outstanding."""
         return bool(self._in_flight) or any(queue.outcomes or queue.is_queued for queue in self._queues.values())
 
     @property
@@ -397,7 +401,11 @@ class OutcomeWriter:
         self._io.dispatch(Operation(SETTLE, batch, reply, worker=worker))
 
     def _failed_alone(self, worker: int, batch: list[Outcome], error: Exception) -> None:
-        """Store that the job failed, because the engine does not accept its real outcome."""
+        """Store that a job failed, because the engine raised an error when its own outcome was stored alone.
+
+        If the engine is unavailable, try again in a second instead. If even the failure cannot be stored, log that
+        the job stays RUNNING.
+        """
         self._in_flight.discard(id(batch))
         outcome = batch[0]
         reason = f"its outcome could not be stored: {type(error).__name__}"

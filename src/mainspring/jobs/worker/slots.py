@@ -33,7 +33,10 @@ class ExecutionKind(Enum):
 
 
 class Slots:
-    """The slots for one kind of execution. Only the control layer uses them, except for `record_wait`."""
+    """The slots of a worker for one kind of execution: how many jobs run, are held, and should be fetched.
+
+    Only the control layer uses them, except for `record_wait`.
+    """
 
     def __init__(
         self,
@@ -92,7 +95,10 @@ class Slots:
         self._longest_wait = max(self._longest_wait, nanoseconds)
 
     def adapt(self, *, is_more: bool) -> None:
-        """Grow or shrink the window of prefetched jobs, by how long jobs had to wait since the last call."""
+        """Grow or shrink the window of prefetched jobs, by how long jobs had to wait since the last call.
+
+        The window grows only if `is_more`: more jobs are due than were fetched.
+        """
         longest, self._longest_wait = self._longest_wait, 0
         if longest > SLOW_NS:
             self._window //= 2
@@ -117,7 +123,7 @@ class BatchSlots(Slots):
     def demand(
         self, types: tuple[str, ...], *, suspects: bool = True, at_most_once: tuple[str, ...] = ()
     ) -> Demand:
-        """Return how many jobs to fetch for the next call: none during a call, and only due jobs."""
+        """Return how many due jobs to fetch for the next call of the batch handler; none while a call runs."""
         self._is_waiting_for_slot &= self._kind_slots.occupied >= self._kind_slots.size
         starts = 0 if self.started or self._is_waiting_for_slot else self.size
         return Demand(
@@ -143,7 +149,7 @@ class BatchSlots(Slots):
 
 @dataclass(frozen=True, slots=True, order=True)
 class LongestJob:
-    """The job that has run longest on a kind of slots."""
+    """The job that has run longest in slots of one kind."""
 
     seconds: float
     id: str
@@ -172,7 +178,7 @@ class Occupancy:
 
     @property
     def remedy(self) -> str:
-        """What an operator can do about a stall."""
+        """What an operator can do about a stall of these slots."""
         if self.running >= self.slots:
             return "give handlers a timeout=, this worker more slots, or start more workers"
         return "the log of the worker may say why; if not, restart the worker, and if that helps, please report it"

@@ -15,7 +15,7 @@ MAX_NAMED = 5  # how many jobs the text of a report names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReport:
-    """The result of `JobManager.shutdown`."""
+    """The result of a shutdown of the worker, from `JobManager.shutdown`. `str()` returns it as a sentence."""
 
     interrupted: int = 0
     """How many jobs were still running when the grace was over.

@@ -21,7 +21,10 @@ logger = logging.getLogger("mainspring.worker")
 
 
 class UnservedQueues:
-    """Observes the due jobs of queues that this worker does not serve. Only the control layer uses it."""
+    """Finds queues with due jobs that no worker serves, among those that this worker does not serve itself.
+
+    Only the control layer uses it.
+    """
 
     def __init__(self, clock: Clock, *, after_ns: int, queues: tuple[str, ...] | None) -> None:
         self._clock = clock
@@ -36,7 +39,7 @@ class UnservedQueues:
         """A description of the queues that no worker serves; None if there are none."""
 
     def observe(self, waiting: Collection[WaitingJobs]) -> None:
-        """Compare the waiting jobs with those of the last time, and set `suspects`.
+        """Compare the waiting jobs with those of the last call, and set `suspects`.
 
         A reported queue stays suspected while any of its jobs waits, until `compare` finds a worker for it.
         """

@@ -46,7 +46,7 @@ logger = logging.getLogger("mainspring.worker")
 
 
 class Worker:
-    """Runs the jobs of an engine in this process."""
+    """Runs the jobs of an engine in this process: fetches leases, calls handlers, stores outcomes."""
 
     def __init__(
         self,
@@ -155,11 +155,11 @@ class Worker:
         self._control.post(self._handle, self.machine.interrupt_requested)
 
     def hurry(self) -> None:
-        """Drop outcomes, from now on, if the engine is unavailable: a shutdown must not wait for it."""
+        """Make a shutdown drop outcomes if the engine is unavailable, instead of trying again to store them."""
         self._outcomes.gives_up = True
 
     def active_jobs(self) -> list[LeasedJob]:
-        """Return the jobs that this worker has leased."""
+        """Return the jobs that this worker has leased: held ones, waiting ones and running ones."""
         return self._control.run(self.table.jobs)
 
     def slot_statistics(self) -> tuple[SlotStatistics, ...]:
@@ -167,19 +167,23 @@ class Worker:
         return self._control.run(self.table.slot_statistics)
 
     def timer_statistics(self) -> WheelStatistics:
-        """Return the statistics of the timing wheel: timeouts of handlers, and the next step of this worker."""
+        """Return the statistics of this worker's timing wheel, which has handlers' timeouts and its next
+        wake-up.
+        """
         return self._timer.statistics()
 
     def is_at_rest(self) -> bool:
-        """Return whether this worker has no leases, and no answer of the engine can bring any."""
+        """Return whether this worker has no leases, and waits for no answer of the engine that could bring
+        some.
+        """
         return not self.table and self.has_answers()
 
     def has_answers(self) -> bool:
-        """Return whether no answer of the engine about leases or progress is outstanding."""
+        """Return whether the engine has answered all calls of this worker about leases and progress."""
         return not (self.machine.awaits_leases or self._progress.is_busy)
 
     def close(self) -> None:
-        """Set no more timers, drop outcomes that the engine cannot store now, and close the executors."""
+        """Close the timer and the executors. Outcomes that the engine cannot store now are dropped."""
         self._progress.close()
         self._outcomes.close()
         self._timer.close()
@@ -295,11 +299,13 @@ class Worker:
     # -- as a member of its clock
 
     def next_due(self) -> int | None:
-        """Return the time of the monotonic clock at which the timer must wake up; None if it is not set."""
+        """Return the monotonic time, in nanoseconds, at which the timer must wake up; None if it is not set."""
         return self._timer.next_due()
 
     def activity(self) -> object:
-        """Return a value that changes with every event of this worker. A manual clock compares it."""
+        """Return a value that changes with every event of this worker, for a manual clock that compares two of
+        them.
+        """
         return self._control.calls, self._outcomes.stored, self._progress.sent
 
     def settle(self, real_seconds: float) -> str | None:
@@ -324,7 +330,7 @@ def _ignore(_answer: object) -> None:
 
 
 def _require_main_guard() -> None:
-    """Refuse to run in a child process that imports a main module without a guard."""
+    """Raise an error in a child process that runs an unguarded main module: that would start a second worker."""
     from mainspring.jobs.processes.child import require_main_guard  # noqa: PLC0415 - it imports the manager
 
     require_main_guard()

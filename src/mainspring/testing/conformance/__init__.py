@@ -140,4 +140,4 @@ class EngineConformance(
     SignatureTests,
     RemoteWorkerTests,
 ):
-    """All tests that every engine must pass; override the fixture `make_engine`."""
+    """The tests that every engine must pass. A subclass overrides the fixture `make_engine`."""

@@ -22,24 +22,26 @@ DAY = 24 * HOUR
 def count(
     start: int, number: int = 1, *, measure: str = "submitted", label: str = "", bucket: int = 0, type_: str = TYPE
 ) -> ActivityCount:
-    """Return a count of one minute."""
+    """Return the count of one measure in the minute of an instant, by default of submitted jobs of the type
+    `ping`.
+    """
     return ActivityCount(start // MINUTE * MINUTE, "default", type_, measure, label, bucket, number)
 
 
 class ActivityTests(EngineSuite):
-    """Tests of `record_activity`, `activity` and `take_notes`."""
+    """Tests of the engine's `record_activity`, `activity` and `take_notes`."""
 
     def record(self, bench: Bench, number: int, *counts: ActivityCount, sender: str = "process") -> None:
-        """Store a batch of counts, as the process `sender`."""
+        """Store a batch of counts with this number, as if the process `sender` had sent it."""
         with bench.engine.unit(durable=False):
             bench.engine.record_activity(ActivityBatch(sender, number, counts))
 
     def rows(self, bench: Bench, since: int, until: int | None = None) -> list[ActivityRow]:
-        """Return the rows of a time, until now unless `until` is given."""
+        """Return the rows of activity from `since` to `until`, or to now."""
         return rows_of(bench.engine.activity(since, bench.now + 1 if until is None else until))
 
     def notes(self, bench: Bench) -> list[tuple[str, str, str, int]]:
-        """Return the notes of the engine, without those of the same kind twice."""
+        """Return what the engine noted beside its answers, with the counts of equal notes added up, sorted."""
         found: dict[tuple[str, str, str], int] = {}
         for note in bench.engine.take_notes():
             key = (note.what, note.queue, note.type)

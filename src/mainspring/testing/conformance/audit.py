@@ -47,7 +47,7 @@ DAY = 86_400
 
 
 class AuditTests(EngineSuite):
-    """Tests of the argument `audit` of `change`, `arrange` and `fire`, and of `audit_entries`."""
+    """Tests of the argument `audit` of the engine's `change`, `arrange` and `fire`, and of `audit_entries`."""
 
     def draft(
         self,
@@ -59,28 +59,28 @@ class AuditTests(EngineSuite):
         ago: float = 0,
         token: str | None = None,
     ) -> AuditDraft:
-        """Return the draft of an entry, as the job manager makes it."""
+        """Return the draft of an audit entry for the actor `name`, as the job manager makes it."""
         actor = Actor(name=name, source="http", token=token, request_id="r-1")
         return AuditDraft(actor, bench.now - seconds(ago), note, is_bulk=is_bulk)
 
     def change(self, bench: Bench, *commands: Command, draft: AuditDraft | None = None) -> list[Changed]:
-        """Let the engine execute commands on behalf of an actor."""
+        """Let the engine execute commands on behalf of an actor, and return the answers."""
         audit = draft or self.draft(bench)
         answers = bench.engine.change(commands, audit=audit)
         audit.confirm()
         return answers
 
     def arrange(self, bench: Bench, arrangement: Arrangement, **options: Any) -> bool:
-        """Let the engine execute one arrangement on behalf of an actor."""
+        """Let the engine make one arrangement on behalf of an actor; return whether it changed anything."""
         (is_changed,) = bench.engine.arrange([arrangement], audit=self.draft(bench, **options))
         return is_changed
 
     def entries(self, bench: Bench, **filters: Any) -> list[AuditEntry]:
-        """List entries, the latest first."""
+        """List the audit entries that match the filters, the latest first."""
         return bench.engine.audit_entries(AuditQuery(**({"limit": 1_000} | filters)))
 
     def actions(self, bench: Bench, **filters: Any) -> list[tuple[str, str | None]]:
-        """List the actions and targets of entries, the earliest first."""
+        """List the actions and targets of the audit entries that match the filters, the earliest first."""
         return [(entry.action, entry.target) for entry in reversed(self.entries(bench, **filters))]
 
     def test_a_change_without_an_actor_has_no_entry(self, bench: Bench, timetable: ScheduleDriver) -> None:

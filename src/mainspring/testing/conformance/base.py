@@ -47,7 +47,9 @@ class EngineSuite:
 
     @pytest.fixture
     def other(self, bench: Bench, make_engine: MakeEngine) -> Iterator[Bench]:
-        """A second engine on the same store, as in another process; the first one if it cannot be shared."""
+        """A second open engine on the same store, as in another process; the engine of `bench` if it cannot be
+        shared.
+        """
         if Capability.SHARED not in bench.engine.capabilities:
             yield bench
             return

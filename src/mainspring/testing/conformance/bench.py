@@ -66,42 +66,50 @@ class Bench(EngineTime):
         expires: float | None = None,
         **policies: Any,
     ) -> NewJob:
-        """Return a new job that is due, and may expire, some seconds from now."""
+        """Return a new job that is due `after` seconds, and expires `expires` seconds, from now.
+
+        It is not submitted.
+        """
         now = self.now
         policies["expires"] = None if expires is None else now + seconds(expires)
         return NewJob(job_id, type, queue, priority, now + seconds(after), payload, codec, **policies)
 
     def submit(self, *job_ids: str, **options: Any) -> None:
-        """Submit jobs that differ only in their ids."""
+        """Submit jobs that differ only in their ids, and require that the engine stores all of them."""
         answers = self.engine.submit([self.job(job_id, **options) for job_id in job_ids])
         assert answers == [None] * len(job_ids)
 
     def change(self, command: Command) -> Changed:
-        """Let the engine execute one command on a job."""
+        """Let the engine execute one command on a job, and return its answer."""
         (answer,) = self.engine.change([command])
         return answer
 
     def cancel(self, job_id: str = "job") -> Changed:
-        """Cancel a job."""
+        """Cancel a job, and return the engine's answer."""
         return self.change(CancelJob(job_id))
 
     # -- operators
 
     def arrange(self, arrangement: Arrangement) -> bool:
-        """Let the engine store one schedule, pause or limit; return whether it changed anything."""
+        """Let the engine make one arrangement, such as a schedule, a pause or a limit; return whether it changed
+        anything.
+        """
         (is_changed,) = self.engine.arrange([arrangement])
         return is_changed
 
     def limit(self, family: str, most: int, *, per: float | None = None) -> bool:
-        """Store a limit: at most `most` jobs at once, or `most` starts in `per` seconds."""
+        """Store a limit: at most `most` jobs at once, or `most` starts in `per` seconds.
+
+        Return whether it changed.
+        """
         return self.arrange(PutLimit(family, most, None if per is None else seconds(per)))
 
     def pause(self, queue: str = "default") -> bool:
-        """Pause a queue."""
+        """Pause a queue; return whether it was not paused before."""
         return self.arrange(PauseQueue(queue, is_paused=True))
 
     def resume(self, queue: str = "default") -> bool:
-        """Resume a queue."""
+        """Resume a queue; return whether it was paused before."""
         return self.arrange(PauseQueue(queue, is_paused=False))
 
     # -- workers
@@ -109,7 +117,7 @@ class Bench(EngineTime):
     def enroll(
         self, *types: str, queues: tuple[str, ...] | None = None, timeouts: dict[str, int] | None = None
     ) -> int:
-        """Register a new worker and return its number."""
+        """Register a new worker for these job types, by default `ping`, and return its number."""
         return self.engine.enroll(WorkerInfo(NAME, 1, types or (TYPE,), queues, timeouts or {}))
 
     def names_of(self, worker: int) -> tuple[str, str]:
@@ -130,7 +138,9 @@ class Bench(EngineTime):
         return self.look_for(worker, demand)
 
     def look_for(self, worker: int, *demands: Demand) -> Taken:
-        """Let a worker claim jobs with these demands and the usual lead times."""
+        """Let a worker claim jobs with these demands and the usual lead times; return the engine's whole
+        answer.
+        """
         return self.engine.take(
             worker, demands, lead=seconds(LEAD_SECONDS), start_lead=seconds(START_LEAD_SECONDS)
         )
@@ -190,13 +200,16 @@ class Bench(EngineTime):
         return sorted(self.take_when_there(worker, number, *types, **options), key=lambda lease: lease.id)
 
     def begin(self, job_id: str = "job", **options: Any) -> tuple[int, Lease]:
-        """Submit a job, and let a new worker claim it. A due job is started by this."""
+        """Submit a job, and let a new worker claim it; return the worker and the lease.
+
+        A due job is started by this.
+        """
         worker = self.enroll()  # before the submit, so that no time passes after it
         self.submit(job_id, **options)
         return self._take_one(worker)
 
     def take_by_new_worker(self) -> tuple[int, Lease]:
-        """Let a new worker claim the only available job."""
+        """Let a new worker claim the only available job; return its number and the lease."""
         return self._take_one(self.enroll())
 
     def _take_one(self, worker: int) -> tuple[int, Lease]:
@@ -209,7 +222,7 @@ class Bench(EngineTime):
         return is_accepted
 
     def complete(self, worker: int, *leases: Lease) -> None:
-        """Settle leases as COMPLETED."""
+        """Settle leases as COMPLETED, and require that the engine accepts that."""
         outcomes = [Outcome(lease, OutcomeKind.COMPLETED) for lease in leases]
         assert self.engine.settle(worker, outcomes) == [True] * len(leases)
 
@@ -227,12 +240,12 @@ class Bench(EngineTime):
         return is_accepted
 
     def bury(self, job_id: str = "job", **options: Any) -> None:
-        """Submit a job and let it fail for good, so that it is a dead letter."""
+        """Submit a job and let its only attempt fail without a retry, so that it becomes a dead letter."""
         worker, lease = self.begin(job_id, **options)
         assert self.settle(worker, lease, OutcomeKind.FAILED, error="it broke", cause=Cause.FAILURE)
 
     def end(self, job_id: str, status: JobStatus) -> None:
-        """Submit a job and bring it to this final status."""
+        """Submit a job, and settle it so that it gets this final status."""
         kind = next(kind for kind in OutcomeKind if kind.value.upper() == status)
         worker, lease = self.begin(job_id)
         assert self.settle(worker, lease, kind)
@@ -253,11 +266,16 @@ class Bench(EngineTime):
         return {waiting.type: waiting for waiting in self.engine.sweep(worker).waiting}
 
     def outlive(self, *survivors: int) -> Swept:
-        """Let time pass until all workers except these count as dead, because they send no heartbeats."""
+        """Let time pass until all workers except `survivors` count as dead; return what the sweeps have
+        rescued.
+        """
         return self.watch(STALE_SECONDS + 3 * SWEEP_SECONDS, *survivors)
 
     def crash(self, worker: int) -> Swept:
-        """Let a worker die, and a new one rescue its jobs. This needs virtual time."""
+        """Let a worker die by silence, and a new one rescue its jobs; return the result.
+
+        This needs virtual time.
+        """
         survivor = self.enroll()
         swept = self.outlive(survivor)
         assert not self.engine.renew(worker)
@@ -276,9 +294,9 @@ class Bench(EngineTime):
         return self.record(job_id).status
 
     def gives_up(self, worker: int, *job_ids: str) -> bool:
-        """Claim until these jobs are dead letters.
+        """Claim until these jobs are dead letters, and return True.
 
-        Return False if one was claimed, or if they do not become dead letters.
+        Return False if a job was claimed meanwhile, or if they do not become dead letters in time.
         """
         taken: list[str] = []
 
@@ -304,5 +322,5 @@ class Bench(EngineTime):
         return situation
 
     def find_ids(self, **options: Any) -> list[str]:
-        """Return the ids of the jobs that match a query."""
+        """Return the ids of the jobs that match a query with these filters, in order."""
         return [record.id for record in self.engine.find(Query(**options)).records]

@@ -13,7 +13,7 @@ OTHER = bucket_of("other")
 
 
 class BlockedJobTests(EngineSuite):
-    """Tests of `find` and `situation`, as `find_blocked` uses them."""
+    """Tests of the engine's `find` and `situation`, as `find_blocked` uses them."""
 
     def test_jobs_under_limits_and_in_sequences_can_be_listed(self, bench: Bench) -> None:
         bench.limit("all", 5)

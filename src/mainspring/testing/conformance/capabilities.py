@@ -42,7 +42,7 @@ def capabilities_needed_by_suite(suite: type) -> frozenset[Capability]:
 
 
 def hide_tests_needing(suite: type, lacks: frozenset[Capability]) -> None:
-    """Hide the tests that need a missing capability from pytest, and restore the others."""
+    """Hide the tests of a suite that need a missing capability from pytest, and restore the others."""
     for name, test in all_tests(suite).items():
         chosen = None if capabilities_needed_by(test) & lacks else test
         if getattr(suite, name) is not chosen:

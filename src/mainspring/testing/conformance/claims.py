@@ -15,7 +15,7 @@ HEAD_START_SECONDS = HEAD_START / MICROSECONDS
 
 
 class ClaimTests(EngineSuite):
-    """Tests of `take` and `start`."""
+    """Tests of the engine's `take` and `start`: which jobs a worker gets and may start."""
 
     # -- order
 

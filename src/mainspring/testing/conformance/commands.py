@@ -15,7 +15,7 @@ GOES_BACK = [OutcomeKind.RETRY, OutcomeKind.SNOOZED, OutcomeKind.INTERRUPTED, Ou
 
 
 class CommandTests(EngineSuite):
-    """Tests of `change`."""
+    """Tests of the engine's `change`: which command is allowed in which status, and its effect."""
 
     # -- cancel
 

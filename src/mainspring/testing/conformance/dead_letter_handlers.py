@@ -1,4 +1,4 @@
-"""Conformance tests of engines: jobs that dead-letter handlers get when other jobs are given up."""
+"""Conformance tests of engines: jobs that dead-letter handlers get when other jobs become dead letters."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ OTHER = DeadLetterHandler(FollowUp("record", "default", 1, argument="job_id"), p
 
 
 def put(bench: Bench, *handlers: DeadLetterHandler) -> None:
-    """Store dead-letter handlers."""
+    """Store dead-letter handlers, by default the one of these tests, and require that each is new or changed."""
     for handler in handlers or (HANDLER,):
         assert bench.arrange(PutDeadLetterHandler(handler))
 
 
 def alerts(bench: Bench, type: str = ALERT) -> list[JobRecord]:
-    """Return the jobs of a dead-letter handler."""
+    """Return the stored jobs of a dead-letter handler, given by its job type."""
     return [bench.record(job_id) for job_id in bench.find_ids(type=type)]
 
 
 def letter_in(record: JobRecord) -> DeadLetter:
-    """Return the dead letter that is the argument of a job."""
+    """Return the dead letter that is the argument of a dead-letter handler's job."""
     return decode(record.payload, type=dict[str, DeadLetter])["letter"]
 
 
 def fail(bench: Bench, job_id: str = "job", **options: object) -> None:
-    """Let a job fail for good."""
+    """Submit a job and let it become a dead letter."""
     bench.bury(job_id, **options)
 
 

@@ -30,20 +30,20 @@ OUTCOMES = pytest.mark.parametrize("kind", OutcomeKind, ids=lambda kind: kind.va
 
 
 class EventReader:
-    """Reads the events of an engine."""
+    """Reads the events of an engine from now on, as a client that listens."""
 
     def __init__(self, bench: Bench, duration: float = AN_HOUR) -> None:
         self.bench = bench
         self.place = bench.engine.listen(bench.now + seconds(duration))
 
     def read(self) -> list[Event]:
-        """Return the events since the last call."""
+        """Return the events since the last call, or since this reader was made."""
         page = self.bench.engine.events(self.place, 1_000)
         self.place = page.end
         return page.events
 
     def read_until(self, job_id: str) -> list[str]:
-        """Return the ids of jobs in new events, until this job is among them.
+        """Return the ids of jobs in new events, until the id `job_id` is among them, or the time is over.
 
         Events of other processes may arrive with a delay.
         """
@@ -61,7 +61,7 @@ class EventReader:
 
 
 class EventTests(EngineSuite):
-    """Tests of `listen` and `events`."""
+    """Tests of the engine's `listen`, `events` and `holds`."""
 
     # -- listening
 

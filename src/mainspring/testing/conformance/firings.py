@@ -19,7 +19,7 @@ MOST_RECORDS = 100
 
 
 class FiringTests(EngineSuite):
-    """Tests of `fire` and `occurrences`."""
+    """Tests of the engine's `fire` and `occurrences`."""
 
     # -- each occurrence is fired once
 

@@ -19,7 +19,7 @@ B = (bucket_of("by tenant", "b"),)
 
 
 class LimitTests(EngineSuite):
-    """Tests of `limits`, `PutLimit`, `DropLimit` and `ChangeLimits`."""
+    """Tests of the engine's `limits`, and of `PutLimit`, `DropLimit` and `ChangeLimits`."""
 
     # -- concurrency
 
@@ -75,7 +75,7 @@ class LimitTests(EngineSuite):
         assert bench.take(worker) == []
 
     def take_first(self, bench: Bench) -> tuple[int, Lease]:
-        """Let a new worker claim and start one job."""
+        """Let a new worker claim and start the first available job; return the worker and the lease."""
         worker = bench.enroll()
         (lease,) = bench.take_when_there(worker, 1, starts=1)
         return worker, lease

@@ -16,7 +16,7 @@ CAUSES = pytest.mark.parametrize("cause", [Cause.FAILURE, Cause.TIMEOUT])
 
 
 class OutcomeTests(EngineSuite):
-    """Tests of `settle`."""
+    """Tests of the engine's `settle`: what each kind of outcome does to a job."""
 
     def test_a_lease_ends_once_and_frees_its_place_once(self, bench: Bench) -> None:
         bench.limit("l", 2)

@@ -20,7 +20,7 @@ A_WHILE = 6 * MICROSECONDS // 10
 
 
 class PruningTests(EngineSuite):
-    """Tests of `prune`."""
+    """Tests of the engine's `prune`."""
 
     def prune(self, bench: Bench, retention: Retention) -> int:
         """Prune until no more jobs can be deleted; return how many were deleted."""
@@ -33,7 +33,7 @@ class PruningTests(EngineSuite):
         raise AssertionError("after ten prunes, the engine still reports more jobs to delete")
 
     def end_all(self, bench: Bench) -> None:
-        """Create a job with each final status. Its id is the name of the status."""
+        """Submit and settle one job for each final status. The id of a job is the name of its status."""
         for ended in sorted(FINAL):
             bench.end(ended, ended)
 

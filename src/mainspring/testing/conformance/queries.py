@@ -21,7 +21,7 @@ from mainspring.testing.conformance.capabilities import capabilities_needed_by_s
 
 
 class QueryTests(EngineSuite):
-    """Tests of `find`, `counts`, `now`, `backup` and capabilities."""
+    """Tests of the engine's `find`, `counts`, `now` and `backup`, and of its capabilities."""
 
     # -- lists
 

@@ -22,17 +22,19 @@ HOUR = 3_600
 
 
 def set_depth(bench: Bench, most: int, queue: str = "default") -> bool:
-    """Store how many jobs of a queue may be pending."""
+    """Store the quota of how many jobs of a queue may be pending; return whether it changed."""
     return bench.arrange(PutLimit(depth_family(queue), most, None))
 
 
 def set_rate(bench: Bench, most: int, *, per: float, queue: str = "default") -> bool:
-    """Store how many jobs may be submitted to a queue within `per` seconds."""
+    """Store the quota of how many jobs may be submitted to a queue within `per` seconds; return whether it
+    changed.
+    """
     return bench.arrange(PutLimit(submit_rate_family(queue), most, seconds(per)))
 
 
 def refusal_of(bench: Bench, *job_ids: str, **options: Any) -> LimitExceeded:
-    """Submit jobs and return the refusal."""
+    """Submit jobs that exceed a quota, and return the error `LimitExceeded` that the engine raises."""
     with pytest.raises(LimitExceeded) as refused:
         bench.submit(*job_ids, **options)
     return refused.value

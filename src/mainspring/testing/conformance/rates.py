@@ -17,7 +17,7 @@ B = (bucket_of("by tenant", "b"),)
 
 
 class RateTests(EngineSuite):
-    """Tests of limits with `per`, and of fairness."""
+    """Tests of rates (limits with `per`), and of the turns that the keys of a limit take."""
 
     # -- rate
 

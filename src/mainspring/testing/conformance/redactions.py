@@ -9,7 +9,7 @@ from mainspring.testing.conformance.bench import Bench
 
 
 class RedactionTests(EngineSuite):
-    """Tests of `PutRedaction`, `DropRedaction` and `redactions`."""
+    """Tests of the engine's `redactions`, and of `PutRedaction` and `DropRedaction`."""
 
     def test_redacted_parameters_are_stored_by_job_type(self, bench: Bench, other: Bench) -> None:
         assert bench.engine.redactions() == {}

@@ -16,12 +16,12 @@ LONG_SECONDS = 3_600.0
 
 
 def enroll_remote(bench: Bench, lease: float = LONG_SECONDS) -> int:
-    """Enroll a remote worker."""
+    """Enroll a remote worker with a lease of so many seconds, and return its number."""
     return bench.engine.enroll(WorkerInfo("remote", 0, (TYPE,), remote=RemoteTerms("token 1", seconds(lease))))
 
 
 def claim(bench: Bench, worker: int, number: int = 1) -> list[Lease]:
-    """Claim due jobs for a remote worker, as they are delivered."""
+    """Claim `number` due jobs for a remote worker, as the engine delivers them; return the leases."""
     demand = Demand((TYPE,), number, 0)
     found: list[Lease] = []
 

@@ -21,7 +21,7 @@ def new_request(
     busy: float = 60,
     most: int = 100,
 ) -> NewRequest:
-    """Return a request that begins."""
+    """Return a request with this idempotency key that is about to begin."""
     return NewRequest(
         caller=caller,
         key=key,
@@ -35,19 +35,19 @@ def new_request(
 
 
 def begin(bench: Bench, request: NewRequest) -> RequestRecord | None:
-    """Begin one request."""
+    """Let the engine begin one request; return its record, or None if there are too many."""
     (record,) = bench.engine.begin_requests([request])
     return record
 
 
 def end(bench: Bench, key: str, answer: bytes | None, *, owner: str = "first", caller: str = "shop") -> bool:
-    """End one request."""
+    """Let the engine store the answer of the request with this key; return whether it was stored."""
     (is_stored,) = bench.engine.end_requests([RequestEnd(caller=caller, key=key, owner=owner, answer=answer)])
     return is_stored
 
 
 class RequestTests(EngineSuite):
-    """Tests of `begin_requests` and `end_requests`."""
+    """Tests of the engine's `begin_requests` and `end_requests`."""
 
     def test_a_new_key_belongs_to_the_request_that_brings_it(self, bench: Bench) -> None:
         record = begin(bench, new_request("a"))

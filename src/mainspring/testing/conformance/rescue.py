@@ -21,7 +21,7 @@ from mainspring.testing.conformance.capabilities import needs
 
 
 class RescueTests(EngineSuite):
-    """Tests of `enroll`, `renew`, `leave` and `sweep`."""
+    """Tests of the engine's `enroll`, `renew`, `leave` and `sweep`."""
 
     # -- incarnations
 

@@ -27,7 +27,7 @@ class ScheduleDriver:
         self.bench = bench
 
     def record(self, name: str = NAME, *, after: float | None = EVERY_SECONDS, **changes: Any) -> ScheduleRecord:
-        """Return a schedule whose next occurrence is some seconds from now."""
+        """Return a schedule whose next occurrence is `after` seconds from now; None for none. It is not stored."""
         fields: dict[str, Any] = {
             "type": TYPE,
             "queue": "default",
@@ -76,7 +76,7 @@ class ScheduleDriver:
         return self.firing(name, **({"expected": None, "jobs": (by_hand,)} | changes))
 
     def job(self, name: str, occurrence: int, **options: Any) -> NewJob:
-        """Return the job for an occurrence."""
+        """Return the job of a schedule for one of its occurrences. It is not submitted."""
         return self.bench.job(f"{name} {occurrence}", schedule=name, occurrence=occurrence, **options)
 
     def occurrence(self, due: int, kind: OccurrenceKind = OccurrenceKind.MISSED) -> Occurrence:
@@ -84,6 +84,6 @@ class ScheduleDriver:
         return Occurrence(due, due, 1, kind, f"occurrence {due}", self.bench.now)
 
     def fire(self, firing: Firing | None = None) -> Fired:
-        """Let the engine execute one firing, by default the one that `firing()` returns."""
+        """Let the engine execute one firing, by default the one that `firing()` returns; return its answer."""
         (fired,) = self.bench.engine.fire([firing or self.firing()])
         return fired

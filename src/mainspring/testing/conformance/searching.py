@@ -21,13 +21,13 @@ HOUR = 3_600
 
 
 def order(number: int | str) -> dict[str, Any]:
-    """Return the arguments and the search key of an order."""
+    """Return the encoded argument `order_id` and its search key, as options of a new job."""
     value = f'"{number}"' if isinstance(number, str) else f"{number}"
     return {"payload": f'{{"order_id":{value}}}'.encode(), "search": (f"order_id={value}",)}
 
 
 def found(bench: Bench, arguments: dict[str, Any], **options: Any) -> list[str]:
-    """Return the ids of all jobs with these arguments, page by page."""
+    """Return the ids of all jobs that a search by these arguments finds, page by page."""
     ids: list[str] = []
     query = Query(**{"limit": 2} | options)
     while True:

@@ -18,7 +18,7 @@ RUNS_NOW = [OutcomeKind.INTERRUPTED, OutcomeKind.HANDED_BACK]
 
 
 def name_of(kind: OutcomeKind) -> str:
-    """Return the name of a test parameter, for the name of the test."""
+    """Return the name of an outcome kind, which pytest shows in the name of the test."""
     return kind.value
 
 

@@ -20,7 +20,10 @@ DAY = seconds(86_400)
 
 
 def envelope(signed: int, until: int, alias: str | None = None) -> dict[str, str]:
-    """Return the headers of a signed job. Engines do not verify signatures."""
+    """Return the headers of a job with a signature of this time and end, which no key has made.
+
+    Engines do not verify signatures. With `alias`, the signature covers that id.
+    """
     form, end = ("j", "") if alias is None else ("r", f".{alias.encode().hex()}")
     seconds = -((signed - until) // MICROSECONDS)
     return {SIGNATURE: f"1{form}.2026-11.{signed:x}.{seconds:x}{end}.{'0' * 32}"}

@@ -73,14 +73,14 @@ def _is_blocked(engine: Engine, job_id: str) -> bool:
 
 
 def groups_of(bench: Bench) -> dict[tuple[str, str], JobGroup]:
-    """Return the counts of the engine, by queue and job type, after a comparison with the naive ones."""
+    """Return the engine's counts by queue and job type, and require that they equal those of `count_naively`."""
     statistics = bench.engine.statistics()
     assert statistics.groups == count_naively(bench.engine, statistics.at)
     return {(group.queue, group.type): group for group in statistics.groups}
 
 
 def only_group(bench: Bench) -> JobGroup:
-    """Return the counts of the only queue and job type."""
+    """Return the counts of the only queue and job type that has jobs."""
     (group,) = groups_of(bench).values()
     return group
 
@@ -112,7 +112,7 @@ def _settle_randomly(bench: Bench, chance: Random, worker: int, lease: Lease) ->
 
 
 class StatisticsTests(EngineSuite):
-    """Tests of `statistics`."""
+    """Tests of the engine's `statistics`."""
 
     def test_an_empty_store_has_no_groups(self, bench: Bench) -> None:
         statistics = bench.engine.statistics()

@@ -20,7 +20,7 @@ NAMES = "größe-注文-🕰"
 
 
 class SubmitTests(EngineSuite):
-    """Tests of `submit`, duplicates, and the stored fields of a job."""
+    """Tests of the engine's `submit`, of duplicates, and of the stored fields of a job."""
 
     def test_a_job_is_kept_as_it_was_given(self, bench: Bench) -> None:
         job = bench.job(

@@ -14,7 +14,7 @@ DAY = 86_400 * 1_000_000
 
 
 def token(name: str, *, created: int = 1, expires: int | None = None) -> TokenRecord:
-    """Return the record of a new token."""
+    """Return the record of a new token with this name. It is not stored."""
     permissions = Permissions(
         scopes=frozenset({Scope.SUBMIT, Scope.READ}), types=frozenset({"a", "b"}), queues=frozenset({"mail"})
     )
@@ -22,7 +22,7 @@ def token(name: str, *, created: int = 1, expires: int | None = None) -> TokenRe
 
 
 class TokenTests(EngineSuite):
-    """Tests of `PutToken`, `RevokeToken`, `NoteTokenUses` and `tokens`."""
+    """Tests of the engine's `tokens`, and of `PutToken`, `RevokeToken` and `NoteTokenUses`."""
 
     def test_tokens_are_stored_and_listed_by_name(self, bench: Bench, other: Bench) -> None:
         assert bench.engine.tokens() == []

@@ -84,7 +84,9 @@ def _make(bench: Bench, job_id: str, status: JobStatus) -> ClaimedJob:
 
 
 class TransitionTests(EngineSuite):
-    """Test of the table of status transitions."""
+    """Test that each operation makes only the status changes that the table allows, and that all of these
+    occur.
+    """
 
     @pytest.mark.parametrize("before", JobStatus)
     def test_a_job_makes_the_moves_of_the_table_and_no_others(self, bench: Bench, before: JobStatus) -> None:
@@ -97,7 +99,7 @@ class TransitionTests(EngineSuite):
 
 
 def _expire(bench: Bench) -> JobStatus:
-    """Let a job expire, and return its status."""
+    """Submit a job that expires, let its time pass, and return its status."""
     bench.submit("late", type="late", expires=EXPIRES_SECONDS)
     bench.pass_time(EXPIRES_SECONDS)
     worker = bench.enroll("late")

@@ -28,17 +28,17 @@ def unique_job(
 
 
 def replacing_job(bench: Bench, job_id: str, **options: Any) -> NewJob:
-    """Return a job that replaces a pending job with the same key."""
+    """Return a job with the unique key `key` that replaces a pending job with the same key."""
     return bench.job(job_id, unique=UniqueKey("key", (JobStatus.PENDING,), replaces=True), **options)
 
 
 def in_the_way(job_id: str, kind: ConflictKind = ConflictKind.UNIQUE) -> list[Conflict]:
-    """Return the engine's answer to the submit of one job that conflicts with this one."""
+    """Return the expected answer to the submit of one job that conflicts with the job `job_id`."""
     return [Conflict(job_id, kind)]
 
 
 class UniqueKeyTests(EngineSuite):
-    """Tests of `submit` with a unique key, and of commands on such jobs."""
+    """Tests of the engine's `submit` with unique keys, and of commands on such jobs."""
 
     # -- conflicts
 
@@ -69,7 +69,7 @@ class UniqueKeyTests(EngineSuite):
         assert bench.engine.submit([unique_job(bench, "b", states=others)]) == [None]
 
     def bring_to(self, bench: Bench, status: JobStatus) -> None:
-        """Create a job with the unique key and this status."""
+        """Submit the job `a` with the unique key, and bring it to this status."""
         bench.engine.submit([unique_job(bench, "a")])
         if status is JobStatus.PENDING:
             return

@@ -23,10 +23,10 @@ def one_that_waits(bench: Bench, worker: int) -> WaitingJobs:
 
 
 class WaitingJobTests(EngineSuite):
-    """Tests of the due jobs that only need a worker with a free slot."""
+    """Tests of the part of a sweep that reports due jobs which only need a worker with a free slot."""
 
     def full_worker(self, bench: Bench, *types: str) -> int:
-        """Return a worker that asks for jobs but has no free slot."""
+        """Enroll a worker that asks for jobs but has no free slot, and return its number."""
         worker = bench.enroll(*types)
         bench.look(worker, *types, starts=0, ahead=0)
         return worker

@@ -10,7 +10,7 @@ from mainspring.testing.conformance.bench import Bench
 
 
 class WorkerTests(EngineSuite):
-    """Tests of `workers` and `backlog`."""
+    """Tests of the engine's `workers` and `backlog`."""
 
     # -- workers
 
