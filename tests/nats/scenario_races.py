@@ -23,11 +23,10 @@ from tests.processes.sandbox import Sandbox
 from tests.support import PATIENCE
 
 LEAD = 1.0  # seconds before its due time that a job is handed over
-SPREAD = 0.15
+SPREAD = 0.15  # seconds around a critical moment
 SAMPLE = 10  # submits that tell how long one takes
 THREADS = 8
 LATER = 1.5  # seconds by which jobs are put off
-PRECISION = 2_000_000  # nanoseconds: two clocks are compared
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class Call:
     """A call, with its job and its result."""
 
     job: str
-    due: int
-    """When the job was due before it, in nanoseconds on the clock of the run log."""
+    due: datetime
+    """When the job was due before it."""
     answer: bool
 
 
@@ -61,38 +60,50 @@ class Races:
             assert (job.status, len(starts)) == expected, f"cancel said {call.answer}: {job}, {starts}"
 
     def check_reschedules(self) -> None:
-        """True is never followed by a run at the old time, but by one at the new; none is lost or doubled."""
+        """True is never followed by a run at the old time, but by one at the new; none is lost or doubled.
+
+        Due time and start of a job are on the clock of the server. Workers measure how far their own clocks are
+        from it, which a busy machine makes inexact. So the run log is not compared with them.
+        """
         for call in self.calls:
             job, starts = self.jobs[call.job], self.starts[call.job]
             assert (job.status, len(starts)) == (JobStatus.COMPLETED, 1), f"said {call.answer}: {job}, {starts}"
-            due = call.due + (round(LATER * 1e9) if call.answer else 0)
-            early = due - starts[0]
-            assert early < PRECISION, f"said {call.answer}, and {job} began {early / 1e9} s early"
+            assert job.due == call.due + timedelta(seconds=LATER if call.answer else 0), (
+                f"said {call.answer}: {job}"
+            )
+            assert job.started is not None
+            assert job.started >= job.due, f"said {call.answer}, and {job} began early"
 
 
-def race_cancels(site: Sandbox, servers: Servers, *, count: int, seconds: float, seed: int) -> Races:
+def race_cancels(
+    site: Sandbox, servers: Servers, *, count: int, seconds: float, seed: int, spread: float = SPREAD
+) -> Races:
     """Cancel jobs around their critical moments."""
 
     def cancel(job_id: str, _due: datetime) -> bool:
         return mixed.app.cancel(job_id)
 
-    return _race(site, servers, cancel, count=count, seconds=seconds, seed=seed)
+    return _race(site, servers, cancel, count=count, seconds=seconds, seed=seed, spread=spread)
 
 
-def race_reschedules(site: Sandbox, servers: Servers, *, count: int, seconds: float, seed: int) -> Races:
+def race_reschedules(
+    site: Sandbox, servers: Servers, *, count: int, seconds: float, seed: int, spread: float = SPREAD
+) -> Races:
     """Reschedule jobs around their critical moments."""
 
     def put_off(job_id: str, due: datetime) -> bool:
         return mixed.app.reschedule(job_id, at=due + timedelta(seconds=LATER))
 
-    return _race(site, servers, put_off, count=count, seconds=seconds, seed=seed)
+    return _race(site, servers, put_off, count=count, seconds=seconds, seed=seed, spread=spread)
 
 
 Act = Callable[[str, datetime], bool]
 Order = tuple[int, str, datetime]
 
 
-def _race(site: Sandbox, servers: Servers, act: Act, *, count: int, seconds: float, seed: int) -> Races:
+def _race(
+    site: Sandbox, servers: Servers, act: Act, *, count: int, seconds: float, seed: int, spread: float
+) -> Races:
     options = f"lease=10&timeout=60&replicas={len(servers.nodes)}"
     app = mixed.app
     app.url = f"{servers.url}?{options}&{projection_in(site.folder)}"
@@ -106,12 +117,12 @@ def _race(site: Sandbox, servers: Servers, act: Act, *, count: int, seconds: flo
         for number in range(count):
             due = begin + round(number / count * seconds * 1e9)
             instant = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=due // 1_000)
-            critical = chance.choice((0.0, LEAD)) + chance.uniform(-SPREAD, SPREAD)
+            critical = chance.choice((0.0, LEAD)) + chance.uniform(-spread, spread)
             handle = mixed.plain.at(instant).submit(f"race/{number}", 0.0)
             orders.append((due - offset - round(critical * 1e9), handle.id, instant))
         with ThreadPoolExecutor(THREADS) as others:
             shares = [sorted(orders)[place::THREADS] for place in range(THREADS)]
-            answers = list(others.map(lambda share: _call_in_time(share, act, offset), shares))
+            answers = list(others.map(lambda share: _call_in_time(share, act), shares))
         calls = [call for share in answers for call in share]
         for call in calls:
             app.handle(call.job).wait(PATIENCE)
@@ -132,10 +143,10 @@ def _time_a_submit() -> float:
     return (now_ns() - begin) / SAMPLE / 1e9
 
 
-def _call_in_time(orders: Sequence[Order], act: Act, offset: int) -> list[Call]:
+def _call_in_time(orders: Sequence[Order], act: Act) -> list[Call]:
     calls = []
     for instant, job_id, due in orders:
         work_for(max(0.0, (instant - now_ns()) / 1e9))
         answer = act(job_id, due)
-        calls.append(Call(job_id, round(due.timestamp() * 1e6) * 1_000 - offset, answer))
+        calls.append(Call(job_id, due, answer))
     return calls

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 
-from tests.processes.apps.limited import CALLS, app, call, mail, scan, visit
+from tests.processes.apps.limited import CALLS, GATE, MAILS, SCANS, app, call, mail, scan, visit
 from tests.processes.run_history import Run, by_group, most_at_once
 from tests.processes.run_log import now_ns
 from tests.processes.sandbox import Sandbox
 from tests.processes.worker_processes import Figures, WorkerProcesses
+from tests.support import eventually
 
 TENANTS = ("a", "b", "c", "d")
 HANDING_OVER = (
@@ -30,12 +31,19 @@ class Limits:
 
 
 def run_limited(sandbox: Sandbox, *, each: int, kills: int, seed: int) -> Limits:
-    """Submit so many mails of each tenant, and scans; count how many ran at once while workers were killed."""
+    """Submit so many mails of each tenant, and scans; count how many ran at once while workers were killed.
+
+    A worker is killed once while as many jobs run as the limits allow, and then `kills` times at random moments.
+    """
     with app:
         ids = mail.submit_many([(tenant, number) for number in range(each) for tenant in TENANTS])
         ids += scan.submit_many([(number,) for number in range(each * 2)])
         workers = WorkerProcesses(sandbox, "limited", seed=seed)
         workers.start_together(app, "default", "mail")
+        wait_for_most(sandbox, workers)
+        workers.kill_and_restart(1)
+        wait_for_most(sandbox, workers)  # the jobs of the killed worker have given their places back
+        (sandbox.folder / GATE).touch()
         workers.kill_at_random(kills, until=len(ids) * 2)
         result = workers.finish(app, ids)
     groups = by_group(result.runs)
@@ -46,6 +54,21 @@ def run_limited(sandbox: Sandbox, *, each: int, kills: int, seed: int) -> Limits
         mails_of_a_tenant=max(most_at_once(runs) for runs in tenants),
         scans=most_at_once(groups["scan"]),
     )
+
+
+def wait_for_most(sandbox: Sandbox, workers: WorkerProcesses) -> None:
+    """Wait until as many mails and scans run as the limits allow."""
+
+    def running() -> tuple[int, int]:
+        begun = {
+            (entry.job, entry.token): entry.argument
+            for entry in sandbox.run_log()
+            if entry.process not in workers.killed
+        }
+        scans = sum(argument.startswith("scan") for argument in begun.values())
+        return len(begun) - scans, scans
+
+    assert eventually(lambda: running() == (MAILS, SCANS)), f"{running()} mails and scans run at once"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ MILLISECOND = 1_000_000
 EACH = amount(24, thorough=40)
 KILLS = amount(2, thorough=6)
 CALLS_OF_A_TENANT = amount(50, thorough=80)
-SEED = 5  # of two kills, one hits all workers at once
+SEED = 1  # of two kills at random, one hits all workers at once
 
 
 @pytest.mark.stress
@@ -19,8 +19,8 @@ def test_no_more_run_at_once_than_limits_allow_while_processes_are_killed(sandbo
     limits = run_limited(sandbox, each=EACH, kills=KILLS, seed=SEED)
     assert (limits.figures.lost, limits.figures.doubled) == (0, 0)
     assert limits.figures.completed == 6 * EACH
-    assert limits.figures.kills >= KILLS
-    assert limits.figures.reruns > 0, "no kill found a job at work"
+    assert limits.figures.kills > KILLS
+    assert limits.figures.reruns > 0
     # Not fewer either: what was killed has given its place back.
     assert (limits.mails, limits.mails_of_a_tenant, limits.scans) == (MAILS, MAILS_OF_A_TENANT, SCANS)
 

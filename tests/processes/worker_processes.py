@@ -107,9 +107,10 @@ class WorkerProcesses:
         """Kill workers this often before handlers have printed `until` lines: one, sometimes two or all."""
         for moment in sorted(self._random.randrange(1, until) for _ in range(kills)):
             self.wait_for_lines(moment)
-            self._kill_and_restart(self._random.choice((1, 1, 1, 2, self._size)))
+            self.kill_and_restart(self._random.choice((1, 1, 1, 2, self._size)))
 
-    def _kill_and_restart(self, count: int) -> None:
+    def kill_and_restart(self, count: int) -> None:
+        """Kill this many workers, chosen at random, and start as many."""
         places = self._random.sample(range(self._size), count)
         for place in places:
             self.kill(self.workers[place])

@@ -137,9 +137,10 @@ def require_store(application: Mainspring, *, creates_store: bool = False) -> No
 
 
 def app_for_url(url: str | None) -> Mainspring:
-    """Return an application without handlers for the store at the URL of `--url`; raise a usage error for a wrong URL.
+    """Return an application without handlers for the store at the URL of `--url`.
 
-    With None, the store is that of the environment, the configuration file or the default.
+    With None, the store is that of the environment, the configuration file or the default. A wrong URL is a usage
+    error.
     """
     from mainspring.app import Mainspring  # noqa: PLC0415 - probes need the URL only
 

@@ -272,7 +272,7 @@ def change_jobs(
 def check_filters(
     manager: JobManager, selection: JobSelection, action: BulkAction, after: str | None = None
 ) -> None:
-    """Raise `ValueError` if the filters or ids are invalid, or if `after` is no cursor of `change_jobs` for them."""
+    """Raise `ValueError` if the filters or ids are invalid, or if `after` is no cursor of `change_jobs`."""
     check_ids(selection)
     statuses = _chosen(selection, action)
     if statuses:

@@ -76,7 +76,8 @@ if TYPE_CHECKING:
     from mainspring.jobs.explanation import Explanation
     from mainspring.jobs.remote_workers import RemoteWorkers
     from mainspring.jobs.signing import JobSigner
-    from mainspring.jobs.statistics import ProcessStatistics, Statistics, StoreStatistics
+    from mainspring.jobs.statistics import ProcessStatistics, Statistics
+    from mainspring.jobs.store_statistics import StoreStatistics
     from mainspring.jobs.worker.host import WorkerHost
     from mainspring.jobs.worker_status import WorkerStatus
 

@@ -13,6 +13,7 @@ from mainspring.clock import thread_ns
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.off_loop import OffLoop
 from mainspring.jobs.periodic_reads import PeriodicReads, computing, periodic_reads
+from mainspring.jobs.store_statistics import StoreStatistics
 from mainspring.testing import ManualClock
 from tests.unit.jobs.manager_fixture import running_manager
 
@@ -119,7 +120,12 @@ def test_statistics_are_counted_once_in_a_round(monkeypatch: pytest.MonkeyPatch)
         manager = app.manager()
         calls: list[int] = []
         statistics = manager.engine.statistics
-        monkeypatch.setattr(manager.engine, "statistics", lambda: (calls.append(1), statistics())[1])
+
+        def count_and_read() -> StoreStatistics:
+            calls.append(1)
+            return statistics()
+
+        monkeypatch.setattr(manager.engine, "statistics", count_and_read)
         reads = PeriodicReads()
 
         async def main() -> None:

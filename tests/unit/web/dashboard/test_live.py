@@ -15,6 +15,7 @@ from mainspring import Mainspring
 from mainspring.clock import NANOSECONDS
 from mainspring.jobs.pace import Pace
 from mainspring.jobs.periodic_reads import periodic_reads
+from mainspring.jobs.store_statistics import StoreStatistics
 from mainspring.security.asgi_types import AsgiMessage
 from mainspring.testing.manual_clock import ManualClock
 from mainspring.web.dashboard import live
@@ -373,7 +374,12 @@ def test_ten_open_pages_read_the_statistics_once_in_a_round(
     engine = app.manager().engine
     calls: list[int] = []
     statistics = engine.statistics
-    monkeypatch.setattr(engine, "statistics", lambda **given: (calls.append(1), statistics(**given))[1])
+
+    def count_and_read(**given: Any) -> StoreStatistics:
+        calls.append(1)
+        return statistics(**given)
+
+    monkeypatch.setattr(engine, "statistics", count_and_read)
     paths = [*["/live/"] * 4, *["/live/jobs"] * 2, "/live/queues", *["/live/queues/mail"] * 2, "/live/workers"]
 
     async def main() -> None:
