@@ -27,9 +27,9 @@ class TokenInfo:
     name: str
     scopes: tuple[str, ...]
     types: tuple[str, ...] | None
-    """The job types that it may touch; None for all."""
+    """The job types that a client with this token may use; None for all."""
     queues: tuple[str, ...] | None
-    """The queues that it may touch; None for all."""
+    """The queues that a client with this token may use; None for all."""
     created: datetime
     expires: datetime | None
     revoked: datetime | None

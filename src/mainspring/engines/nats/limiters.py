@@ -102,7 +102,7 @@ def fair_bucket(buckets: Iterable[Bucket]) -> Bucket | None:
 
 
 class JobAdmission(NamedTuple):
-    """The state of a job towards its limiters."""
+    """Which limiters have admitted a job, and for which of them it waits."""
 
     state: str
     admitted_by: tuple[str, ...] = ()
