@@ -136,7 +136,7 @@ class UpcomingSlot:
     jobs: int
     """How many jobs become due within the slot; 10,000 means that many or more."""
     at_once: int
-    """How many of these jobs are due at the same instant."""
+    """How many jobs of the slot are due at the same instant, at most."""
     average: float
     """How many jobs the other slots from now on have on average."""
 

@@ -34,7 +34,7 @@ class TokenInfo:
     expires: datetime | None
     revoked: datetime | None
     last_used: datetime | None
-    """When it was last used, exact to a minute; None if it never was."""
+    """When the token was last used, exact to a minute; None if it never was."""
     state: TokenState
 
 
