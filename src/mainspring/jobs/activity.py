@@ -34,7 +34,7 @@ MINUTE = 60 * MICROSECONDS
 MAX_NOTES = 256  # so many notes are added to the counts at once
 
 Pair: TypeAlias = tuple[str, str]
-"""A queue and a type."""
+"""A queue and a job type, in this order: the key of counts."""
 _pair_of = attrgetter("queue", "type")
 _minute_and_pair = itemgetter(0, 1, 2)
 
@@ -60,9 +60,9 @@ class Activity(Struct, frozen=True, kw_only=True):
     retries: Mapping[Pair, int]
     """Attempts after which the job waits for a retry, by queue and type."""
     lateness: Mapping[tuple[str, str, str], Histogram]
-    """From the due time to the begin of the handler, by queue, type and kind: see `records.KINDS`."""
+    """How long after its due time the handler of a job began, by queue, type and kind: see `records.KINDS`."""
     duration: Mapping[tuple[str, str, str], Histogram]
-    """From the begin to the end of the handler, by queue, type and kind."""
+    """How long handlers ran, from begin to end, by queue, type and kind."""
     commit_seconds: Histogram
     """How long each commit of the store took, in microseconds."""
     commit_operations: Histogram

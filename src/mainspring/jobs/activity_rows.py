@@ -72,16 +72,16 @@ class ActivityRow:
     """The queue; `other` for all jobs beyond the largest number of pairs of queue and type."""
     type: str
     submitted: int
-    """How many jobs were stored."""
+    """How many new jobs were stored in the period."""
     attempts: Mapping[str, int]
     """How many attempts ended, by outcome: completed, failed, timeout, crashed, interrupted, canceled, snoozed,
     expired."""
     retries: int
     """After how many of the attempts the job waited for a retry."""
     lateness: Mapping[str, Histogram]
-    """From the due time to the begin of the handler."""
+    """How long after its due time the handler of a job began, by kind: see `records.KINDS`."""
     duration: Mapping[str, Histogram]
-    """From the begin to the end of the handler."""
+    """How long handlers ran, from begin to end, by kind: see `records.KINDS`."""
 
 
 def counts_of(minutes: Mapping[int, Tally]) -> Iterator[ActivityCount]:

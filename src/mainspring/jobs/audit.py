@@ -103,7 +103,7 @@ class AuditQuery(Struct, frozen=True, kw_only=True):
     action: str | None = None
     """An action such as `job.cancel`, or its part before the dot, such as `job`."""
     job: str | None = None
-    """The id of a job that the entries name."""
+    """List only entries that name the job with this id; None for all."""
     before: str | None = None
     """List only entries before this one: the id of the last entry of the previous page."""
     reader: Permissions | None = None

@@ -69,7 +69,7 @@ class Delete(Struct, frozen=True, gc=False):
 
     id: str
     status: JobStatus | None = None
-    """Delete the job only if it has this status."""
+    """Delete the job only if it has this status; None for any status of ended jobs."""
 
 
 class ChangeLimits(Struct, frozen=True, gc=False):
@@ -200,7 +200,7 @@ class DirectWorker(Struct, frozen=True, gc=False):
 
 
 TokenArrangement: TypeAlias = PutToken | RevokeToken | NoteTokenUses
-"""An arrangement that concerns no worker."""
+"""A change of the tokens of HTTP clients. Workers need not be told."""
 
 Arrangement: TypeAlias = (
     PutSchedule

@@ -51,13 +51,13 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     interruptions: int
     headers: dict[str, str]
     origin: str | None = None
-    """The id of the dead letter that the job replays."""
+    """The id of the earlier dead letter that this job replayed; None if it was no replay."""
     schedule: str | None = None
     """The name of the schedule that made the job; None if a submit made it."""
 
     @property
     def reason(self) -> str:
-        """The first line of the error."""
+        """The first line of `error`, without the traceback."""
         return self.error.partition("\n")[0]
 
 

@@ -137,7 +137,7 @@ class Taken(Struct, frozen=True):
     next_look: int | None = None
     """Another instant at which the worker should fetch: a limit admits jobs again, or a job expires."""
     next_firing: int | None = None
-    """The earliest occurrence of any schedule."""
+    """The earliest next occurrence of all schedules that are not paused; None if there is none."""
     may_be_spent: bool = True
     """False if the engine remembers no envelope of an ended job, so that `spent` need not be called."""
 

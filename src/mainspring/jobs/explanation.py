@@ -25,7 +25,7 @@ START_REMOTE = "Start one: a program that enrolls with POST /api/v1/workers, as 
 
 
 class Reason(StrEnum):
-    """The kind of reason why a job has its status."""
+    """A kind of reason why a job waits, runs or has ended: see `Explanation`."""
 
     NOT_DUE = "not due"
     RETRYING = "retrying"

@@ -28,7 +28,7 @@ class FollowingJob(Protocol):
     """A value of `then=`: a job function, or one with options or bound arguments."""
 
     def follow_up(self) -> FollowUp:
-        """Return the plan for the follow-up job."""
+        """Return the description of the follow-up job, which is stored with the job before it."""
 
 
 class HandlerOptions(Struct, frozen=True, kw_only=True):

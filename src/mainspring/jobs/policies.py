@@ -41,7 +41,7 @@ class Unique:
     """
 
     key: str | None = None
-    """The key, or the first part of it."""
+    """The unique key of the job; with `by`, only the first part of the key."""
     window: Duration | None = None
     """How long after its submit a job conflicts with a new one; None for as long as it has one of the states."""
     states: tuple[JobStatus, ...] | None = None

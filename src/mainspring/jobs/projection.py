@@ -24,9 +24,9 @@ class Wait(IntEnum):
 
     NOTHING = 0
     SEQUENCE = 1
-    """Another job of its sequence must end first."""
+    """Another job of the same sequence must end first."""
     LIMITS = 2
-    """Its limits have not admitted it. They may have room by now."""
+    """The limits of the job have not admitted it yet, although they may have room by now."""
 
 
 class ProjectedJob(Struct, frozen=True, gc=False):

@@ -38,7 +38,7 @@ class RequestRecord(Struct, frozen=True, array_like=True):
     first_id: str
     """The id of the first job that the request makes. The ids of the others follow it: see `ids.ids_from`."""
     owner: str
-    """A random name of the request that last began to carry it out."""
+    """A random name of the server's call that last began to carry out this request."""
     busy_until: int
     """Until when no other request with this key may carry it out; 0 after it has ended."""
     created: int

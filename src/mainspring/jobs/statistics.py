@@ -62,9 +62,9 @@ class UpcomingSlot:
     at: datetime
     """The instant at which the slot begins."""
     jobs: int
-    """How many jobs; 10,000 means that many or more."""
+    """How many jobs become due within the slot; 10,000 means that many or more."""
     at_once: int
-    """How many of these jobs are due at the same instant."""
+    """How many jobs of the slot are due at the same instant, at most."""
     average: float
     """How many jobs the other slots from now on have on average."""
 
@@ -102,9 +102,9 @@ class CommitStatistics:
 
     commits: int
     seconds: float
-    """How long they took together."""
+    """How many seconds all these commits took together."""
     operations: int
-    """How many calls of the engine they contained together."""
+    """How many calls of the engine all these commits contained together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

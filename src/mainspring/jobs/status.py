@@ -13,7 +13,7 @@ class JobStatus(StrEnum):
     RUNNING = "RUNNING"
     """A worker has committed the start of the job."""
     COMPLETED = "COMPLETED"
-    """The handler has returned."""
+    """The handler has returned, and its result is stored."""
     FAILED = "FAILED"
     """The job will not be tried again, for example because no attempt is left, or because it expired.
 

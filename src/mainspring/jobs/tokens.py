@@ -27,14 +27,14 @@ class TokenInfo:
     name: str
     scopes: tuple[str, ...]
     types: tuple[str, ...] | None
-    """The job types that it may touch; None for all."""
+    """The job types that a client with this token may use; None for all."""
     queues: tuple[str, ...] | None
-    """The queues that it may touch; None for all."""
+    """The queues that a client with this token may use; None for all."""
     created: datetime
     expires: datetime | None
     revoked: datetime | None
     last_used: datetime | None
-    """When it was last used, exact to a minute; None if it never was."""
+    """When the token was last used, exact to a minute; None if it never was."""
     state: TokenState
 
 

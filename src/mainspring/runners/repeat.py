@@ -71,7 +71,7 @@ class Repetition(Wrapper):
             waiting.cancel()
 
     def begin(self, delay_ns: int, origin: Origin) -> None:
-        """Schedule the first run."""
+        """Schedule the first run, after `delay_ns` nanoseconds. Errors name `origin` as the place of the post."""
         self._origin = origin
         self._arm(self._runner.services.clock.monotonic_ns() + delay_ns, has_place=False)
 

@@ -30,7 +30,7 @@ class RingBuffer(Generic[T]):
 
     @property
     def capacity(self) -> int:
-        """The largest number of items."""
+        """How many items the buffer can hold."""
         return len(self._slots)
 
     def push(self, item: T) -> None:

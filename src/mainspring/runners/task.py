@@ -52,7 +52,9 @@ class ShutdownBehavior(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTraits:
-    """The attributes of a task."""
+    """The attributes of a task: its priority, its category, whether it may block, and what a shutdown does to
+    it.
+    """
 
     priority: Priority = Priority.USER_VISIBLE
     may_block: bool = False

@@ -33,7 +33,7 @@ class TimeTravel:
 
     @property
     def now(self) -> datetime:
-        """The current time of the application."""
+        """The current time by the application's manual clock."""
         return self.clock.now()
 
     def fast_forward(

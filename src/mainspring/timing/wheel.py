@@ -192,9 +192,9 @@ class WheelStatistics:
     open: int
     """Pending timers that are sorted already, because they are due within the current slot or overdue."""
     occupancy: tuple[int, ...]
-    """All other pending timers, by level."""
+    """The number of pending timers that are not sorted yet, by level."""
     slots: tuple[int, ...]
-    """Slots in use, by level."""
+    """The number of slots with timers, by level."""
     slot_spans: tuple[int, ...]
     """Width of one slot of each level, in nanoseconds."""
     fullest_slots: tuple[int, ...]

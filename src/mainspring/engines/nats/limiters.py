@@ -102,7 +102,7 @@ def fair_bucket(buckets: Iterable[Bucket]) -> Bucket | None:
 
 
 class JobAdmission(NamedTuple):
-    """The state of a job towards its limiters."""
+    """Which limiters have admitted a job, and for which of them it waits."""
 
     state: str
     admitted_by: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ class JobAdmission(NamedTuple):
 
 
 def admission_of(job: StoredJob) -> JobAdmission:
-    """Decode the state of a job towards its limiters."""
+    """Return which limiters have admitted a job and for which it waits, decoded from the job's record."""
     if not job.admission:
         return JobAdmission(NOT_REQUESTED)
     state, *rest = job.admission
@@ -155,7 +155,7 @@ def admission_of(job: StoredJob) -> JobAdmission:
 
 
 def with_admission(job: StoredJob, admission: JobAdmission) -> StoredJob:
-    """Return a job with another state towards its limiters."""
+    """Return a copy of a job, whose record has this admission."""
     if admission.state == NOT_REQUESTED:
         return replace(job, admission=())
     more: tuple[str, ...] = ()

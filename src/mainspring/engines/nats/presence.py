@@ -65,7 +65,7 @@ class Presence(Struct, frozen=True, array_like=True):
     server: str
     """The id of the server that the process is connected to. The id changes when the server restarts."""
     connection: int
-    """The number of the connection on that server."""
+    """The number that this server has given to the connection of the process."""
 
 
 class OwnPresence:
@@ -144,7 +144,7 @@ class Absence(Struct):
     """The number of probes in a row that found a worker absent, since its last heartbeat."""
 
     revision: int
-    """The revision of that heartbeat."""
+    """The revision of the worker's last heartbeat."""
     first: float
     """The time at which the answer to the first of these probes arrived."""
     count: int = 0

@@ -89,7 +89,7 @@ class EngineNotes:
         self._committed: deque[EngineNote] = deque()
 
     def add(self, note: EngineNote) -> None:
-        """Add a note about the current unit."""
+        """Add a note about the current unit (transaction). It counts when the unit is committed."""
         self._new.append(note)
 
     def add_jobs(self, jobs: Iterable[NewJob]) -> None:

@@ -86,7 +86,7 @@ class ProgressNote(Struct, frozen=True, array_like=True, tag=2):
 
 
 class AnswerKind(StrEnum):
-    """How the handler ended for one job."""
+    """How the handler in a child process ended for one job."""
 
     COMPLETED = "completed"
     SNOOZED = "snoozed"
@@ -98,7 +98,10 @@ class AnswerKind(StrEnum):
 
 
 class ChildAnswer(Struct, frozen=True, array_like=True):
-    """How the handler ended for one job. The worker decides whether to retry the job."""
+    """The message in which a child says how the handler ended for one job.
+
+    The worker decides whether to retry the job.
+    """
 
     kind: AnswerKind
     result: bytes | None = None

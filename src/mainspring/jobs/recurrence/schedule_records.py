@@ -32,7 +32,9 @@ class ScheduleRecord(Struct, frozen=True, gc=False):
     rule: str
     """The rule of the schedule as JSON: see `recurrence.rules`."""
     misfire: str
-    """`skip`, `once`, or `all`."""
+    """Which missed occurrences get a job: none (`skip`), one for all (`once`), or each (`all`, up to
+    `catch_up`).
+    """
     catch_up: int
     """For `all`: the largest number of missed occurrences that get a job."""
     overlap: Overlap

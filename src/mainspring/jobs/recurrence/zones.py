@@ -95,12 +95,12 @@ def _offset(zone: ZoneInfo, second: int) -> int:
 
 
 def start_of(year: int) -> int:
-    """Return the first second of a UTC year."""
+    """Return the begin of a UTC year, in seconds since 1970."""
     return to_second(datetime(year, 1, 1))  # noqa: DTZ001 - counted as if it were UTC
 
 
 def year_of(second: int) -> int:
-    """Return the UTC year of a second."""
+    """Return the UTC year of an instant, given in seconds since 1970."""
     return date.fromordinal(_EPOCH_DAY + second // DAY).year
 
 
