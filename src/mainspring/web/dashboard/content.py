@@ -74,7 +74,7 @@ def block(text: str | None, limit: int = BLOCK) -> Shown:
 
 
 def json_line(raw: Any, limit: int = LINE) -> Shown:
-    """Return a JSON value for one line, cut; an object without its braces: `"order_id": 42, "reason": "unpaid"`."""
+    """Return a JSON value for one line, cut; an object without braces: `"order_id": 42, "reason": "unpaid"`."""
     text = _raw_text(raw)
     size = len(text)
     is_object = text.startswith("{") and text.endswith("}")
