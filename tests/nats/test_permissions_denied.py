@@ -81,6 +81,7 @@ CLOSED_TO_ALL_BUT_OPERATORS = [
 CLOSED: dict[Role, list[str]] = {
     "submitter": [
         *CLOSED_TO_SUBMITTERS,
+        "shop.spent.x",
         f"{API}.STREAM.PURGE.shop",
         *CLOSED_TO_ALL_BUT_OPERATORS,
     ],

@@ -15,6 +15,7 @@ from mainspring.engines.nats.job_records import StoredJob, change, encode, make_
 from mainspring.engines.nats.schedule_records import read_schedule
 from mainspring.jobs.commands import PutDeadLetterHandler, PutSchedule
 from mainspring.jobs.dead_letter_jobs import MARK, DeadLetterHandler
+from mainspring.jobs.engine import Retention
 from mainspring.jobs.job_policies import SIGNATURE
 from mainspring.jobs.records import NewJob
 from mainspring.jobs.signing import JobSigner, key_of
@@ -228,3 +229,35 @@ def test_signed_jobs_and_schedules_run_after_a_migration(
         assert eventually(lambda: 50 in shop.calls)
         (record,) = shop.engine.schedules()
         assert key_of(str(record.signature)) == "2026-11"
+
+
+def test_signed_jobs_that_have_ended_do_not_run_again_after_a_migration(
+    restricted_server: RestrictedServers, tmp_path: Path
+) -> None:
+    source = f"sqlite:///{tmp_path}/shop.db"
+    shop = Shop(source, RING)
+    with shop:
+        with shop.running():
+            ids = [shop.pay.submit(order).id for order in range(2)]
+            assert [shop.handle(job_id).wait(PATIENCE) for job_id in ids] == [JobStatus.COMPLETED] * 2
+        canceled = shop.pay.after(3600).submit(2).id
+        assert shop.cancel(canceled)
+        ids.append(canceled)
+        jobs = {job_id: (shop.get(job_id).headers, order) for order, job_id in enumerate(ids)}
+        while shop.manager().engine.prune(Retention(0, None, None)).is_more:
+            pass
+        assert (
+            shop.counts()["COMPLETED"] == 0
+        )  # the file remembers their envelopes; the canceled job is still there
+        later = shop.pay.options(id=ids[0]).submit(10)
+    run_program("migrate", source, restricted_server.url("operator"))
+    shop = shop_of(restricted_server, "worker", RING)
+    with shop, shop.running():
+        assert later.id == ids[0]
+        assert shop.handle(later.id).wait(PATIENCE) is JobStatus.COMPLETED  # its signature is newer
+        for job_id in ids:
+            headers, order = jobs[job_id]
+            now = shop.engine.now()
+            shop.write(make_job(shop.new_job(job_id, order, dict(headers)), now=now, place=now * 1_000, nonce="x"))
+            assert "its signature was used before" in shop.refusal(job_id)
+    assert shop.calls == [10]

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from msgspec import Struct
@@ -88,6 +90,8 @@ class Claimed(Struct, frozen=True):
 
     jobs: list[RemoteJob]
     direction: Direction
+    is_full: bool = False
+    """Whether nothing was claimed because the worker has as many jobs as it may have."""
 
 
 class Held(Struct, frozen=True):
@@ -172,6 +176,8 @@ class RemoteWorkers:
         )
         self._registry = manager.registry
         self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}  # of claims that wait for jobs
+        self._claiming: Counter[int] = Counter()  # how many jobs requests in flight may claim, by worker
+        self._claiming_lock = Lock()
         self._sweeper: asyncio.Task[None] | None = None
 
     # -- workers
@@ -232,14 +238,16 @@ class RemoteWorkers:
         seconds: float,
         types: Collection[str] | None,
         queues: Collection[str] | None,
+        most_held: int,
         is_over: Callable[[], Any],
     ) -> Claimed:
         """Claim up to `jobs` due jobs for a remote worker; wait up to `seconds` for the first one.
 
-        Returns no job if none became due in time, or if the worker was directed to be quiet or to end. `types` and
-        `queues` restrict the jobs to those that the caller may work on; None for all. `is_over` is a coroutine
-        function that returns True once the client has gone or the server stops; then no job is claimed. Raises
-        `WorkerNotFound` if the caller has no such worker.
+        Returns no job if none became due in time, or if the worker was directed to be quiet or to end. Together with
+        the jobs that it has not settled, the worker gets at most `most_held`. `types` and `queues` restrict the jobs
+        to those that the caller may work on; None for all. `is_over` is a coroutine function that returns True once
+        the client has gone or the server stops; then no job is claimed. Raises `WorkerNotFound` if the caller has no
+        such worker.
         """
         loop = asyncio.get_running_loop()
         deadline, renewed = loop.time() + seconds, float("-inf")
@@ -256,7 +264,9 @@ class RemoteWorkers:
                     renewed = loop.time()
                 if terms.direction is not Direction.RUN:
                     return Claimed([], terms.direction)
-                taken = await self._take(worker, jobs, types, queues)
+                taken = await self._take_within(most_held, worker, jobs, types, queues)
+                if taken is None:
+                    return Claimed([], terms.direction, is_full=True)
                 if taken.leases or loop.time() >= deadline:
                     found = [RemoteJob(lease, self._timeout_of(lease)) for lease in taken.leases]
                     return Claimed(found, terms.direction)
@@ -268,12 +278,47 @@ class RemoteWorkers:
             finally:
                 self._waiting.pop(wake, None)
 
+    async def _take_within(
+        self,
+        most: int,
+        worker: WorkerRecord,
+        jobs: int,
+        types: Collection[str] | None,
+        queues: Collection[str] | None,
+    ) -> Taken | None:
+        """Lease jobs to a worker, which then has at most `most`; return None if it has so many already.
+
+        Requests of the same worker to this server reserve room for the jobs that they may claim. A request to
+        another server does not see these.
+        """
+        number = worker.number
+        with self._claiming_lock:
+            reserved = self._claiming[number]
+            self._claiming[number] += jobs
+        try:
+            running = await self._read(self._engine.leased, number)
+            if len(running) >= most:
+                return None
+            room = min(jobs, most - len(running) - reserved)
+            if room <= 0:
+                return Taken([], None, is_more=True, stops=[])
+            return await self._take(worker, room, running, types, queues)
+        finally:
+            with self._claiming_lock:
+                self._claiming[number] -= jobs
+                if not self._claiming[number]:
+                    del self._claiming[number]
+
     async def _take(
-        self, worker: WorkerRecord, jobs: int, types: Collection[str] | None, queues: Collection[str] | None
+        self,
+        worker: WorkerRecord,
+        jobs: int,
+        running: Sequence[RunningLease],
+        types: Collection[str] | None,
+        queues: Collection[str] | None,
     ) -> Taken:
         handlers = self._handlers(worker, types)
         once = tuple(name for name, handler in handlers.items() if handler.options.at_most_once)
-        running = await self._read(self._engine.leased, worker.number)
         demand = Demand(
             types=tuple(handlers),
             starts=jobs,

@@ -5,7 +5,7 @@ If the process dies, the next run continues with the step that was not finished.
 
 1. Mark the file: no other process can use it any more, and nothing is ever deleted in it.
 2. Write a checkpoint to the target: no worker enrolls there before the move is complete.
-3. Copy settings and the audit trail, then jobs in the order of their submission, then schedules. The checkpoint
+3. Copy settings, the audit trail and the envelopes of signed jobs that have ended, then jobs in the order of their submission, then schedules. The checkpoint
    advances in the same transactions as the jobs, so a migrator that resumes begins exactly there.
 4. Read everything back and compare it with the file.
 5. Mark the checkpoint complete, so that workers may enroll; the file then names the store that has its jobs.
@@ -25,7 +25,7 @@ from mainspring.engines.sqlite.export import SqliteExport
 from mainspring.errors import EngineUnavailable, LimitExceeded
 from mainspring.jobs.audit import current_actor
 from mainspring.jobs.audit_drafts import AuditDraft
-from mainspring.jobs.migration_records import MigratedJob, MigrationDifference, MigrationStage
+from mainspring.jobs.migration_records import MISSING, MigratedJob, MigrationDifference, MigrationStage
 
 if TYPE_CHECKING:
     from mainspring.engines.nats.engine import NatsEngine
@@ -130,6 +130,7 @@ class Migrator:
             settings = self._source.settings()
             self._target.arrange(self._settings_importer.arrangements(settings))
             self._copy_audit_trail()
+            self._copy_envelopes()
             self._settings_importer.finish_settings(self._id, settings)
         for jobs in pages(self._source, checkpoint.position, LAST_PLACE):
             # checked again, because a replica that lags behind may have hidden a worker
@@ -146,6 +147,16 @@ class Migrator:
             draft = AuditDraft(actor, self._target.now())
             entries.append(draft.for_migration(self._source.description, self._url))
         self._target.audit.store(entries)
+
+    def _copy_envelopes(self) -> None:
+        """Let the target remember the signed jobs that have ended, so that no copy of one runs there.
+
+        An undo does not delete these messages. They end with the signatures, and jobs of the same ids that are
+        signed later are not affected.
+        """
+        now = self._target.now()
+        for envelopes in self._source.envelopes(now):
+            self._target.spent_envelopes.store(envelopes, now)
 
     def _clear_leftovers(self) -> None:
         """Delete the jobs, schedules and checkpoints that abandoned migrations of this file left on the target.
@@ -167,6 +178,9 @@ class Migrator:
             self.deviations += self._job_importer.compare(self._id, jobs)
             yield len(jobs)
         self.deviations += self._settings_importer.compare_schedules(self._id, self._source.schedules())
+        for envelopes in self._source.envelopes(self._target.now()):
+            missing = self._target.spent_envelopes.missing(envelopes)
+            self.deviations += [MigrationDifference("envelope", each.id, MISSING) for each in missing]
         checkpoint = self._checkpoints.find(self._id)
         if checkpoint is not None and checkpoint.stage is MigrationStage.COMPLETE:
             self.deviations.clear()  # another process has finished the migration, so workers may have started

@@ -7,6 +7,9 @@ from dataclasses import dataclass, fields
 
 from mainspring.similar_names import did_you_mean
 
+MAX_CLAIMED_JOBS = 1_000
+"""How many jobs a heartbeat of a remote worker may name. It must name all jobs of the worker."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
@@ -37,6 +40,8 @@ class HttpLimits:
     """How many clients may read events at once."""
     waiting_claims: int = 500
     """How many claims of remote workers may wait for jobs at once."""
+    claimed_jobs: int = MAX_CLAIMED_JOBS
+    """How many jobs a remote worker may have claimed and not settled. A heartbeat names at most 1,000."""
     max_batch: int = 10_000
     """How many jobs one request may submit."""
     max_depth: int = 64
@@ -61,6 +66,11 @@ class HttpLimits:
                 raise ValueError(f"the HTTP limit {each.name} must be a positive number, got {value!r}")
             if each.type == "int" and not isinstance(value, int):
                 raise ValueError(f"the HTTP limit {each.name} must be a whole number, got {value!r}")
+        if self.claimed_jobs > MAX_CLAIMED_JOBS:
+            raise ValueError(
+                f"the HTTP limit claimed_jobs must be at most {MAX_CLAIMED_JOBS:,}, because a heartbeat names all jobs of a worker, "
+                f"got {self.claimed_jobs:,}; enroll several workers"
+            )
         if self.submit_burst < self.max_batch:
             raise ValueError(
                 f"submit_burst={self.submit_burst} is less than max_batch={self.max_batch}, so that a full batch "

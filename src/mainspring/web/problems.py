@@ -105,6 +105,7 @@ STATUS_OF: dict[str, int] = {
     "too-many-connections": 503,
     "too-many-event-readers": 503,
     "too-many-claims": 503,
+    "too-many-claimed-jobs": 429,
     "stopping": 503,
     "idempotency-key-invalid": 400,
     "idempotency-key-busy": 409,

@@ -36,6 +36,32 @@ class TestRemoteWorkersOnSqlite(RemoteWorkerTests):
             assert str(app.get(job_id).error).startswith("SignatureInvalid: ")
             assert app.counts()["PENDING"] == 0, "no follow-up job was made"
 
+    def test_a_worker_has_only_so_many_jobs_that_it_has_not_settled(self, site: ApiSite) -> None:
+        site.asgi = site.app.asgi(auth="tokens", limits=HttpLimits(claimed_jobs=3))
+        worker, other = RemoteClient(site, "plain"), RemoteClient(site, "plain")
+        for _ in range(6):
+            self.submit(site)
+        first = worker.claim(2)
+        assert (len(first), len(worker.claim(100))) == (2, 1), "a claim gets fewer jobs than it asks for"
+        answer = worker.post("claim", {"jobs": 1, "wait": 30})
+        assert (answer.status, answer.problem) == (429, "too-many-claimed-jobs")
+        assert "3 jobs" in answer.json["detail"]
+        assert len(other.claim(2)) == 2, "each worker has its own limit"
+        worker.settle(first[0], "completed")
+        assert len(worker.claim(2)) == 1
+
+    def test_claims_of_one_worker_at_the_same_time_share_its_room(self, site: ApiSite) -> None:
+        site.asgi = site.app.asgi(auth="tokens", limits=HttpLimits(claimed_jobs=5))
+        worker = RemoteClient(site, "plain")
+        for _ in range(40):
+            self.submit(site)
+        with ThreadPoolExecutor(8) as threads:
+            answers = list(threads.map(lambda _: worker.post("claim", {"jobs": 4, "wait": 0}), range(16)))
+        jobs = [job["id"] for answer in answers if answer.status == 200 for job in answer.json["jobs"]]
+        assert len(jobs) == len(set(jobs)) <= 5
+        assert {answer.status for answer in answers} <= {200, 429}
+        assert not site.app.manager().remote_workers._claiming
+
     def test_only_so_many_claims_wait_at_once(self, site: ApiSite) -> None:
         site.asgi = site.app.asgi(auth="tokens", limits=HttpLimits(waiting_claims=1))
         worker, other = RemoteClient(site, "plain"), RemoteClient(site, "plain")

@@ -107,7 +107,7 @@ class NatsEngine:
         self.projector = components.projector
         self.audit = NatsAudit(components.jetstream, components.names, components.streams)
         """The audit trail."""
-        self._spent = SpentEnvelopes(components.jetstream, components.names, components.streams)
+        self.spent_envelopes = SpentEnvelopes(components.jetstream, components.names, components.streams)
         components.streams.on_new_stream = self._discard_state
         if retention is not None:
             components.transactions.retention = kept_by_status(retention)
@@ -371,7 +371,7 @@ class NatsEngine:
         return replace(taken, next_firing=next_firing)
 
     def spent(self, ids: Sequence[str]) -> dict[str, int]:
-        return self._spent.find(ids)
+        return self.spent_envelopes.find(ids)
 
     def sign_letters(self, sign: SignLetter) -> None:
         self.components.dead_letters.sign = sign
@@ -422,7 +422,7 @@ class NatsEngine:
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         results = self.components.settler.settle(worker, outcomes) if outcomes else []
-        self._spent.remember(list(zip(outcomes, results, strict=True)), self.now())
+        self.spent_envelopes.remember(list(zip(outcomes, results, strict=True)), self.now())
         if any(results) and not self._workers.is_enrolled(worker):
             settled = [outcome.lease.id for outcome, is_done in zip(outcomes, results, strict=True) if is_done]
             self._remote.forget(worker, settled)

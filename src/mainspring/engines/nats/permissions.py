@@ -50,13 +50,13 @@ def permissions_of(prefix: str, role: Role) -> SubjectPermissions:
 
 
 def _to_write(names: SubjectNames, role: Role) -> list[str]:
-    kept_for_one: dict[str, Role] = {
-        f"{names.workers}>": "worker",
-        f"{names.spent}>": "worker",  # who can write here can keep signed jobs from running
-        f"{names.moves}>": "operator",
-        names.tokens: "operator",  # who can write here can make a token that allows everything over HTTP
+    kept_for: dict[str, tuple[Role, ...]] = {
+        f"{names.workers}>": ("worker",),
+        f"{names.spent}>": ("worker", "operator"),  # who can write here can keep signed jobs from running
+        f"{names.moves}>": ("operator",),
+        names.tokens: ("operator",),  # who can write here can make a token that allows everything over HTTP
     }
-    kept = [subject for subject in names.stored_subjects if kept_for_one.get(subject, role) == role]
+    kept = [subject for subject in names.stored_subjects if role in kept_for.get(subject, (role,))]
     return [*kept, names.events, names.activity, f"{names.requests}>", f"{names.notifications}*"]
 
 

@@ -1,7 +1,8 @@
 """Remembers the envelopes of signed jobs that have ended, until their signatures end: `jobs/spent_envelopes.py`.
 
-A worker stores a message for each signed job that it completes or that its handler cancels. Only workers may
-publish to these subjects. So a submitter who writes the record of such a job again does not make it run again.
+A worker stores a message for each signed job that it completes or that its handler cancels. A migration stores
+those of the other store. Only workers and operators may publish to these subjects. So a submitter who writes the
+record of such a job again does not make it run again.
 
 The message is sent after the outcome is stored, and without waiting for the server: a worker that dies in between
 leaves no message. The record of the job is COMPLETED all the same.
@@ -15,11 +16,13 @@ from collections.abc import Mapping, Sequence
 from mainspring.engines.nats.jetstream import JetStream
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.subject_names import SubjectNames
+from mainspring.engines.nats.write_batch import Write
 from mainspring.jobs.records import Outcome, OutcomeKind
-from mainspring.jobs.spent_envelopes import envelope_of
+from mainspring.jobs.spent_envelopes import Envelope, envelope_of
 from mainspring.jobs.timestamps import MICROSECONDS
 
 ENDED = (OutcomeKind.COMPLETED, OutcomeKind.CANCELED)
+TRIES = 5
 _MAX_DIGITS = 19
 
 logger = logging.getLogger("mainspring.nats")
@@ -46,10 +49,34 @@ class SpentEnvelopes:
                 continue
             envelope = envelope_of(lease.id, lease.headers, lease.due)
             if envelope is not None and envelope.until >= now:
-                seconds = (envelope.until - now) // MICROSECONDS + 60
-                headers = {"Nats-TTL": f"{seconds}s"}
-                messages.append((self._names.spent_envelope(envelope.id), b"%d" % envelope.signed, "", headers))
+                write = self._write(envelope, now)
+                messages.append((write.subject, write.data, "", write.headers or {}))
         self._jetstream.send(messages)
+
+    def store(self, envelopes: Sequence[Envelope], now: int) -> None:
+        """Store envelopes of another store, and wait until the server has them. Newer ones of the same ids stay."""
+        if envelopes and not self._streams.stores_spent:
+            raise self._jetstream.unavailable(
+                "its stream was made by an earlier version, and cannot remember signed jobs that have ended",
+                remedy="let an operator run `mainspring nats prepare`",
+            )
+        left = self.missing(envelopes)
+        for _ in range(TRIES):
+            revisions = self._jetstream.store_each([self._write(envelope, now) for envelope in left])
+            left = [each for each, revision in zip(left, revisions, strict=True) if revision is None]
+            if not left:
+                return
+        raise self._jetstream.unavailable("it has not confirmed that it remembers signed jobs that have ended")
+
+    def missing(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
+        """Return the envelopes that this store does not remember, nor newer ones of the same ids."""
+        known = self.find([envelope.id for envelope in envelopes])
+        return [envelope for envelope in envelopes if known.get(envelope.id, 0) < envelope.signed]
+
+    def _write(self, envelope: Envelope, now: int) -> Write:
+        seconds = max(0, envelope.until - now) // MICROSECONDS + 60
+        subject = self._names.spent_envelope(envelope.id)
+        return Write(subject, b"%d" % envelope.signed, headers={"Nats-TTL": f"{seconds}s"})
 
     def find(self, ids: Sequence[str]) -> dict[str, int]:
         """Return which of these signed ids are remembered, and when they were signed.

@@ -17,7 +17,7 @@
     P.tokens, P.token-uses              the tokens of HTTP servers; when they were last used
     P.request.<caller>.<key>            in a stream of its own: a request with an idempotency key
     P.audit.<entry>                     an entry of the audit trail
-    P.spent.<id>                        the envelope of a signed job that has ended; only workers write it
+    P.spent.<id>                        the envelope of a signed job that has ended; workers and operators write it
 
 A subject has one message at most: publishing again replaces it. Names that users choose are encoded as tokens
 without dots, blanks and wildcards.

@@ -8,6 +8,7 @@ if the migration is undone, the mark is removed, and the file is as it was after
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from mainspring.engines.sqlite.reading import count_all
 from mainspring.engines.sqlite.rescue import JobRescuer
 from mainspring.engines.sqlite.schedules import read_occurrences, read_schedules
 from mainspring.engines.sqlite.schema import MOVED, VERSION, is_moved
+from mainspring.engines.sqlite.spent_envelopes import read_all_envelopes
 from mainspring.engines.sqlite.store import Store, read_redactions
 from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.engines.sqlite.tokens import read_tokens
@@ -35,12 +37,14 @@ from mainspring.jobs.audit import AuditEntry
 from mainspring.jobs.commands import PutRedaction
 from mainspring.jobs.engine import MAX_CRASHES, STALE
 from mainspring.jobs.migration_records import MigratedJob, MigratedSchedule, MigratedSettings
+from mainspring.jobs.spent_envelopes import Envelope
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import to_instant
 
 BUSY_TIMEOUT_SECONDS = 30.0
 MAX_OCCURRENCES = 100  # how many occurrences without a job are exported of each schedule, the latest ones
 MAX_PAGE_BYTES = 16_000_000  # a page of jobs ends when the sum of its payloads exceeds this number
+ENVELOPES = 1_000  # how many envelopes a page has
 NO_WORKER = 0  # no worker has this number, so `OTHERS` lists all workers
 
 CREATE_MOVE_TABLE = """
@@ -300,6 +304,11 @@ class SqliteExport:
         """Return the audit trail, the latest entry first."""
         with self._database.reader() as connection:
             return list(read_all_entries(connection))
+
+    def envelopes(self, now: int) -> Iterator[list[Envelope]]:
+        """Yield pages of the envelopes of signed jobs that do not move, and must not run again on the target."""
+        with self._database.reader() as connection:
+            yield from read_all_envelopes(connection, now, ENVELOPES)
 
     def settings(self) -> MigratedSettings:
         """Return the paused queues, limits, the state of rate limits, HTTP tokens and redacted parameters."""

@@ -5,16 +5,16 @@ A job that is stored needs no such row, because no other job can have its id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apsw
 import msgspec
 
-from mainspring.engines.sqlite.codec import to_headers, to_json
+from mainspring.engines.sqlite.codec import CANCELED, COMPLETED, UNREADABLE, to_headers, to_json
 from mainspring.engines.sqlite.database import Database
 from mainspring.jobs.job_policies import SIGNATURE
-from mainspring.jobs.spent_envelopes import envelope_of
+from mainspring.jobs.spent_envelopes import Envelope, envelope_of
 
 # batch of ids or of seqs: the signed jobs among them
 _SIGNED = f"""
@@ -33,6 +33,15 @@ FORGET = """
 DELETE FROM spent_envelopes WHERE id IN (SELECT id FROM spent_envelopes WHERE until < ?1 LIMIT ?2)
 """
 IS_ANY = "SELECT EXISTS (SELECT 1 FROM spent_envelopes)"
+# ?1 after this id, ?2 now, ?3 how many
+REMEMBERED = "SELECT id, signed, until FROM spent_envelopes WHERE id > ?1 AND until >= ?2 ORDER BY id LIMIT ?3"
+# ?1 after this seq, ?2 how many: the signed jobs that were completed or canceled
+ENDED = f"""
+SELECT seq, id, headers, due FROM jobs NOT INDEXED
+WHERE seq > ?1 AND status IN ({COMPLETED}, {CANCELED}) AND headers IS NOT NULL
+    AND (substr(headers, 1, 1) <> '{{' OR instr(headers, '{SIGNATURE}'))
+ORDER BY seq LIMIT ?2
+"""
 FIND = "SELECT id, signed FROM spent_envelopes WHERE id IN (SELECT value FROM json_each(?1))"
 
 _rows = msgspec.json.Decoder(list[tuple[str, str, int]]).decode
@@ -65,3 +74,23 @@ def read_spent(connection: apsw.Connection, ids: Sequence[str]) -> dict[str, int
         return {}
     rows: Any = connection.execute(FIND, (to_json(list(ids)),)).fetchall()
     return dict(rows)
+
+
+def read_all_envelopes(connection: apsw.Connection, now: int, size: int) -> Iterator[list[Envelope]]:
+    """Yield pages of the envelopes that must not be used again: of deleted jobs, and of those that have ended."""
+    after: Any = ""
+    while rows := connection.execute(REMEMBERED, (after, now, size)).fetchall():
+        after = rows[-1][0]
+        yield [Envelope(*row) for row in rows]
+    after = 0
+    while rows := connection.execute(ENDED, (after, size)).fetchall():
+        after = rows[-1][0]
+        found = [_readable_envelope(job_id, headers, due) for _, job_id, headers, due in rows]
+        yield [envelope for envelope in found if envelope is not None and envelope.until >= now]
+
+
+def _readable_envelope(job_id: str, headers: str, due: int) -> Envelope | None:
+    try:
+        return envelope_of(job_id, to_headers(headers), due)
+    except UNREADABLE:  # another program has spoiled the row
+        return None

@@ -24,6 +24,7 @@ from mainspring.jobs.timestamps import MICROSECONDS, to_datetime, to_microsecond
 from mainspring.jobs.worker.error_text import to_storable_text
 from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.jobs.worker.outcomes import OutcomeFactory, for_interruption
+from mainspring.security.http_limits import MAX_CLAIMED_JOBS
 from mainspring.security.permissions import Identity, Scope
 from mainspring.similar_names import did_you_mean
 from mainspring.web.api.decoding import invalid_value
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 MAX_WAIT = 30.0
 """The longest time that a claim may wait for a job, in seconds."""
 MAX_CLAIMED = 100
-MAX_HELD = 1_000
+MAX_HELD = MAX_CLAIMED_JOBS
 MAX_DIGITS = 18  # of the number of a worker
 DEFAULT_LEASE = STALE / MICROSECONDS
 BEATS_PER_LEASE = 3
@@ -303,8 +304,16 @@ class RemoteWorkerEndpoints:
             seconds=call.body.wait,
             types=permissions.types,
             queues=permissions.queues,
+            most_held=call.limits.claimed_jobs,
             is_over=is_over,
         )
+        if claimed.is_full:
+            raise refuse(
+                429,
+                "too-many-claimed-jobs",
+                f"worker {number} has claimed {call.limits.claimed_jobs:,} jobs that it has not settled, which is the "
+                "limit of this server; settle or release jobs before the next claim, or enroll another worker",
+            )
         serializers = app.manager().serializers
         views = [
             ClaimedJobView(
@@ -564,7 +573,8 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
             path="/workers/{number}/claim",
             subject="workers",
             summary="Claim due jobs, and wait for the first one.",
-            description="The jobs are RUNNING, and the worker must settle each.",
+            description="The jobs are RUNNING, and the worker must settle each. A worker may have claimed at most "
+            "1,000 jobs that it has not settled, or fewer if the server says so (`claimed_jobs`).",
             scopes=(Scope.WORK,),
             serve=workers.claim,
             path_parameters=_NUMBER,
@@ -591,7 +601,7 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                     },
                 )
             },
-            problems=("worker-not-found", "too-many-claims"),
+            problems=("worker-not-found", "too-many-claims", "too-many-claimed-jobs"),
         ),
         Endpoint(
             name="settle_jobs",
