@@ -50,7 +50,7 @@ from mainspring.jobs.limit_registry import LimitRegistry, store_limits
 from mainspring.jobs.limits import Limit
 from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.off_loop import OffLoop
-from mainspring.jobs.periodic_reads import periodic_reads
+from mainspring.jobs.periodic_reads import shared_statistics
 from mainspring.jobs.policies import Keep, ProcessSettings, WorkerSettings
 from mainspring.jobs.processes.application import ChildSetup
 from mainspring.jobs.quotas import Quota, quotas_of
@@ -61,14 +61,7 @@ from mainspring.jobs.redaction import Redactions
 from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
 from mainspring.jobs.search import JobFilter, search
 from mainspring.jobs.serializers import JsonSerializer, PlainSerializer, Serializer, Serializers, make_serializer
-from mainspring.jobs.statistics import (
-    ProcessStatistics,
-    Statistics,
-    StoreStatistics,
-    to_commits,
-    to_groups,
-    to_slot,
-)
+from mainspring.jobs.statistics import ProcessStatistics, Statistics, to_commits, to_groups, to_slot
 from mainspring.jobs.status import JobStatus, to_status
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission, SubmitOptions
 from mainspring.jobs.timestamps import to_datetime, to_past
@@ -548,7 +541,7 @@ class JobManager:
     def statistics(self) -> Statistics:
         """Count the jobs of the store, and return them with the slots and timers of this process."""
         engine = self._open_engine()
-        store = self.store_statistics()
+        store = shared_statistics(engine)
         workers = (to_worker_status(record, store.at) for record in engine.workers())
         return Statistics(
             at=to_datetime(store.at),
@@ -558,11 +551,6 @@ class JobManager:
             fullest_slot=to_slot(store.fullest_slot),
             process=self.process_statistics(),
         )
-
-    def store_statistics(self) -> StoreStatistics:
-        """Count the jobs of the store. Periodic reads of one round share the answer."""
-        reads, read = periodic_reads(), self._open_engine().statistics
-        return read() if reads is None else reads.once(("statistics", id(self)), read)
 
     def process_statistics(self) -> ProcessStatistics:
         """Return the slots, timers and pools of this process, without a call of the engine."""
