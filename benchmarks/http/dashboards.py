@@ -1,29 +1,38 @@
 """What open dashboards cost a drain, how many bytes the first page has, and when a browser paints pages.
 
 The worker and the server are one process, as with `mainspring run --http`, so that rendering takes its time from
-the jobs. Another process holds ten open pages: it logs in, loads each page and reads its stream of updates. Each
+the jobs. Another process holds ten open pages: it logs in, loads each page and reads its stream of updates. The
+drain begins when each page has got its first update. Each
 round drains a new store with and without them, and every second round in the reverse order. A ratio is that of the
-two drains of a round, and the median of all rounds counts.
+two drains of a round, and the median of all rounds counts. The processor time of a job is that of the whole
+process. It depends less than the throughput on what else the machine does.
+
+A drain ends with the last handler. `Queue.drain` is not used: on NATS it would build a projection in the drain
+without pages, too, which only open pages need.
 
 The time of the first paint is that of a real browser with an empty cache, on a store with a million jobs.
 """
 
+import gc
 import http.client
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module  # `make check` runs without the browser's package
+from itertools import count
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from threading import Event
+from time import perf_counter, process_time
 
 from benchmarks.http.client import OURS, server
 from benchmarks.http.lists import fill
 from benchmarks.http.submits import token_for
 from benchmarks.jobs.process import ROOT, fresh_store
-from benchmarks.jobs.timed_drain import timed_drain
 from benchmarks.measure import Line, Section, at_most, percentile
 from mainspring import Mainspring
 from mainspring.cli.nats_servers import NatsServers
@@ -38,8 +47,9 @@ FIRST_PAINT = """() => new Promise((done) => {
     look()
 })"""
 """Waits for the first paint; `wait_for_function` does not work under the content security policy of the pages."""
-JOBS = 40_000
-NATS_JOBS = 20_000
+JOBS = 100_000
+NATS_JOBS = 40_000
+SECONDS = 600.0
 ROUNDS = 9
 AT_MOST = 3.0  # per cent
 MILLION = 1_000_000
@@ -74,7 +84,8 @@ def read(path):
     page.read()
     stream = get("/live" + path, cookie)
     assert stream.status == 200, (path, stream.status)
-    stream.readline()
+    while not stream.readline().startswith(b"event: blocks"):
+        pass
     print(path, flush=True)
     while stream.readline():
         pass
@@ -83,8 +94,18 @@ for path in pages:
 """
 
 
-def drain(url: str, jobs: int, *, has_readers: bool) -> float:
-    """Return how many jobs a second a worker runs, from the first claim to the end of the last job."""
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """How fast a worker ran all jobs, and what it took."""
+
+    rate: float
+    """Jobs per second."""
+    cost: float
+    """Processor time of the process for each job, in microseconds."""
+
+
+def drain(url: str, jobs: int, *, has_readers: bool) -> Drain:
+    """Let a worker run jobs that do nothing, from the first claim to the end of the last handler."""
     app = Mainspring(url, durability="normal") if url.startswith("sqlite") else Mainspring(url)
 
     @contextmanager
@@ -98,7 +119,22 @@ def drain(url: str, jobs: int, *, has_readers: bool) -> float:
             with open_dashboards(listener.address.port, str(token)):
                 yield
 
-    return timed_drain(app, jobs, served)
+    ended, is_done = count(1), Event()
+
+    @app.job
+    def noop() -> None:
+        if next(ended) >= jobs:
+            is_done.set()
+
+    with app:
+        noop.submit_many([()] * jobs)
+        with served():
+            gc.collect()
+            began, used = perf_counter(), process_time()
+            with app.running():
+                if not is_done.wait(SECONDS):
+                    raise RuntimeError(f"{next(ended) - 1:,} of {jobs:,} jobs have run within {SECONDS:g} s")
+                return Drain(jobs / (perf_counter() - began), (process_time() - used) / jobs * 1e6)
 
 
 @contextmanager
@@ -118,33 +154,48 @@ def open_dashboards(port: int, token: str) -> Iterator[None]:
             reader.kill()
 
 
-def drain_sqlite(jobs: int, *, has_readers: bool) -> float:
+def drain_sqlite(jobs: int, *, has_readers: bool) -> Drain:
     with TemporaryDirectory() as folder:
         return drain(f"sqlite:///{folder}/jobs.db", jobs, has_readers=has_readers)
 
 
-def drain_nats(jobs: int, *, has_readers: bool) -> float:
+def drain_nats(jobs: int, *, has_readers: bool) -> Drain:
     with TemporaryDirectory() as folder, NatsServers(store=Path(folder) / "nats") as servers:
         return drain(servers.url, jobs, has_readers=has_readers)
 
 
-def cost(engine: str, jobs: int, rounds: int) -> Line:
+def cost(engine: str, jobs: int, rounds: int) -> list[Line]:
     """Drain with and without open dashboards, in pairs."""
     run = partial({"SQLite": drain_sqlite, "NATS": drain_nats}[engine], jobs)
-    rates: dict[bool, list[float]] = {False: [], True: []}
+    drains: dict[bool, list[Drain]] = {False: [], True: []}
     for number in range(rounds):
         for has_readers in (True, False) if number % 2 else (False, True):
-            rates[has_readers].append(run(has_readers=has_readers))
-    losses = [100 * (1 - open_ / closed) for open_, closed in zip(rates[True], rates[False], strict=True)]
-    loss = median(losses)
-    return Line(
-        what=f"drain of {jobs:,} jobs on {engine} beside ten open dashboards",
-        ours=f"{median(rates[True]):,.0f}/s",
-        peer=f"{median(rates[False]):,.0f}/s with none",
-        ratio=f"{-loss:+.1f} % ({-max(losses):+.0f} to {-min(losses):+.0f})",
-        bound=f"≥ {-AT_MOST:g} %",
-        is_met=loss <= AT_MOST,
-    )
+            drains[has_readers].append(run(has_readers=has_readers))
+    pairs = list(zip(drains[True], drains[False], strict=True))
+    gains = [100 * (opened.rate / closed.rate - 1) for opened, closed in pairs]
+    costs = [100 * (opened.cost / closed.cost - 1) for opened, closed in pairs]
+    return [
+        Line(
+            what=f"drain of {jobs:,} jobs on {engine} beside ten open dashboards",
+            ours=f"{median(each.rate for each in drains[True]):,.0f}/s",
+            peer=f"{median(each.rate for each in drains[False]):,.0f}/s with none",
+            ratio=_scatter(gains),
+            bound=f"≥ {-AT_MOST:g} %",
+            is_met=median(gains) >= -AT_MOST,
+        ),
+        Line(
+            what=f"processor time of each of these jobs on {engine}",
+            ours=f"{median(each.cost for each in drains[True]):.1f} µs",
+            peer=f"{median(each.cost for each in drains[False]):.1f} µs with none",
+            ratio=_scatter(costs),
+            bound=f"≤ {AT_MOST:g} %",
+            is_met=median(costs) <= AT_MOST,
+        ),
+    ]
+
+
+def _scatter(percents: list[float]) -> str:
+    return f"{median(percents):+.1f} % ({min(percents):+.0f} to {max(percents):+.0f})"
 
 
 def transfer(port: int, token: str) -> float:
@@ -201,7 +252,7 @@ def painted_line(path: str, samples: list[float]) -> Line:
 
 
 def run(rounds: int = ROUNDS, jobs: int = JOBS, nats_jobs: int = NATS_JOBS, stored: int = MILLION) -> Section:
-    lines = [cost("SQLite", jobs, rounds), cost("NATS", nats_jobs, rounds)]
+    lines = [*cost("SQLite", jobs, rounds), *cost("NATS", nats_jobs, rounds)]
     with fresh_store() as store:
         token = token_for(store)
         fill(store, stored)

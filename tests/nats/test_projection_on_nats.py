@@ -152,6 +152,19 @@ def test_a_copy_that_was_opened_again_is_updated_for_a_periodic_read(
         assert len(findings_of(copy)) == 1
 
 
+@pytest.mark.parametrize("is_permanent", [True, False])
+def test_pruning_by_a_busy_worker_updates_a_permanent_copy_only(
+    make_bench: MakeBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_permanent: bool
+) -> None:
+    bench = make_bench(projection=str(tmp_path / "copy.db")) if is_permanent else make_bench()
+    monkeypatch.setattr(bench.nats.projector, "_pace", SimulatedPace())
+    assert findings_of(bench) == {}
+    bench.submit("one more", after=3_600)
+    read = count_reads(bench, monkeypatch)
+    PeriodicReads().measure(lambda: bench.nats.prune(Retention(None, None, None)))
+    assert sum(read) == int(is_permanent)
+
+
 # -- going on, and beginning anew
 
 

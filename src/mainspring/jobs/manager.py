@@ -49,7 +49,7 @@ from mainspring.jobs.limit_registry import LimitRegistry, store_limits
 from mainspring.jobs.limits import Limit
 from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.off_loop import OffLoop
-from mainspring.jobs.periodic_reads import periodic_reads
+from mainspring.jobs.periodic_reads import shared_statistics
 from mainspring.jobs.policies import Keep, ProcessSettings, WorkerSettings
 from mainspring.jobs.processes.application import ChildSetup
 from mainspring.jobs.quotas import Quota, quotas_of
@@ -598,7 +598,7 @@ class JobManager:
         from mainspring.jobs.worker_status import Liveness, to_worker_status  # noqa: PLC0415
 
         engine = self._open_engine()
-        store = self.store_statistics()
+        store = shared_statistics(engine)
         workers = (to_worker_status(record, store.at) for record in engine.workers())
         return Statistics(
             at=to_datetime(store.at),
@@ -608,11 +608,6 @@ class JobManager:
             fullest_slot=to_slot(store.fullest_slot),
             process=self.process_statistics(),
         )
-
-    def store_statistics(self) -> StoreStatistics:
-        """Count the jobs of the store. Periodic reads of one round share the answer."""
-        reads, read = periodic_reads(), self._open_engine().statistics
-        return read() if reads is None else reads.once(("statistics", id(self)), read)
 
     def process_statistics(self) -> ProcessStatistics:
         """Return the slots, timers, thread pools and commits of this process, without a call of the engine."""

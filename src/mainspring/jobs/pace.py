@@ -7,9 +7,10 @@ the cost is a fixed share, however long the work takes, and however slow the mac
 Invariants
 - Two runs are an interval apart, at least.
 - A process is busy if its other work has lately used `BUSY_SHARE` or more of the processor time that one thread
-  could get. Then the work uses at most `share` of the processor time of the other work.
-- Otherwise it uses at most `SPARE_SHARE` of that time, if each run costs as much as the last one. A run after a
-  long pause, which costs more, is not delayed.
+  could get. Then the work uses at most `share` of the processor time of the other work, and `BASE_SHARE` of the
+  elapsed time.
+- Otherwise it uses at most `SPARE_SHARE` of the elapsed time, if each run costs as much as the last one. A run
+  after a long pause, which costs more, is not delayed.
 - Only processor time counts. A run that waits for a lock, a server or a processor is not more expensive for that.
 """
 
@@ -21,6 +22,7 @@ from typing import Protocol
 from mainspring.clock import NANOSECONDS, SystemClock, process_ns
 
 BUSY_SHARE = 0.25
+BASE_SHARE = 0.002
 SPARE_SHARE = 0.1
 
 
@@ -79,8 +81,8 @@ class Pace:
         if elapsed < self.interval * NANOSECONDS:
             return False
         if self._is_busy:
-            return others * self._share >= max(self._cost_ns, expected_ns)
-        return elapsed * self._availability * SPARE_SHARE >= self._cost_ns
+            return others * self._share + elapsed * BASE_SHARE >= max(self._cost_ns, expected_ns)
+        return elapsed * SPARE_SHARE >= self._cost_ns
 
     def _measure_load(self, now: int, used: int) -> None:
         """Find out whether the process is busy, once in an interval."""

@@ -10,16 +10,24 @@ A block of `PeriodicReads` marks all reads that its coroutine and its tasks make
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from threading import RLock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.clock import SystemClock, thread_ns
 
+if TYPE_CHECKING:
+    from mainspring.jobs.engine import Engine
+    from mainspring.jobs.statistics import StoreStatistics
+
 R = TypeVar("R")
+
+REMEMBERED = 4
+"""How many rounds show how much of a processor this process gets."""
 
 
 class PeriodicReads:
@@ -31,7 +39,7 @@ class PeriodicReads:
         self._age_ns = 0
         self._answers: dict[Hashable, Any] = {}
         self._computed = (0, 0)  # the elapsed time and the processor time of computations in this round
-        self._availability = 1.0
+        self._shares = deque([1.0], maxlen=REMEMBERED)  # the availability in the last rounds
 
     @contextmanager
     def round(self) -> Iterator[None]:
@@ -40,7 +48,7 @@ class PeriodicReads:
             self._answers, self._age_ns = {}, 0
             elapsed, spent = self._computed
             if elapsed:
-                self._availability = (self._availability + min(1.0, spent / elapsed)) / 2
+                self._shares.append(spent / elapsed)
             self._computed = (0, 0)
         token = _current.set(self)
         try:
@@ -79,11 +87,12 @@ class PeriodicReads:
     def availability(self) -> float:
         """The processor time that a thread which never waits gets, as a share of the elapsed time: 0 to 1.
 
-        It is the average of the last rounds. It is below 1 if other processes or threads want the same processor.
+        It is the lowest of the last rounds, because a computation that takes a millisecond is often not interrupted
+        although other processes want the same processor.
         """
         with self._lock:
             elapsed, spent = self._computed
-            return (self._availability + min(1.0, spent / elapsed)) / 2 if elapsed else self._availability
+            return min(1.0, *self._shares, *([spent / elapsed] if elapsed else []))
 
     def note_age(self, age_ns: int) -> None:
         """Note that an answer shows a state of the store that is this old."""
@@ -124,6 +133,12 @@ def computing() -> Iterator[None]:
         yield
     finally:
         reads.note_computed(SystemClock.monotonic_ns() - began, thread_ns() - began_spent)
+
+
+def shared_statistics(engine: Engine) -> StoreStatistics:
+    """Count the jobs of a store. Periodic reads of one round share the answer."""
+    reads = _current.get()
+    return engine.statistics() if reads is None else reads.once(("statistics", id(engine)), engine.statistics)
 
 
 def carried(call: Callable[[], R]) -> Callable[[], R]:

@@ -12,7 +12,7 @@ from mainspring import Mainspring
 from mainspring.clock import thread_ns
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.off_loop import OffLoop
-from mainspring.jobs.periodic_reads import PeriodicReads, computing, periodic_reads
+from mainspring.jobs.periodic_reads import REMEMBERED, PeriodicReads, computing, periodic_reads
 from mainspring.jobs.store_statistics import StoreStatistics
 from mainspring.testing import ManualClock
 from tests.unit.jobs.manager_fixture import running_manager
@@ -102,15 +102,22 @@ def test_a_round_has_the_age_of_its_oldest_answer() -> None:
 def test_computations_show_how_much_of_a_processor_the_process_gets() -> None:
     reads = PeriodicReads()
     assert reads.availability == 1.0
-    for _ in range(10):
-        with reads.round():
-            reads.note_computed(100 * MS, 20 * MS)
-    assert reads.availability == pytest.approx(0.2, abs=0.01)
     with reads.round():
-        assert reads.availability == pytest.approx(0.2, abs=0.01), "nothing was computed in this round"
+        reads.note_computed(100 * MS, 20 * MS)
+        assert reads.availability == 0.2
+    with reads.round():
+        assert reads.availability == 0.2, "nothing was computed in this round"
+        reads.note_computed(1 * MS, 1 * MS)
+        assert reads.availability == 0.2, "it was not interrupted by chance"
+    for _ in range(REMEMBERED):
+        assert reads.availability == 0.2
+        with reads.round():
+            reads.note_computed(100 * MS, 80 * MS)
+    with reads.round():
+        assert reads.availability == 0.8
         with computing():
             compute(1 * MS)
-        assert 0.1 <= reads.availability <= 1.0
+        assert 0 < reads.availability <= 0.8
     with computing():  # belongs to no periodic reads
         compute(1)
 

@@ -78,12 +78,12 @@ class Projector:
         """Whether this process has opened a projection."""
         return self._projection is not None
 
-    def catch_up(self) -> Projection:
+    def catch_up(self, *, may_be_old: bool = True) -> Projection:
         """Apply all changes that were stored until now to the projection, and return it.
 
-        For a periodic read, return an earlier state if the next update is not due.
+        For a periodic read, return an earlier state if the next update is not due, unless `may_be_old` is False.
         """
-        reads = periodic_reads()
+        reads = periodic_reads() if may_be_old else None
         with self.lock:
             projection = self._opened()
             now = self._jetstream.now()
@@ -111,6 +111,14 @@ class Projector:
         self._pace.end(cost, 1.0 if reads is None else reads.availability)
         if self._applied >= PAGE_SIZE:
             self._revision_ns = cost // (self._position - position)
+
+    def catch_up_for_maintenance(self) -> Projection:
+        """Do the same for the pruning and the repair of jobs.
+
+        A projection that the settings name is always updated, because operators rely on its repairs. One that
+        was opened for a list may be old while the process is busy.
+        """
+        return self.catch_up(may_be_old=self._jetstream.settings.projection is None)
 
     def as_of(self, now: int) -> int:
         """Return the time of the state that `catch_up` has returned: `now`, or earlier for a periodic read."""
@@ -240,7 +248,7 @@ class JobPruner:
 
         The result says how many were deleted, and whether there may be more.
         """
-        projection = self._projector.catch_up()
+        projection = self._projector.catch_up_for_maintenance()
         found = {record.id: record for record in self._find_old(projection, retention, now)}
         if len(found) < PRUNE_BATCH:
             found |= {record.id: record for record in self._find_excess(projection, retention, len(found))}

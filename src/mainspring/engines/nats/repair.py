@@ -276,7 +276,7 @@ class OrphanRepair:
         Each call checks one page of PENDING jobs and one page of RUNNING jobs.
         """
         before = self._transactions.now() - overdue
-        projection = self._projector.catch_up()
+        projection = self._projector.catch_up_for_maintenance()
         records = [
             record
             for status in ALIVE

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 
 from mainspring.jobs.handle import open_manager
 from mainspring.jobs.manager import JobManager
+from mainspring.jobs.periodic_reads import shared_statistics
 from mainspring.jobs.queues import Queue, queue_names
 from mainspring.jobs.quotas import Quota
 from mainspring.jobs.statistics import GroupStatistics, to_groups
@@ -93,7 +94,7 @@ def longest(ages: Iterable[timedelta | None]) -> float | None:
 
 
 def _list(manager: JobManager, identity: Identity) -> QueueListView:
-    store = manager.store_statistics()
+    store = shared_statistics(manager.engine)
     groups = readable_groups(to_groups(store.groups, store.at), identity)
     quotas = manager.quotas()
     return QueueListView(

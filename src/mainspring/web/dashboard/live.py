@@ -11,6 +11,7 @@ A stream ends if the client is gone, its session has ended, or the server stops.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
@@ -45,6 +46,8 @@ HEADERS = [
 
 Blocks = Mapping[str, str]
 Render = Callable[[], Awaitable[Blocks]]
+logger = logging.getLogger("mainspring.http")
+
 EXPECTED_ERRORS = (Refused, MainspringError)
 """Errors after which the next round tries again: the store may answer then."""
 
@@ -146,7 +149,10 @@ class UpdateRounds:
             await asyncio.sleep(seconds)
             seconds = self.pace.interval / POLLS
             if self.pace.is_due():
-                await self.update()
+                try:
+                    await self.update()
+                except Exception:  # the next round may succeed
+                    logger.exception("a round of updates for open pages failed")
                 seconds = self.pace.interval
 
     async def update(self) -> None:
