@@ -426,7 +426,7 @@ async def change(call: ActionCall) -> Again | Done | Response:
     body: dict[str, Any] = {name: value for name, value in filters.items() if not name.startswith(ARGUMENT)}
     body |= {"action": str(action), "argument": arguments, "after": sent.get("after") or None}
     body |= {"ids": ids} if ids else {}
-    shown = {name: value for name, value in filters.items() if name != "until" or ids}
+    shown = {name: value for name, value in filters.items() if name != "until"}
     back = {"back": sent["back"]} if ids and "back" in sent else {}
     context = _describe(call, action, {} if ids else shown, ids) | {
         "hidden": {**filters, **back, "action": str(action)},
