@@ -19,11 +19,11 @@ from benchmarks.jobs.systems.every import FULL
 from benchmarks.measure import Line, Section, rates, times
 from mainspring import Cron, Every, JobStatus, Mainspring
 from mainspring.jobs.commands import PutSchedule
-from mainspring.jobs.recurrence.declared_schedules import CHUNK
 from mainspring.jobs.recurrence.planning import plan_firing
 from mainspring.jobs.recurrence.rules import decode_rule
 from mainspring.jobs.recurrence.schedule_definition import define_schedule
 from mainspring.jobs.recurrence.schedule_firer import MAX_BATCH
+from mainspring.jobs.recurrence.schedule_storage import CHUNK
 
 T = TypeVar("T")
 

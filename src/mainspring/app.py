@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from threading import RLock
@@ -27,13 +27,10 @@ from mainspring.clock import Clock, Duration, SystemClock, to_nanoseconds
 from mainspring.engines.registry import EngineConfig, check_url, provider_for
 from mainspring.errors import MissingExtra
 from mainspring.jobs.activity import MAX_PAIRS
-from mainspring.jobs.activity_rows import ActivityRow
 from mainspring.jobs.audit import AuditEntry, AuditQuery
 from mainspring.jobs.dead_letters import DeadLetters
 from mainspring.jobs.decorators import Decorators
 from mainspring.jobs.engine import Engine
-from mainspring.jobs.event_stream import EventStream
-from mainspring.jobs.explanation import Explanation
 from mainspring.jobs.handle import JobHandle, open_manager
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.info import JobInfo, JobPage
@@ -44,25 +41,28 @@ from mainspring.jobs.policies import Concurrency, Keep, ProcessSettings, Rate
 from mainspring.jobs.processes.application import ChildSetup, identify, worker_url
 from mainspring.jobs.projection import Projection
 from mainspring.jobs.queues import Queue, queue_names, require_queues
-from mainspring.jobs.recurrence.schedules import Schedules
 from mainspring.jobs.serializers import PlainSerializer, Serializer, make_serializer
-from mainspring.jobs.statistics import Statistics
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD
-from mainspring.jobs.tokens import Tokens
 from mainspring.jobs.worker.stop_report import PATIENCE_FOR_ANSWERS
-from mainspring.jobs.worker_status import WorkerStatus
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.validation import require_instance, require_positive
-from mainspring.security.asgi_types import AsgiApp, Auth
-from mainspring.security.http_limits import HttpLimits
 from mainspring.security.keys import KeyRing
 from mainspring.store_url import CONFLICT_REMEDY, StoreChoice, UrlSource, choose_store
 
 if TYPE_CHECKING:
     from mainspring.callbacks.policy import CallbackPolicy
     from mainspring.engines.nats import NatsSettings
+    from mainspring.jobs.activity_rows import ActivityRow
+    from mainspring.jobs.event_stream import EventStream
+    from mainspring.jobs.explanation import Explanation
+    from mainspring.jobs.recurrence.schedules import Schedules
     from mainspring.jobs.signing import JobSigner
+    from mainspring.jobs.statistics import Statistics
+    from mainspring.jobs.tokens import Tokens
+    from mainspring.jobs.worker_status import WorkerStatus
+    from mainspring.security.asgi_types import AsgiApp, Auth
+    from mainspring.security.http_limits import HttpLimits
 
 MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
 
@@ -213,8 +213,6 @@ class Mainspring(Decorators, HttpJobs):
         self.signing = _require_ring(signing)
         self.middlewares = Middlewares()
         self.dead_letters = DeadLetters(self)
-        self.schedules = Schedules(self, self.declared)
-        self.tokens = Tokens(self)
         self.grace = grace
         self.stall_after = stall_after
         self.nats = None if nats is None else _require_nats_settings(nats)
@@ -228,6 +226,20 @@ class Mainspring(Decorators, HttpJobs):
         _forget_after_fork(self)
 
     _has_warned = False  # about a store that the environment names
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """The schedules of the store: `app.schedules.put(...)`, `list()`, `pause(...)`."""
+        from mainspring.jobs.recurrence.schedules import Schedules  # noqa: PLC0415 - see `mainspring.public`
+
+        return Schedules(self, self.declared)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """The tokens of the HTTP server: `app.tokens.create(...)`, `list()`, `revoke(...)`."""
+        from mainspring.jobs.tokens import Tokens  # noqa: PLC0415 - see `mainspring.public`
+
+        return Tokens(self)
 
     def _source(self) -> Mainspring:
         return self

@@ -1,6 +1,10 @@
 """The public names: everything that `from mainspring import ...` can import.
 
 The names in `ON_DEMAND` are imported with their first use.
+
+Some calls of an application, such as `app.statistics()`, import modules that a command like `mainspring jobs list`
+does not need. If another thread forked during such an import, the child could never finish it. So this module
+imports all of them: every program that imports a name of the package has them before it can fork.
 """
 
 from importlib import import_module
@@ -95,6 +99,7 @@ from mainspring.jobs import (
     current_batch,
     current_job,
 )
+from mainspring.jobs.recurrence import schedules as _schedules  # noqa: F401 - `app.schedules` imports it
 from mainspring.runners import (
     FuncQueue,
     PoolStatistics,

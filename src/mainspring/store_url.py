@@ -15,10 +15,11 @@ folder of that file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from mainspring.engines.registry import check_url, provider_for
 from mainspring.errors import EngineUnavailable
@@ -40,8 +41,7 @@ class UrlSource(StrEnum):
     WORKER = "the worker of this process"
 
 
-@dataclass(frozen=True, slots=True)
-class StoreChoice:
+class StoreChoice(Struct, frozen=True):
     """The URL of the store, the place that names it, and a URL in the environment that is not used."""
 
     url: str
@@ -57,8 +57,7 @@ class StoreChoice:
         return f"the code names the store {_public(self.url)}, and MAINSPRING_URL names {_public(self.unused_url)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """The content of `[tool.mainspring]` in the nearest `pyproject.toml`, and the folder of that file.
 
     A value that the file does not set is None. Without a file, all fields are None.

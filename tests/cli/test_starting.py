@@ -27,6 +27,18 @@ NOT_FOR_A_LIST = {
     "rich.progress",
     "tomllib",
 }
+NOT_FOR_A_PLAIN_LIST = {
+    "mainspring.cli.queues",
+    "mainspring.jobs.explanation",
+    "mainspring.jobs.recurrence.cron",
+    "mainspring.jobs.recurrence.schedules",
+    "mainspring.jobs.statistics",
+    "mainspring.jobs.tokens",
+    "mainspring.jobs.worker_status",
+    "mainspring.security.http_limits",
+    "socket",
+    "zoneinfo",
+}
 NOT_FOR_THE_NAMES = {
     "apsw",
     "http.client",
@@ -86,6 +98,11 @@ def test_a_list_in_a_pipe_loads_nothing_for_terminals(shop: ShopProgram) -> None
     assert {name for name in loaded if name.partition(".")[0] == "rich"} == set()
 
 
+def test_a_list_loads_nothing_of_schedules_statistics_and_tokens(shop: ShopProgram) -> None:
+    shop.submit({"order_id": 1})
+    assert NOT_FOR_A_PLAIN_LIST & loaded_by_command("jobs", "list", "--url", shop.url) == set()
+
+
 def test_names_load_no_engine_and_nothing_of_the_command_line() -> None:
     loaded = loaded_by("from mainspring import Mainspring")
     assert "mainspring.app" in loaded
@@ -99,6 +116,27 @@ def test_an_application_loads_its_engine_at_once_and_no_other(tmp_path: Path) ->
     assert NOT_FOR_THE_NAMES & loaded == {"apsw", "mainspring.engines.sqlite"}
     first_use = f"{script}.manager().engine.now()"
     assert [m for m in loaded_by(first_use) - loaded if m.startswith("mainspring")] == []  # forks may interrupt it
+
+
+def test_calls_of_an_application_import_nothing_that_a_fork_could_interrupt(tmp_path: Path) -> None:
+    script = f"""
+from mainspring import Mainspring
+app = Mainspring("sqlite:///{tmp_path}/jobs.db")
+
+@app.every(60)
+def clean() -> None: ...
+
+job = clean.submit()
+"""
+    calls = """
+app.schedules.put("hourly", clean, "0 * * * *")
+app.store_declarations(app.manager())
+app.schedules.list(), app.tokens.list(), app.statistics(), app.workers(), app.jobs(), app.explain(job.id)
+list(app.events(timeout=0))
+"""
+    ended = "app.close()"
+    loaded = loaded_by(script + ended)
+    assert [name for name in loaded_by(script + calls + ended) - loaded if name.startswith("mainspring")] == []
 
 
 def test_a_name_that_does_not_exist_is_refused_as_python_does() -> None:

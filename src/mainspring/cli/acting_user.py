@@ -7,7 +7,7 @@ The name comes from the user id of the process, not from variables such as USER,
 from __future__ import annotations
 
 import os
-import socket
+import platform
 from contextlib import AbstractContextManager
 
 from mainspring.jobs.audit import acting_as
@@ -18,7 +18,7 @@ def acting_user() -> AbstractContextManager[None]:
     sudo_user = os.environ.get("SUDO_USER") or None
     if sudo_user is not None and not sudo_user.isprintable():
         sudo_user = None
-    return acting_as(f"{user_name()}@{socket.gethostname()}", source="cli", sudo_user=sudo_user)
+    return acting_as(f"{user_name()}@{platform.node()}", source="cli", sudo_user=sudo_user)
 
 
 def user_name() -> str:

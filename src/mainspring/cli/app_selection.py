@@ -15,13 +15,13 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
 from mainspring.cli.exit_codes import AppImportFailed
 from mainspring.engines.registry import provider_for
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 
-@dataclass(frozen=True, slots=True)
-class AppSelection:
+class AppSelection(Struct, frozen=True):
     """The application and the store that were named outside of the code, and the folder of the application."""
 
     app: str | None

@@ -180,6 +180,7 @@ def load(name: str) -> click.Command:
     try:
         command = getattr(import_module(f"mainspring.cli.{name}"), name)
     finally:
+        gc.freeze()  # what was imported stays until the end: the next collection does not search it
         gc.enable()
     assert isinstance(command, click.Command)
     return command

@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any
 
 import click
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from mainspring.app import Mainspring
 from mainspring.cli.argument_parsing import parse_value, split_pairs
 from mainspring.cli.options import STATUSES, parse_duration, parse_instant, queue_option, type_option
 from mainspring.cli.output import print_message
-from mainspring.cli.queues import report_unknown_queues
 from mainspring.jobs.audit import clip_names
 from mainspring.jobs.search import OneOf
 from mainspring.jobs.timestamps import to_datetime, to_past
@@ -36,8 +36,7 @@ def parse_past(text: str) -> datetime | timedelta:
         raise click.BadParameter(f"{error.message}; or a time before now: 90s, 30m, 2h, 7d") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFilters:
+class JobFilters(Struct, frozen=True, kw_only=True):
     """The filters that a command was given."""
 
     status: str | None
@@ -55,7 +54,7 @@ class JobFilters:
 
     def options(self) -> dict[str, Any]:
         """Return the filters as arguments of `app.jobs`."""
-        return {name: getattr(self, name) for name in self.__slots__} | {"arguments": self.arguments or None}
+        return asdict(self) | {"arguments": self.arguments or None}
 
     def audit_details(self, now: int) -> dict[str, Any]:
         """Return the filters for an audit entry, with the names of arguments and without their values.
@@ -95,6 +94,8 @@ class JobFilters:
 def report_unknown_names(application: Mainspring, *, queue: str | None, type: str | None) -> None:
     """Print a message if a filter names an unknown queue or job type, with names that are spelt alike."""
     if queue is not None:
+        from mainspring.cli.queues import report_unknown_queues  # noqa: PLC0415 - only if there are no jobs
+
         report_unknown_queues([queue], [known.name for known in application.all_queues()])
     if type is not None:
         report_unknown_type(application, type)
@@ -151,7 +152,7 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def with_filters(**given: Any) -> Any:
-        names = JobFilters.__slots__
+        names = JobFilters.__struct_fields__
         filters = JobFilters(**{name: given.pop(name) for name in names})
         return function(filters=filters, **given)
 

@@ -7,9 +7,10 @@ in `droppable` are left out first, in that order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
 
 from mainspring.cli.json_fields import job_fields
 from mainspring.cli.output import (
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
 Column: TypeAlias = Callable[[JobInfo, int], Cell]
 
 
-@dataclass(frozen=True, slots=True)
-class JobTable:
+class JobTable(Struct, frozen=True):
     """The columns of a table of jobs, by title."""
 
     columns: dict[str, Column]

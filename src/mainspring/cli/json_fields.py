@@ -7,20 +7,21 @@ are seconds.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mainspring.cli.suggestions import Suggestion
 from mainspring.clock import NANOSECONDS, to_nanoseconds
-from mainspring.jobs.event_stream import JobEvent
-from mainspring.jobs.explanation import Explanation
 from mainspring.jobs.info import AttemptInfo, JobInfo, ProgressInfo
 from mainspring.jobs.policies import CatchUp
-from mainspring.jobs.queues import QueueStatistics
-from mainspring.jobs.recurrence.cron import Cron
-from mainspring.jobs.recurrence.rules import Every, Rule
-from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
-from mainspring.jobs.statistics import QueueTotals
-from mainspring.jobs.worker_status import WorkerStatus
+
+if TYPE_CHECKING:
+    from mainspring.cli.suggestions import Suggestion
+    from mainspring.jobs.event_stream import JobEvent
+    from mainspring.jobs.explanation import Explanation
+    from mainspring.jobs.queues import QueueStatistics
+    from mainspring.jobs.recurrence.rules import Rule
+    from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
+    from mainspring.jobs.statistics import QueueTotals
+    from mainspring.jobs.worker_status import WorkerStatus
 
 
 def job_fields(job: JobInfo) -> dict[str, Any]:
@@ -61,6 +62,8 @@ def schedule_fields(schedule: ScheduleInfo) -> dict[str, Any]:
 
 def rule_fields(rule: Rule) -> dict[str, Any]:
     """Return the fields of a recurrence rule."""
+    from mainspring.jobs.recurrence.rules import Every  # noqa: PLC0415 - a list of jobs does not need it
+
     if isinstance(rule, Every):
         return {"kind": "every", "interval": rule.interval.total_seconds()}
     return dict(rule.describe())
@@ -68,6 +71,9 @@ def rule_fields(rule: Rule) -> dict[str, Any]:
 
 def rule_text(rule: Rule | None) -> str:
     """Return a recurrence rule as a short text."""
+    from mainspring.jobs.recurrence.cron import Cron  # noqa: PLC0415 - a list of jobs does not need it
+    from mainspring.jobs.recurrence.rules import Every  # noqa: PLC0415
+
     match rule:
         case Cron():
             return f"{rule.expression} ({rule.tz})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,8 +14,11 @@ from mainspring.cli.options import STATUSES, app_options, json_option
 from mainspring.cli.output import Cell, Styled, escape_control, print_json, print_line, print_message, print_table
 from mainspring.clock import NANOSECONDS, to_nanoseconds
 from mainspring.jobs.queues import QueueStatistics, count_queues
-from mainspring.jobs.statistics import MAX_COUNTED, QueueTotals
+from mainspring.jobs.store_statistics import MAX_COUNTED
 from mainspring.similar_names import did_you_mean
+
+if TYPE_CHECKING:
+    from mainspring.jobs.statistics import QueueTotals
 
 queues = CommandGroup("queues", help="Count the jobs of queues, pause and resume queues.")
 

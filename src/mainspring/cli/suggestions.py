@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mainspring.app import Mainspring
 from mainspring.cli.app_selection import AppSelection
@@ -16,16 +17,14 @@ from mainspring.jobs.explanation import Explanation, Reason
 from mainspring.jobs.info import JobInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
+class Suggestion(Struct, frozen=True):
     """A suggestion to the user: a sentence, if there is one, and the commands for it."""
 
     text: str | None = None
     commands: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CommandWriter:
+class CommandWriter(Struct, frozen=True):
     """Writes commands that use the application and the store of the current command."""
 
     application: Mainspring

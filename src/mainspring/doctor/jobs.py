@@ -10,8 +10,8 @@ from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.blocked_jobs import BlockedGroup
 from mainspring.jobs.limits import describe_bucket
 from mainspring.jobs.records import WorkerRecord
-from mainspring.jobs.statistics import MAX_COUNTED, SLOT_MICROSECONDS
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.store_statistics import MAX_COUNTED, SLOT_MICROSECONDS
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.plurals import format_count
 from mainspring.similar_names import find_similar

@@ -18,11 +18,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
 
 from mainspring.errors import EngineUnavailable
 
@@ -42,8 +43,7 @@ BUILT_IN = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EngineConfig:
+class EngineConfig(Struct, frozen=True):
     """The settings of an application that its provider needs to create the engine."""
 
     url: str

@@ -52,7 +52,10 @@ class Application(Protocol):
     queues: tuple[str, ...] | None
     registry: HandlerRegistry
     limits: LimitRegistry
-    schedules: Schedules
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of the store."""
 
     def load_handlers(self) -> None:
         """Import the modules that have handlers."""

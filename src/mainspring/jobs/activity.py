@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from threading import RLock
 from typing import Any, Literal, TypeAlias
@@ -49,8 +48,7 @@ class EngineNote(Struct, frozen=True, gc=False):
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
+class Activity(Struct, frozen=True, kw_only=True):
     """What a process did since it started. The histograms of lateness and duration are in microseconds."""
 
     submitted: Mapping[Pair, int]
@@ -69,15 +67,14 @@ class Activity:
     """How many jobs, outcomes and other operations each commit contained."""
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(Struct):
     """Counts of one minute, or of the whole life of a process."""
 
-    submitted: dict[Pair, int] = field(default_factory=dict)
-    attempts: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    retries: dict[Pair, int] = field(default_factory=dict)
-    lateness: dict[tuple[str, str, str], Histogram] = field(default_factory=dict)
-    duration: dict[tuple[str, str, str], Histogram] = field(default_factory=dict)
+    submitted: dict[Pair, int] = {}
+    attempts: dict[tuple[str, str, str], int] = {}
+    retries: dict[Pair, int] = {}
+    lateness: dict[tuple[str, str, str], Histogram] = {}
+    duration: dict[tuple[str, str, str], Histogram] = {}
 
     def add(self, other: Tally) -> None:
         """Add the counts of another tally."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from msgspec import Struct
@@ -109,15 +109,14 @@ def _histogram_counts(
             yield ActivityCount(start, queue, type_, sum_measure, kind, UNBOUNDED, histogram.sum)
 
 
-@dataclass(slots=True)
-class _Row:
+class _Row(Struct):
     """A row that is not complete yet."""
 
     submitted: int = 0
     retries: int = 0
-    attempts: dict[str, int] = field(default_factory=dict)
-    lateness: dict[str, Histogram] = field(default_factory=dict)
-    duration: dict[str, Histogram] = field(default_factory=dict)
+    attempts: dict[str, int] = {}
+    lateness: dict[str, Histogram] = {}
+    duration: dict[str, Histogram] = {}
 
     def add(self, count: ActivityCount) -> None:
         """Add a count. A measure of a later version is left out."""

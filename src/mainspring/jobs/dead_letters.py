@@ -10,11 +10,11 @@ from __future__ import annotations
 import builtins
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.errors import InvalidArguments, InvalidTransition
@@ -68,8 +68,7 @@ ChangeArguments: TypeAlias = Callable[[Handler, Mapping[str, Any]], dict[str, An
 """A function that returns the changed arguments of a dead letter, from its handler and its own arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class EditedArguments:
+class EditedArguments(Struct, frozen=True):
     """Changed arguments of a dead letter, checked against the signature of its handler."""
 
     arguments: dict[str, Any]
@@ -78,8 +77,7 @@ class EditedArguments:
     search: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedReplay:
+class PlannedReplay(Struct, frozen=True):
     """A dead letter that can be replayed, and its changed arguments; None if it keeps its own."""
 
     letter: JobRecord

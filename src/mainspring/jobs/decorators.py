@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from dataclasses import fields
 from datetime import datetime
 from inspect import Parameter, Signature, signature
-from typing import Any, Literal, ParamSpec, TypeVar, overload
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from mainspring.clock import Duration
 from mainspring.jobs.dead_letter_handlers import DeadLetterHandlers, annotate
@@ -32,14 +30,18 @@ from mainspring.jobs.job_function import (
 )
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.policies import CatchUp, Concurrency, Rate, Unique
-from mainspring.jobs.recurrence.cron import Cron
 from mainspring.jobs.recurrence.declared_schedules import DeclaredSchedules
-from mainspring.jobs.recurrence.rules import Every
 from mainspring.jobs.remote_job import RemoteJobFunction, make_remote_handler
 from mainspring.jobs.retry import Retry
 from mainspring.jobs.serializers import Serializer
 from mainspring.jobs.worker_hooks import WorkerHooks
 from mainspring.runners.task import Priority
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from mainspring.jobs.recurrence.cron import Cron
+    from mainspring.jobs.recurrence.rules import Every
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,9 +52,10 @@ JobT = TypeVar("JobT", bound=JobFunction[Any, Any])
 def _with_options(method: Callable[..., Any]) -> Callable[..., Any]:
     """Give a method with `**options` the signature that lists the options of a handler, for `help()`."""
     *given, _options = signature(method).parameters.values()
+    defaults, types = HandlerOptions(), HandlerOptions.__annotations__
     options = (
-        Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
-        for each in fields(HandlerOptions)
+        Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(defaults, name), annotation=types[name])
+        for name in HandlerOptions.__struct_fields__
     )
     method.__signature__ = Signature([*given, *options], return_annotation="JobDecorator")  # type: ignore[attr-defined]
     return method
@@ -173,7 +176,7 @@ class Decorators(ABC):
     ) -> JobFunction[..., Any]:
         if not callable(function):
             raise TypeError(f"@app.job decorates a function, got {function!r}; options are given by keyword")
-        known = {field.name for field in fields(HandlerOptions)}
+        known = set(HandlerOptions.__struct_fields__)
         unknown = options.keys() - known
         if unknown:
             raise TypeError(
@@ -361,6 +364,8 @@ class Decorators(ABC):
         - `end`: the last instant at which an occurrence may be; None for no bound
         - `name`: the name of the schedule; None for the name of the handler
         """
+        from mainspring.jobs.recurrence.cron import Cron  # noqa: PLC0415 - see `mainspring.public`
+
         rule = Cron(expression, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold)
         return self._recur(rule, name, misfire=misfire, overlap=overlap, jitter=jitter, start=start, end=end)
 
@@ -389,6 +394,8 @@ class Decorators(ABC):
         - `end`: the last instant at which an occurrence may be; None for no bound
         - `name`: the name of the schedule; None for the name of the handler
         """
+        from mainspring.jobs.recurrence.rules import Every  # noqa: PLC0415 - see `mainspring.public`
+
         rule = Every(interval)
         return self._recur(rule, name, misfire=misfire, overlap=overlap, jitter=jitter, start=start, end=end)
 

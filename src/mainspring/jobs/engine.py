@@ -61,8 +61,8 @@ from mainspring.jobs.recurrence.schedule_records import (
     ScheduleRecord,
 )
 from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
-from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics, UpcomingJobs
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.store_statistics import LOOKAHEAD, StoreStatistics, UpcomingJobs
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.security.tokens import TokenRecord
 

@@ -8,6 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from shlex import quote
 
+from msgspec import Struct
+
 from mainspring.jobs.commands import PutLimit
 from mainspring.jobs.engine import Situation
 from mainspring.jobs.job_policies import timeout_of
@@ -70,8 +72,7 @@ class Explanation:
         return self.text if self.remedy is None else f"{self.text} {self.remedy}"
 
 
-@dataclass(frozen=True, slots=True)
-class _JobFacts:
+class _JobFacts(Struct, frozen=True):
     """The facts that explain a job: its situation, and the workers and limits in the store."""
 
     situation: Situation

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from mainspring.clock import Duration
 from mainspring.errors import JobFailed
-from mainspring.jobs.explanation import Explanation
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.info import JobInfo
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.off_loop import OffLoop, async_twin
 from mainspring.jobs.status import JobStatus
+
+if TYPE_CHECKING:
+    from mainspring.jobs.explanation import Explanation
 
 R = TypeVar("R")
 

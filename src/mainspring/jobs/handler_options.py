@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from mainspring.clock import Duration, to_nanoseconds
 from mainspring.jobs.ids import require_id
@@ -28,8 +31,7 @@ class FollowingJob(Protocol):
         """Return the plan for the follow-up job."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandlerOptions:
+class HandlerOptions(Struct, frozen=True, kw_only=True):
     """The options of a handler, as given to `@app.job(...)`. The docstring of `Decorators.job` explains them."""
 
     queue: str = DEFAULT_QUEUE
@@ -69,7 +71,7 @@ class HandlerOptions:
         if self.batch is not None:
             require_positive(self.batch, "batch", "jobs in one call")
         if isinstance(self.unique, str):
-            object.__setattr__(self, "unique", Unique(self.unique))
+            force_setattr(self, "unique", Unique(self.unique))
         for name, kind, example in (
             ("unique", Unique, "Unique(by='order_id')"),
             ("rate", Rate, "Rate(10, per=60)"),
@@ -91,7 +93,7 @@ class HandlerOptions:
                 f"at_most_once=True and {self.retry!r} contradict each other: a job that has started is not "
                 "retried; leave out one of them"
             )
-        object.__setattr__(self, "retry", replace(self.retry, max_attempts=1))
+        force_setattr(self, "retry", replace(self.retry, max_attempts=1))
 
     def _check_times(self) -> None:
         for name in ("timeout", "soft_timeout", "expires"):

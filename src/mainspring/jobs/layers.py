@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Lock, get_ident
 from typing import Any, TypeVar, TypeVarTuple
+
+from msgspec import Struct
 
 from mainspring.clock import Clock
 from mainspring.errors import RunnerClosed
@@ -131,8 +132,7 @@ class _CallResult:
         return self._value
 
 
-@dataclass(frozen=True, slots=True)
-class Layers:
+class Layers(Struct, frozen=True):
     """The three layers of a job manager, as the parts of a worker use them."""
 
     engine: Engine

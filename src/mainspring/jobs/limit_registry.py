@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.jobs.commands import Arrangement, Changed, ChangeLimits, Command, DropLimit, PutLimit
@@ -28,8 +28,7 @@ from mainspring.plurals import format_count
 from mainspring.runners.validation import require_instance, require_positive
 
 
-@dataclass(frozen=True, slots=True)
-class LimitFamily:
+class LimitFamily(Struct, frozen=True):
     """A declared limit of a handler or queue.
 
     It has a bucket for each combination of values of the parameters `by`.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.clock import Duration, deadline_after, to_nanoseconds
 from mainspring.errors import InvalidTransition, JobNotFound
 from mainspring.jobs.activity import MAX_PAIRS, MINUTE, ActivityRecorder
-from mainspring.jobs.activity_rows import ActivityRow, rows_of
+from mainspring.jobs.activity_rows import rows_of
 from mainspring.jobs.activity_writer import ActivityWriter
 from mainspring.jobs.audit import AuditEntry, AuditNote, AuditQuery, current_actor
 from mainspring.jobs.audit_drafts import AuditDraft
@@ -38,7 +38,6 @@ from mainspring.jobs.commands import (
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.event_stream import EventFollower, EventStream
-from mainspring.jobs.explanation import Explanation, explain
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.ids import require_id
@@ -60,23 +59,25 @@ from mainspring.jobs.redaction import Redactions
 from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
 from mainspring.jobs.search import JobFilter, search
 from mainspring.jobs.serializers import JsonSerializer, PlainSerializer, Serializer, Serializers, make_serializer
-from mainspring.jobs.statistics import ProcessStatistics, Statistics, to_commits, to_groups, to_slot
 from mainspring.jobs.status import JobStatus, to_status
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission, SubmitOptions
 from mainspring.jobs.timestamps import to_datetime, to_past
 from mainspring.jobs.worker import stop_report
 from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker_hooks import WorkerHooks
-from mainspring.jobs.worker_status import Liveness, WorkerStatus, to_worker_status
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.validation import require_positive
 from mainspring.worker_health import WorkerHealth
 
 if TYPE_CHECKING:
+    from mainspring.jobs.activity_rows import ActivityRow
+    from mainspring.jobs.explanation import Explanation
     from mainspring.jobs.remote_workers import RemoteWorkers
     from mainspring.jobs.signing import JobSigner
+    from mainspring.jobs.statistics import ProcessStatistics, Statistics
     from mainspring.jobs.worker.host import WorkerHost
+    from mainspring.jobs.worker_status import WorkerStatus
 
 DueCommand = TypeVar("DueCommand", Reschedule, Reopen)
 
@@ -87,7 +88,6 @@ ACTIVITY_PATIENCE = 2.0  # how many seconds a shutdown waits for the store to ad
 
 _UNREPLAYED = "FAILED and was not replayed"  # the state of a job that `retry` needs
 _RUN_NOW = AuditNote(action="job.run_now")
-
 
 _importing_worker = RLock()
 """Held during the import of the worker. A fork waits for it: a child could never finish a half done import."""
@@ -523,6 +523,8 @@ class JobManager:
 
     def explain(self, job_id: str) -> Explanation:
         """Explain the status of a job, for example why it has not started."""
+        from mainspring.jobs.explanation import explain  # noqa: PLC0415 - see `mainspring.public`
+
         situation = self._open_engine().situation(require_id(job_id))
         if situation is None:
             raise JobNotFound(job_id=job_id)
@@ -534,11 +536,16 @@ class JobManager:
 
     def workers(self) -> builtins.list[WorkerStatus]:
         """List the workers of the store, including dead ones whose jobs were not rescued yet."""
+        from mainspring.jobs.worker_status import to_worker_status  # noqa: PLC0415 - see `mainspring.public`
+
         engine = self._open_engine()
         return [to_worker_status(record, engine.now()) for record in engine.workers()]
 
     def statistics(self) -> Statistics:
         """Count the jobs of the store, and return them with the slots and timers of this process."""
+        from mainspring.jobs.statistics import Statistics, to_groups, to_slot  # noqa: PLC0415 - see `mainspring.public`
+        from mainspring.jobs.worker_status import Liveness, to_worker_status  # noqa: PLC0415
+
         engine = self._open_engine()
         store = engine.statistics()
         workers = (to_worker_status(record, store.at) for record in engine.workers())
@@ -553,6 +560,8 @@ class JobManager:
 
     def process_statistics(self) -> ProcessStatistics:
         """Return the slots, timers and pools of this process, without a call of the engine."""
+        from mainspring.jobs.statistics import ProcessStatistics, to_commits  # noqa: PLC0415 - see `mainspring.public`
+
         host = self._host
         pools = tuple(pool.statistics() for pool in self._pools)
         wheels = [pool.timers for pool in pools]

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
+from msgspec import Struct
+from msgspec import field as struct_field
+
 from mainspring.clock import NANOSECONDS, Duration, to_nanoseconds
 from mainspring.jobs.engine import Retention
 from mainspring.jobs.ids import require_id
@@ -204,18 +207,17 @@ class Keep:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSettings:
+class WorkerSettings(Struct, frozen=True, kw_only=True):
     """Settings of a worker: how many handlers it runs at once, which queues it serves, and its maintenance."""
 
     coroutines: int = 100
     """How many coroutine handlers the worker runs at once."""
-    processes: ProcessSettings = field(default_factory=ProcessSettings)
-    child_setup: ChildSetup = field(default_factory=ChildSetup)
+    processes: ProcessSettings = struct_field(default_factory=ProcessSettings)
+    child_setup: ChildSetup = struct_field(default_factory=ChildSetup)
     """The application and the store, for child processes."""
     queues: tuple[str, ...] | None = None
     """The queues that the worker serves; None for all."""
-    keep: Keep = field(default_factory=Keep)
+    keep: Keep = struct_field(default_factory=Keep)
     stall_after_ns: int = 60 * NANOSECONDS
     """How long due jobs stay unclaimed until the worker reports a stall, in nanoseconds; 0 for never."""
     has_maintenance: bool = True

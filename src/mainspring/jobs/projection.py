@@ -15,8 +15,8 @@ from msgspec import Struct
 from mainspring.jobs.activity import MINUTE
 from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.records import JobRecord, Page, Query
-from mainspring.jobs.statistics import FindFull, StoreStatistics, UpcomingJobs
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.store_statistics import FindFull, StoreStatistics, UpcomingJobs
 
 
 class Wait(IntEnum):

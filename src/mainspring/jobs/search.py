@@ -12,10 +12,10 @@ so it does not match. Redacted arguments match nothing, and errors match as user
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.jobs.arguments import key_part, search_key
@@ -31,8 +31,7 @@ SCAN_PAGE = 500
 NO_REDACTIONS = Redactions()
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(Struct, frozen=True):
     """A filter for an argument that may have one of several values: `42` on a command line is 42 or "42"."""
 
     values: tuple[Any, ...]

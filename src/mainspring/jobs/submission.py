@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
-from dataclasses import replace as replace_options
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from mainspring.clock import Duration
@@ -54,8 +53,7 @@ if TYPE_CHECKING:
     from mainspring.jobs.signing import JobSigner
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubmitOptions:
+class SubmitOptions(Struct, frozen=True, kw_only=True):
     """The options of a submit. For an option that is None, the option of the handler applies."""
 
     delay: int | None = None
@@ -111,7 +109,7 @@ class SubmitOptions:
             "timeout": timeout,
         }
         changes |= {name: _CHECKS[name](value) for name, value in given.items() if value is not None}
-        return replace_options(self, **changes)
+        return replace(self, **changes)
 
     def due(self, now: int) -> int:
         """Return the due instant of a job that is submitted now."""
@@ -437,7 +435,7 @@ class Submission:
         own_id = None
         if ids is not None and options.id is None:
             (own_id,) = ids.take()
-            options = replace_options(options, id=own_id)
+            options = replace(options, id=own_id)
         if self._limits.quota_version + self._registry.redaction_version != self._stored_version:
             version, declarations = self._declarations()
             await self._io.call_async(ARRANGE, declarations)
@@ -492,7 +490,7 @@ class Submission:
         `own_id` is its id if the call has none, and follows from a request: see `RequestIds`.
         """
         is_own = own_id is not None and call.options.id is None
-        options = replace_options(call.options, id=own_id) if is_own else call.options
+        options = replace(call.options, id=own_id) if is_own else call.options
         template = self._template(call.handler, options)
         job = self._make(call.handler, options, template, call.positional, call.named)
         unique = template.unique

@@ -13,8 +13,9 @@ from mainspring.jobs.blocked_jobs import BlockedGroup
 from mainspring.jobs.engine import STALE
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import JobRecord, NewJob, RemoteTerms, WorkerInfo, WorkerRecord
-from mainspring.jobs.statistics import MAX_COUNTED, UpcomingSlot
+from mainspring.jobs.statistics import UpcomingSlot
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.store_statistics import MAX_COUNTED
 from mainspring.jobs.timestamps import MICROSECONDS, to_datetime
 from mainspring.jobs.transitions import submitted
 from tests.unit.doctor.finding_assertions import assert_finding, findings_of, is_all_ok

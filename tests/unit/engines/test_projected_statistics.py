@@ -16,8 +16,8 @@ from mainspring.engines.sqlite.projection import SqliteProjection
 from mainspring.engines.sqlite.statistics import count_jobs
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.projection import ProjectedJob, Wait
-from mainspring.jobs.statistics import LOOKAHEAD, JobGroup, StoreStatistics
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.store_statistics import LOOKAHEAD, JobGroup, StoreStatistics
 from tests.support import amount
 from tests.unit.engines.projected_jobs import put
 

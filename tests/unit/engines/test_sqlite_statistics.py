@@ -18,7 +18,7 @@ from mainspring.engines.sqlite.memory import MemoryEngine
 from mainspring.engines.sqlite.statistics import count_jobs, evaluate_by, limited_jobs
 from mainspring.engines.sqlite.upcoming_slots import find_fullest_slot
 from mainspring.jobs.limits import bucket_of
-from mainspring.jobs.statistics import HOT_JOBS, SLOT_MICROSECONDS, JobGroup
+from mainspring.jobs.store_statistics import HOT_JOBS, SLOT_MICROSECONDS, JobGroup
 from mainspring.testing import ManualClock
 from mainspring.testing.conformance.bench import TYPE, Bench, seconds
 from mainspring.testing.conformance.statistics import count_naively

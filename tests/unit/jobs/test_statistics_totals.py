@@ -8,7 +8,8 @@ import pytest
 
 from mainspring import GroupStatistics, ProcessStatistics, Statistics, UpcomingSlot
 from mainspring.jobs.histogram import COMMIT_BOUNDS, SIZE_BOUNDS, Histogram
-from mainspring.jobs.statistics import CommitStatistics, JobGroup, JobsInSlot, to_commits, to_groups, to_slot
+from mainspring.jobs.statistics import CommitStatistics, to_commits, to_groups, to_slot
+from mainspring.jobs.store_statistics import JobGroup, JobsInSlot
 
 START = datetime(2026, 3, 2, 12, tzinfo=UTC)
 IDLE = ProcessStatistics(slots=(), timers=None, pools=(), commits=None)

@@ -27,8 +27,8 @@ from mainspring.engines.nats.transaction import TransactionManager
 from mainspring.jobs.backlog import MAX_COUNTED, Backlog, WaitingJobs
 from mainspring.jobs.engine import Situation
 from mainspring.jobs.records import JobRecord, Page, Query
-from mainspring.jobs.statistics import StoreStatistics, UpcomingJobs
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.store_statistics import StoreStatistics, UpcomingJobs
 
 BACKLOG_PAGE = 100  # how many messages of a lane are read, with their jobs; all others are assumed to be due jobs
 

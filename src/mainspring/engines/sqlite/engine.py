@@ -95,8 +95,8 @@ from mainspring.jobs.records import (
 )
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, Occurrence, ScheduleRecord
 from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
-from mainspring.jobs.statistics import LOOKAHEAD, StoreStatistics, UpcomingJobs
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.store_statistics import LOOKAHEAD, StoreStatistics, UpcomingJobs
 from mainspring.jobs.timestamps import instants_of
 from mainspring.security.tokens import TokenRecord
 

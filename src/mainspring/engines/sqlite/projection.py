@@ -49,8 +49,8 @@ from mainspring.jobs.activity import MINUTE
 from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.projection import ProjectedJob, Wait
 from mainspring.jobs.records import JobRecord, Page, Query
-from mainspring.jobs.statistics import FindFull, StoreStatistics, UpcomingJobs
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.store_statistics import FindFull, StoreStatistics, UpcomingJobs
 
 # batch of [place, id]: those whose place is taken by another job
 TAKEN = """

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from mainspring.engines.sqlite.codec import limits_of, pairs_of_integers, strings, to_json
 from mainspring.engines.sqlite.waiting_statements import LIMITS, PAUSED_QUEUES, STATES
 from mainspring.jobs.limits import Admission, BucketState, Limit
-from mainspring.jobs.statistics import MAX_COUNTED, FindFull, JobGroup
+from mainspring.jobs.store_statistics import MAX_COUNTED, FindFull, JobGroup
 
 MAX_GROUPS = 500
 MAX_HEADS = 2_000

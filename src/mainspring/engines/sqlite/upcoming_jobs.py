@@ -14,7 +14,7 @@ from typing import Any
 
 import apsw
 
-from mainspring.jobs.statistics import MAX_IN_PERIOD, UpcomingJobs
+from mainspring.jobs.store_statistics import MAX_IN_PERIOD, UpcomingJobs
 
 FEW = 2_000
 _SCHEDULED = """FROM jobs INDEXED BY claimable WHERE lane = ?1 AND status = 0 AND owner IS NULL AND crashes < 2

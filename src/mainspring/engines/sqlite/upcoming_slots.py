@@ -15,7 +15,7 @@ from typing import Any
 
 import apsw
 
-from mainspring.jobs.statistics import HOT_JOBS, MAX_COUNTED, SLOT_MICROSECONDS, JobsInSlot
+from mainspring.jobs.store_statistics import HOT_JOBS, MAX_COUNTED, SLOT_MICROSECONDS, JobsInSlot
 
 STEP = 500
 _SCHEDULED = """FROM jobs INDEXED BY claimable

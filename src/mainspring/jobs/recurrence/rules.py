@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Struct
 
 from mainspring.clock import Duration, to_nanoseconds
 from mainspring.errors import MainspringError, ScheduleInvalid
@@ -95,8 +96,7 @@ class Every:
         return instant - (instant - (self.anchor or 0)) % (self.interval // _ONE)
 
 
-@dataclass(frozen=True, slots=True)
-class Upcoming:
+class Upcoming(Struct, frozen=True):
     """An upcoming occurrence, for display."""
 
     instant: int

@@ -7,9 +7,10 @@ without an anchor of its own. So the occurrences stay the same when any process 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
 
 from mainspring.clock import Duration
 from mainspring.jobs.ids import require_id
@@ -31,8 +32,7 @@ CallArguments: TypeAlias = tuple[Any, ...] | Mapping[str, Any]
 KEPT_OPTIONS = ("queue", "priority", "expires", "steps_aside", "then")
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleDefinition:
+class ScheduleDefinition(Struct, frozen=True):
     """A schedule as its author defined it, without its state."""
 
     name: str
@@ -123,7 +123,7 @@ def _check_job(name: str, job: object) -> None:
     if not isinstance(job, JobFunction):
         raise TypeError(f"schedule {name!r}: job must be a job function, as @app.job returns it, got {job!r}")
     default = type(job.chosen)()
-    chosen = [field for field in type(default).__dataclass_fields__ if field not in KEPT_OPTIONS]
+    chosen = [field for field in default.__struct_fields__ if field not in KEPT_OPTIONS]
     lost = [field for field in chosen if getattr(job.chosen, field) != getattr(default, field)]
     if job.handler.options.sequence_by is not None:
         lost.append("sequence_by")

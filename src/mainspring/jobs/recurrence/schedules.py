@@ -23,7 +23,6 @@ from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.off_loop import OffLoop, async_twin
 from mainspring.jobs.records import Query
 from mainspring.jobs.recurrence.cron import Cron
-from mainspring.jobs.recurrence.declared_schedules import store_schedules
 from mainspring.jobs.recurrence.planning import first_due, plan_trigger
 from mainspring.jobs.recurrence.rules import Every, decode_rule
 from mainspring.jobs.recurrence.schedule_definition import (
@@ -40,6 +39,7 @@ from mainspring.jobs.recurrence.schedule_info import (
     to_schedule_info,
 )
 from mainspring.jobs.recurrence.schedule_records import Overlap, ScheduleRecord
+from mainspring.jobs.recurrence.schedule_storage import store_schedules
 from mainspring.runners.validation import require_positive
 
 Occurrences: TypeAlias = list[OccurrenceInfo]

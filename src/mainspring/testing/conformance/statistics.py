@@ -12,8 +12,8 @@ from mainspring.jobs.commands import CancelJob, Reopen, Replay, Reschedule
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import Cause, JobRecord, Lease, NewJob, OutcomeKind, Query
-from mainspring.jobs.statistics import MAX_IN_PERIOD, SLOT_MICROSECONDS, JobGroup
 from mainspring.jobs.status import JobStatus
+from mainspring.jobs.store_statistics import MAX_IN_PERIOD, SLOT_MICROSECONDS, JobGroup
 from mainspring.testing.conformance.base import EngineSuite
 from mainspring.testing.conformance.bench import SOON_SECONDS, TYPE, Bench, seconds
 from mainspring.testing.conformance.capabilities import needs

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from mainspring.jobs.statistics import MAX_COUNTED
+from mainspring.jobs.store_statistics import MAX_COUNTED
 
 MISSING = "\N{EN DASH}"
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))

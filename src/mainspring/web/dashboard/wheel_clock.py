@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup, escape
 
 from mainspring.jobs.handle import open_manager
-from mainspring.jobs.statistics import MAX_IN_PERIOD, UpcomingJobs
+from mainspring.jobs.store_statistics import MAX_IN_PERIOD, UpcomingJobs
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.security.permissions import Permissions, Scope
 from mainspring.web.dashboard.formats import duration, number

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mainspring.jobs.statistics import UpcomingJobs
+from mainspring.jobs.store_statistics import UpcomingJobs
 from mainspring.security.permissions import ALL_PERMISSIONS
 from mainspring.web.dashboard import charts, formats
 from mainspring.web.dashboard.wheel_clock import RINGS, RingCounts, WheelClock
