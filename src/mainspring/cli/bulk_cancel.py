@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import click
+from msgspec.structs import replace
 
 from mainspring.app import Mainspring
 from mainspring.cli.deferred_signals import DeferredSignals

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from datetime import datetime
-from inspect import Signature, signature
+from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from mainspring.clock import Duration
@@ -54,7 +54,11 @@ def _with_options(method: Callable[..., Any]) -> Callable[..., Any]:
     `help()`.
     """
     *given, _options = signature(method).parameters.values()
-    options = signature(HandlerOptions).parameters.values()
+    defaults, types = HandlerOptions(), HandlerOptions.__annotations__
+    options = (
+        Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(defaults, name), annotation=types[name])
+        for name in HandlerOptions.__struct_fields__
+    )
     method.__signature__ = Signature([*given, *options], return_annotation="JobDecorator")  # type: ignore[attr-defined]
     return method
 

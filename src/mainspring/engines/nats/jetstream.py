@@ -296,7 +296,10 @@ class JetStream(Connection):
         loop = self._loop
         if loop is None:
             raise self.unavailable("the connection is closed", remedy="open the engine first")
-        with self._inbox.collect(len(messages), loop.time()) as (inbox, replies):
+        inbox = self._inbox.subject_for_many()
+        replies = CollectedReplies(len(messages), loop.time())
+        try:  # a KeyboardInterrupt may come right after the first call
+            self._inbox.collect(inbox, replies)
             data = b"".join(
                 [
                     encode_message(subject, data, f"{inbox}.{index}", headers)
@@ -305,6 +308,8 @@ class JetStream(Connection):
             )
             self.call_soon(partial(self._write_now, data, replies))
             replies.wait(self._seconds_left())
+        finally:
+            self._inbox.stop_collecting(inbox)
         return replies.data
 
     def _write_now(self, data: bytes, replies: CollectedReplies) -> None:

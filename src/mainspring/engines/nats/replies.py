@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import count
 from threading import Lock
 
@@ -169,19 +168,20 @@ class ReplyInbox:
         finally:
             self._requests.pop(inbox, None)
 
-    @contextmanager
-    def collect(self, number: int, sent: float) -> Iterator[tuple[str, CollectedReplies]]:
-        """Yield a reply subject for several messages, and the object that collects the replies.
+    def subject_for_many(self) -> str:
+        """Return a reply subject for several messages. Any thread may call this.
 
-        The reply subject of each message is this subject and the index of the message. Any thread may call this.
+        The reply subject of each message is this subject and the index of the message.
         """
-        inbox = self._next_subject()
-        replies = CollectedReplies(number, sent)
-        try:
-            self._collected[inbox] = replies
-            yield inbox, replies
-        finally:
-            self._collected.pop(inbox, None)
+        return self._next_subject()
+
+    def collect(self, inbox: str, replies: CollectedReplies) -> None:
+        """Collect the replies to such a subject, until `stop_collecting` is called."""
+        self._collected[inbox] = replies
+
+    def stop_collecting(self, inbox: str) -> None:
+        """Drop replies that come from now on."""
+        self._collected.pop(inbox, None)
 
     def fail_all(self) -> None:
         """End all waits, because the connection is lost.

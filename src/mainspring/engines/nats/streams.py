@@ -439,8 +439,9 @@ class Streams:
     def measure_time_if_old(self) -> None:
         """Measure the server's time if the last measurement is old, the connection was lost, or a clock jumped."""
         # The gap between the clocks changes if the wall clock is set, or if the machine sleeps.
-        gap = self._jetstream.local_time() - self._jetstream.monotonic()
-        is_old = self._jetstream.monotonic() - self._measured > CLOCK_KEPT or abs(gap - self._gap) > CLOCK_JUMP
+        monotonic = self._jetstream.monotonic()
+        gap = self._jetstream.local_time() - monotonic
+        is_old = monotonic - self._measured > CLOCK_KEPT or abs(gap - self._gap) > CLOCK_JUMP
         if self.must_measure or is_old:
             try:
                 self.measure_time()

@@ -73,6 +73,11 @@ def digest(*parts: str) -> str:
     return blake2b("\x00".join(parts).encode(), digest_size=16).hexdigest()
 
 
+@lru_cache(REMEMBERED)
+def _lane_tokens(queue: str, type_: str, priority: int) -> str:
+    return f"{to_token(queue)}.{to_token(type_)}.{priority}"
+
+
 class SubjectNames:
     """The names of the subjects below one prefix."""
 
@@ -129,11 +134,11 @@ class SubjectNames:
 
     def lane(self, queue: str, type_: str, priority: int) -> str:
         """Return the subject of a lane's record; a lane has the jobs of one queue, type and priority."""
-        return f"{self.lanes}{to_token(queue)}.{to_token(type_)}.{priority}"
+        return f"{self.lanes}{_lane_tokens(queue, type_, priority)}"
 
     def ready_of(self, queue: str, type_: str, priority: int, job_id: str) -> str:
         """Return the subject of the message that puts a job into its lane."""
-        return f"{self.ready}{to_token(queue)}.{to_token(type_)}.{priority}.{to_token(job_id)}"
+        return f"{self.ready}{_lane_tokens(queue, type_, priority)}.{to_token(job_id)}"
 
     def scheduled(self, kind: str, key: str) -> str:
         """Return the subject of a scheduled message, which the server publishes to its target when it is due."""

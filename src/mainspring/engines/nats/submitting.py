@@ -55,6 +55,8 @@ class JobSubmitter:
             self._require_size(job)
         nonce = token_hex(8)
         items = [JobWithNonce(job, f"{nonce}{number}") for number, job in enumerate(jobs)]
+        if len(items) == 1 and _is_plain(items[0].job):  # the usual case
+            return self._store_plain(items)
         results: list[Conflict | None] = []
         for is_plain, group in groupby(items, lambda item: _is_plain(item.job)):
             part = list(group)
