@@ -552,7 +552,7 @@ class JobApiTests:
         [
             ({"action": "cancel"}, "the request chooses no jobs"),
             ({"action": "cancel", "status": "FAILED"}, "PENDING or RUNNING"),
-            ({"action": "cancel", "all": True, "delay": 1}, "takes no delay"),
+            ({"action": "cancel", "all": True, "delay": 1}, "takes no due time"),
             ({"action": "reschedule", "all": True}, "delay or at"),
             ({"action": "retry", "all": True, "after": "PENDING:1"}, "after must be"),
             ({"action": "cancel", "all": True, "after": "PENDING:x"}, "after must be"),

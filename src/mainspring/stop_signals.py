@@ -75,6 +75,7 @@ class StopSignals:
 
 
 def _ignore_signal(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing at a signal: the interpreter writes the byte that `wait` reads, and the signal handler itself may
-    interrupt code that holds any lock.
+    """Do nothing at a signal. The interpreter writes the byte that `wait` reads.
+
+    A handler that does more could wait for a lock that the interrupted code holds.
     """

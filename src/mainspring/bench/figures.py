@@ -64,7 +64,7 @@ class RateFigure:
 
     @property
     def note(self) -> str:
-        """How the figure was computed from the rounds."""
+        """A text that says how the figure was computed: `best of 5` rounds."""
         return f"best of {self.rounds}"
 
     @property
@@ -95,7 +95,7 @@ class Percentiles:
 
     @property
     def note(self) -> str:
-        """How the figures were computed from the samples."""
+        """A text that says what the figures are, and of how many samples: `p50 / p99 / max of 500`."""
         return f"p50 / p99 / max of {self.samples:,}"
 
     @property
@@ -121,7 +121,7 @@ class Size:
 
     @property
     def note(self) -> str:
-        """How the figure was computed from the samples."""
+        """A text that says how the figure was computed: `mean of 5,000` samples."""
         return f"mean of {self.samples:,}"
 
     @property

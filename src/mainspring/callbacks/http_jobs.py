@@ -156,4 +156,4 @@ class HttpJobs(ABC):
 
     @abstractmethod
     def _source(self) -> ManagerProvider:
-        """Return the application itself."""
+        """Return the application itself, from which a job function gets the job manager."""

@@ -1,4 +1,4 @@
-"""`mainspring bench`: measures the speed of this machine and engine, without touching the user's jobs."""
+"""`mainspring bench`: measures the speed of Mainspring on this machine, without touching the user's jobs."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class NatsServers:
 
     @property
     def url(self) -> str:
-        """The URLs of all nodes, separated by commas."""
+        """The URLs of all nodes, separated by commas, as `Mainspring(url)` takes them."""
         return ",".join(self.urls)
 
     def start(self) -> None:

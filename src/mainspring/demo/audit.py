@@ -171,7 +171,7 @@ def _unended_starts(events: Counter[OrderEvent]) -> int:
 
 
 def _surplus_runs(events: Counter[OrderEvent]) -> int:
-    """Count the runs of a job that should not be there: started and not ended, or repeated after a success."""
+    """Count the surplus runs of a job: those that started and did not end, and those after a success."""
     return max(0, _unended_starts(events)) + sum(max(0, events[end] - 1) for end in ENDS)
 
 

@@ -22,7 +22,7 @@ START = ("Start one:", ("run",))
 
 
 def check_workers(snapshot: Snapshot) -> Iterator[Finding]:
-    """Check whether workers run, and whether any of them died or stopped sending heartbeats."""
+    """Report the workers that run and those that died or hang; report an error if jobs wait and no worker runs."""
     alive = snapshot.alive
     lost = [worker for worker in snapshot.workers if worker not in alive]
     left = [] if alive else [*_due(snapshot), *_abandoned(snapshot)]

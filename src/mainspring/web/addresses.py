@@ -75,7 +75,7 @@ class Listener:
         return f"http://{HttpAddress(host, self.address.port)}/"
 
     def close(self) -> None:
-        """Close the sockets."""
+        """Close all sockets, so that no client can connect any more."""
         for each in self.sockets:
             each.close()
 

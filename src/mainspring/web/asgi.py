@@ -207,7 +207,7 @@ def make_asgi(
     limits: HttpLimits | None = None,
     read_only: bool = False,
 ) -> AsgiApp:
-    """Make the application of `app.asgi()`; its options are described there."""
+    """Make the ASGI application that `app.asgi()` returns. The options are described there."""
     if isinstance(hosts, str):
         raise TypeError(f"hosts must be a list of names, got {hosts!r}; write hosts=[{hosts!r}]")
     rule = None if hosts is None else HostRule(hosts)

@@ -45,7 +45,7 @@ class Authenticator(Protocol):
 
 
 def read_bearer(headers: Headers) -> str:
-    """Return the text of a request's token, unchecked; raise `Refused` if there is not one bearer token."""
+    """Return the text of a request's token, unchecked; raise `Refused` unless it has exactly one bearer token."""
     found = [value for name, value in headers if name.lower() == b"authorization"]
     if not found:
         raise _unauthorized("the request has no token; send the header Authorization: Bearer msp_...")

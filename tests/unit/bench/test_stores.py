@@ -33,7 +33,9 @@ def test_a_store_is_a_folder_beside_the_users_file_even_if_a_measurement_fails(t
 
 def test_a_folder_that_cannot_be_used_is_named_with_the_remedy(tmp_path: Path) -> None:
     stores = stores_of(Mainspring(f"sqlite:///{tmp_path / 'missing' / 'shop.db'}"))
-    with pytest.raises(EngineUnavailable, match=r"missing: no store can be made in it .* --in FOLDER"):
+    with pytest.raises(
+        EngineUnavailable, match=r"missing: no temporary store can be made in this folder .* --in FOLDER"
+    ):
         stores.store().__enter__()
 
 

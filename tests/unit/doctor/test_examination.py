@@ -183,7 +183,7 @@ def test_a_store_that_one_may_not_even_see_is_an_error(
 
     monkeypatch.setattr(os, "stat", refuse)
     report = examine(app)
-    assert "may not access it" in bad(report)["file"]
+    assert "may not access the store" in bad(report)["file"]
     assert "left out: jobs, workers and schedules: the file cannot be read" in [f.what for f in report.findings]
 
 

@@ -57,7 +57,7 @@ def test_file_systems_on_which_a_store_does_not_live_well(folder: str, severity:
 
 def test_a_local_file_system_is_in_order_and_an_unknown_one_is_said_to_be() -> None:
     assert is_all_ok(check_file_system(Path("/srv"), MOUNTS))
-    assert_finding(check_file_system(Path("/srv"), None), Severity.INFO, "does not say")
+    assert_finding(check_file_system(Path("/srv"), None), Severity.INFO, "it is unknown which file system")
 
 
 def test_there_may_be_no_file(store: Path) -> None:

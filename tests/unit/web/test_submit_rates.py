@@ -184,8 +184,8 @@ def test_limits_are_given_on_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        (["max_bacth=5"], r"names no limit; did you mean 'max_batch'"),
-        (["speed=5"], r"names no limit; the limits are max_header, "),
+        (["max_bacth=5"], r"names no limit of the HTTP server; did you mean 'max_batch'"),
+        (["speed=5"], r"names no limit of the HTTP server; the limits are max_header, "),
         (["max_batch"], r"has no whole number as its value; write max_batch=100"),
         (["max_batch=1.5"], r"has no whole number"),
         (["submit_rate=fast"], r"has no number as its value"),

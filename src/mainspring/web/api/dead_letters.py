@@ -181,7 +181,7 @@ class ReplayView(Struct, frozen=True, kw_only=True):
 
 
 class PurgeBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which failed jobs to delete."""
+    """The ids of the failed jobs to delete."""
 
     ids: Annotated[
         Annotated[list[str], Meta(min_length=1, max_length=MAX_REPLAYED)],

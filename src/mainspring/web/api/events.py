@@ -89,7 +89,7 @@ class EventFilter:
         self._kinds = None if query.kind is None else _kinds(query.kind)
 
     def accepts(self, permissions: Permissions) -> Callable[[Event], bool] | None:
-        """Return a function that says whether a caller with these permissions gets an event; None if all."""
+        """Return a function that says which events a caller with these permissions gets; None if it gets all."""
         queue, type_, job, kinds = self._queue, self._type, self._job, self._kinds
         is_free = permissions.types is None and permissions.queues is None
         if is_free and (queue, type_, job, kinds) == (None, None, None, None):

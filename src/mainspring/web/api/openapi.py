@@ -91,7 +91,7 @@ class OpenApiDocument:
         return msgspec.json.encode({**self._document, "servers": [{"url": f"{root_path}{API}"}]})
 
     def build(self) -> dict[str, Any]:
-        """Make the document, without the address of a server."""
+        """Make the OpenAPI document as a dict, without the address of a server."""
         schemas = _Schemas(self._endpoints)
         paths: dict[str, dict[str, Any]] = {}
         for endpoint in self._endpoints:
@@ -143,7 +143,7 @@ class _Schemas:
         return dict(self._schemas[place])
 
     def properties(self, query: type[msgspec.Struct]) -> dict[str, dict[str, Any]]:
-        """Return the schemas of query parameters, by name."""
+        """Return the JSON schemas of an endpoint's query parameters, by name."""
         return dict(self._components[query.__name__]["properties"])
 
 

@@ -200,9 +200,10 @@ class ApiRouter:
         return self._by_name[name].is_write
 
     async def perform_write(self, endpoint: Endpoint, call: ApiCall[Any, Any]) -> ApiAnswer:
-        """Serve a decoded request that may change something: with its actor for the audit trail and its key.
+        """Serve a decoded request that may change something, within `acting_as` for the audit trail.
 
-        Every such request, also of the dashboard, passes here.
+        With an idempotency key, a repeated request gets the stored answer. Every such request, also of the
+        dashboard, passes here.
         """
         header = header_of(call.request.scope, IDEMPOTENCY_KEY)
         name = "".join(each if each.isprintable() else "?" for each in call.identity.name) or "?"

@@ -167,7 +167,9 @@ def test_letters_that_fail_after_the_page_was_made_are_not_purged(app: Mainsprin
     assert app.dead_letters.count() == 2
     assert [entry.action for entry in app.audit()] == ["dead_letter.purge"]
     assert browser.note(browser.post(path, {"until": until})).startswith("No dead letter with this error is left")
-    assert browser.note(browser.post(path, {"until": "x"})).startswith("The form has no time")
+    assert browser.note(browser.post(path, {"until": "x"})).startswith(
+        "The form does not say when its page was made"
+    )
 
 
 def ids_of(browser: DashboardBrowser, key: str) -> list[str]:
