@@ -241,20 +241,6 @@ class Mainspring(Decorators, HttpJobs):
 
         return Tokens(self)
 
-    @cached_property
-    def schedules(self) -> Schedules:
-        """The schedules of the store: `app.schedules.put(...)`, `list()`, `pause(...)`."""
-        from mainspring.jobs.recurrence.schedules import Schedules  # noqa: PLC0415 - see `mainspring.public`
-
-        return Schedules(self, self.declared)
-
-    @cached_property
-    def tokens(self) -> Tokens:
-        """The tokens of the HTTP server: `app.tokens.create(...)`, `list()`, `revoke(...)`."""
-        from mainspring.jobs.tokens import Tokens  # noqa: PLC0415 - see `mainspring.public`
-
-        return Tokens(self)
-
     def _source(self) -> Mainspring:
         return self
 

@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     from mainspring.jobs.remote_workers import RemoteWorkers
     from mainspring.jobs.signing import JobSigner
     from mainspring.jobs.statistics import ProcessStatistics, Statistics
-    from mainspring.jobs.store_statistics import StoreStatistics
     from mainspring.jobs.worker.host import WorkerHost
     from mainspring.jobs.worker_status import WorkerStatus
 
