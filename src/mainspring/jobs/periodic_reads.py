@@ -22,7 +22,7 @@ from mainspring.clock import SystemClock, thread_ns
 
 if TYPE_CHECKING:
     from mainspring.jobs.engine import Engine
-    from mainspring.jobs.statistics import StoreStatistics
+    from mainspring.jobs.store_statistics import StoreStatistics
 
 R = TypeVar("R")
 
