@@ -10,7 +10,7 @@ TYPED  := $(wildcard src tests scripts examples benchmarks deploy)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prometheus chromium test pythons unit hours mutants check demo bench soak format clean
+.PHONY: help setup prometheus chromium test pythons unit hours mutants check lint types compiled demo bench soak format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -27,7 +27,8 @@ prometheus: ## bring Prometheus for the tests of alerts and metrics, unless it i
 chromium: ## bring Chromium for the tests of the dashboard, unless it is on PATH
 	@$(PYTHON) -m scripts.fetch_chromium
 
-test: check prometheus chromium ## check, then run all tests, and those that depend on the interpreter on the other Pythons of this machine
+test: setup prometheus chromium ## check, then run all tests, and those that depend on the interpreter on the other Pythons of this machine
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync types lint compiled
 	$(BIN)/python -m pytest -n 4 --dist worksteal # half of their time is waiting
 	$(BIN)/python scripts/other_pythons.py
 
@@ -44,11 +45,20 @@ mutants: setup $(VENV)/.has-mutants ## run mutation tests over the pure modules 
 	$(BIN)/python -m scripts.mutants $(PARTS)
 
 check: setup ## lint, format check, types, layering, language
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync types lint
+
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/check_language.py
+
+types: setup
+	$(BIN)/mypy $(TYPED)
+
+# In a fresh clone, each process of pytest would compile all tests. One does it while mypy has the other processor.
+compiled: setup
+	@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only -qq > /dev/null || true # pytest will say why
 
 demo: setup ## run the demonstration
 	$(BIN)/mainspring demo

@@ -36,7 +36,6 @@ PART = [
     "tests/web/test_event_streams.py",
     "tests/conformance/test_runners.py",
     "tests/conformance/test_flush_and_starting_tasks.py",
-    "tests/conformance/test_engines.py::TestMemoryEngine",
     "tests/stress/test_nothing_is_lost.py::test_canceled_tasks_leave_the_queues_of_all_kinds_of_runners",
     "tests/stress/test_wakeups.py::test_sequences_play_ping_pong",
     "tests/stress/test_wakeups.py::test_wait_idle_never_misses_the_end",

@@ -236,6 +236,8 @@ def send(case: Case) -> int:
 class ContractTests:
     """The tests. A subclass has the fixture `site`, which calls `fill`."""
 
+    valid_requests = amount(8, thorough=400)
+    """How many random valid requests are sent for each operation."""
     has_invalid_requests = True
     """Whether the invalid requests are sent on this store."""
 
@@ -256,7 +258,7 @@ class ContractTests:
     def _check_valid(self, operation: Any) -> None:
         existing = existing_names(operation)
 
-        @make_settings(amount(12, thorough=400))
+        @make_settings(self.valid_requests)
         @given(case=operation.as_strategy(GenerationMode.POSITIVE), data=st.data())
         def check(case: Case, data: st.DataObject) -> None:
             if case.path_parameters and data.draw(st.integers(0, 3), label="exists"):
@@ -273,7 +275,7 @@ class ContractTests:
         if not (operation.query or operation.headers or operation.body):
             return  # every text is a valid part of a path
 
-        @make_settings(amount(8, thorough=300), phases=(Phase.generate, Phase.shrink))
+        @make_settings(amount(4, thorough=300), phases=(Phase.generate, Phase.shrink))
         @given(case=operation.as_strategy(GenerationMode.NEGATIVE))
         def check(case: Case) -> None:
             send(case)

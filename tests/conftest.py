@@ -2,8 +2,9 @@
 
 Assertions: those of helpers show their values, as those of tests do.
 
-Hypothesis: examples have no deadline, because on a busy machine any of them may take long. They are random; a
-failure prints a line `@reproduce_failure(...)` that repeats it.
+Hypothesis: examples have no deadline, because on a busy machine any of them may take long. They are random, so
+each run tries others, and `make soak` tries more of them. A failure prints a line `@reproduce_failure(...)` that
+repeats it.
 
 Temporary files: tests make thousands of small databases, and an fsync on a busy disk takes up to a tenth of a
 second. On Linux `/dev/shm` is a file system with the same locks and the same shared memory, and its files survive
@@ -26,6 +27,7 @@ from hypothesis import settings
 
 from mainspring.testing import manual_clock
 from mainspring.testing.polling import PATIENCE_SECONDS
+from tests.support import amount
 
 for folder in ("browser", "cli", "conformance", "nats", "old_stores", "processes", "stress", "unit"):
     pytest.register_assert_rewrite(f"tests.{folder}")
@@ -35,7 +37,13 @@ pytest_plugins = ["tests.pools"]
 MEMORY = Path("/dev/shm")
 ROOM = 2 * 1024**3  # bytes: several times what a run of all tests occupies at once
 
-settings.register_profile("mainspring", parent=settings.get_profile("default"), deadline=None, print_blob=True)
+settings.register_profile(
+    "mainspring",
+    parent=settings.get_profile("default"),
+    deadline=None,
+    max_examples=amount(50, thorough=200),
+    print_blob=True,
+)
 settings.load_profile("mainspring")
 
 

@@ -139,6 +139,7 @@ class ForkServer:
                 [sys.executable, __file__, str(theirs.fileno())],
                 env={**environment, "PYTHONPATH": _paths(environment), "PYTHONUNBUFFERED": "1"},
                 pass_fds=[theirs.fileno()],
+                process_group=0,  # Ctrl+C at the terminal is meant for pytest, which ends the programs
             )
 
     def start(

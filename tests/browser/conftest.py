@@ -2,12 +2,16 @@
 
 Playwright's synchronous interface keeps an event loop on the thread that uses it, and `asyncio.run` of other tests
 would refuse to work there. So the browser has a thread of its own, and the tests of this folder run on it.
+
+Their start takes seconds. So the tests of this folder come first: then one process of pytest-xdist runs most of
+them, and the other processes start no browser.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Playwright, sync_playwright
@@ -18,7 +22,13 @@ from tests.nats.servers import Servers, nats_server
 
 __all__ = ["nats_server"]
 
+FOLDER = Path(__file__).parent
 THREAD = ThreadPoolExecutor(1, thread_name_prefix="browser")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of this folder before all others."""
+    items.sort(key=lambda item: item.path.parent != FOLDER)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.long
 
 
 class TestContractOnNats(ContractTests):
+    valid_requests = amount(4, thorough=400)
     has_invalid_requests = amount(False, thorough=True)
 
     @pytest.fixture

@@ -43,13 +43,13 @@ class SqliteMachine(EngineMachine):
 
 TestMemoryEngine = MemoryMachine.TestCase
 TestMemoryEngine.settings = settings(
-    max_examples=amount(40, thorough=100),
+    max_examples=amount(20, thorough=100),
     stateful_step_count=40,
     suppress_health_check=[HealthCheck.too_slow],
     phases=set(Phase) - {Phase.explain},  # which takes several times as long as all the others, under a tracer
 )
 TestSqliteEngine = SqliteMachine.TestCase
-TestSqliteEngine.settings = settings(TestMemoryEngine.settings, max_examples=amount(30, thorough=80))
+TestSqliteEngine.settings = settings(TestMemoryEngine.settings, max_examples=amount(15, thorough=80))
 
 
 def test_the_profile_of_all_tests_holds_for_the_machines_too() -> None:

@@ -61,7 +61,7 @@ class Site:
 
     def serve(self) -> tuple[ForkedProcess, int]:
         """Start a server, and return its process and its port."""
-        command = ["serve", "tests.web.remote_app:app", "--url", self.url]
+        command = ["serve", "tests.web.served_apps:pictures", "--url", self.url]
         command += ["--http", "127.0.0.1:0", "--log-level", "warning"]
         variables = os.environ | {"MAINSPRING_HEALTH_DIR": str(self.folder)}
         log = self.folder / "serve.log"

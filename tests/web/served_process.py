@@ -26,7 +26,7 @@ class ServedProcess:
     """
 
     def __init__(self, url: str, log: Path) -> None:
-        command = ["serve", "tests.web.load_app:app", "--url", url]
+        command = ["serve", "tests.web.served_apps:load", "--url", url]
         command += ["--http", "127.0.0.1:0", "--log-level", "warning"]
         for name, limit in LIMITS.items():
             command += ["--http-limit", f"{name}={limit}"]

@@ -202,7 +202,7 @@ def pages(copy: SqliteProjection | Engine, query: Query) -> list[JobRecord]:
         query = msgspec.structs.replace(query, after=page.end)
 
 
-@settings(max_examples=amount(40, thorough=60))
+@settings(max_examples=amount(20, thorough=100))
 @given(st.lists(st.lists(steps, max_size=6), max_size=5), st.lists(queries, min_size=1, max_size=5))
 def test_lists_and_counts_are_those_of_a_dict(
     batches: list[list[tuple[str, dict[str, Any] | None]]], wanted: list[Query]
@@ -308,7 +308,7 @@ def test_a_job_keeps_its_place_until_it_is_made_again(copy: SqliteProjection) ->
     assert copy.counts()[JobStatus.PENDING] == 3
 
 
-@settings(max_examples=amount(50, thorough=100))
+@settings(max_examples=amount(25, thorough=100))
 @given(
     st.lists(
         st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans(), st.integers(0, 9)), min_size=1, max_size=6),

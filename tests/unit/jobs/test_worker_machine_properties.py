@@ -379,6 +379,6 @@ async def _pong() -> None: ...
 
 
 WorkerStory.TestCase.settings = settings(
-    max_examples=amount(150, thorough=5_000), stateful_step_count=amount(50, thorough=100)
+    max_examples=amount(75, thorough=5_000), stateful_step_count=amount(50, thorough=100)
 )
 test_the_worker_loses_no_lease_starts_none_twice_and_comes_to_rest = WorkerStory.TestCase
