@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import sys
 import tempfile
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -32,16 +33,26 @@ LOOKS: dict[str, dict[str, Any]] = {
     "phone": {"viewport": PHONE, "color_scheme": "light"},
 }
 SMALL = {
-    "overview": ("ann", "read", {"width": 1280, "height": 940}),  # without findings about this machine
+    "overview": ("ann", "read", {"width": 1280, "height": 822}),  # without findings about this machine
     "job-failed": ("ben", "admin", {"width": 1280, "height": 860}),
 }
 """The pictures of the documents: the user, the scope of its token, the size of the window."""
 SCALE = 0.75
+SHARP = 2
+"""The scale of a picture before it is made small: the browser places the letters of small text unevenly."""
 ROOT = Path(__file__).parents[1]
 HIDE = """([from, to]) => {
-  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (texts.nextNode()) texts.currentNode.nodeValue = texts.currentNode.nodeValue.replaceAll(from, to);
+  const hide = () => {
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+      const text = texts.currentNode;
+      if (text.nodeValue.includes(from)) text.nodeValue = text.nodeValue.replaceAll(from, to);
+    }
+  };
+  new MutationObserver(hide).observe(document.body, {subtree: true, childList: true, characterData: true});
+  hide();
 }"""
+"""Replaces a text on the page, after live updates, too."""
 
 
 @contextmanager
@@ -101,11 +112,22 @@ def picture_small(browser: Browser, site: Site, folder: Path) -> list[str]:
     """Make the pictures of the documents."""
     faults = []
     for name, (user, scope, size) in SMALL.items():
-        with visitor(browser, site, user, scope, viewport=size, device_scale_factor=SCALE) as visit:
+        with visitor(browser, site, user, scope, viewport=size, device_scale_factor=SHARP) as visit:
             open_page(visit, next(address.path for address in site.addresses if address.name == name))
-            visit.page.screenshot(path=folder / f"{name.partition('-')[0]}.png")
+            picture = visit.page.screenshot()
             faults += visit.faults
+        shrink(browser, picture, size, folder / f"{name.partition('-')[0]}.png")
     return faults
+
+
+def shrink(browser: Browser, picture: bytes, size: dict[str, int], path: Path) -> None:
+    """Store a picture of a window of this size at `SCALE`."""
+    width, height = round(size["width"] * SCALE), round(size["height"] * SCALE)
+    source = f"data:image/png;base64,{b64encode(picture).decode()}"
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.set_content(f'<body style="margin: 0"><img src="{source}" style="width: {width}px; display: block">')
+    page.screenshot(path=path)
+    page.close()
 
 
 def main(arguments: list[str]) -> None:

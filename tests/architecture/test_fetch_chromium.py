@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.debian_packages import PackageMissing
-from scripts.fetch_chromium import ensure
+from scripts.fetch_chromium import FONT_PACKAGES, ensure, ensure_fonts
 
 
 def write_program(path: Path, text: str) -> None:
@@ -63,3 +63,17 @@ def test_a_browser_that_does_not_run_is_not_kept(path: Path, tmp_path: Path) -> 
     with pytest.raises(PackageMissing, match=r"cannot run Chromium: no memory; put `chromium` or"):
         ensure(tmp_path / "fetched")
     assert not (tmp_path / "fetched" / "browser").exists()
+
+
+def test_the_fonts_of_pictures_are_unpacked_once_and_are_those_of_the_generic_families(
+    path: Path, tmp_path: Path
+) -> None:
+    write_program(path / "dpkg-deb", 'mkdir -p "$3/usr/share/fonts/here"')
+    folder = tmp_path / "fetched"
+    configuration = ensure_fonts(folder)
+    assert ensure_fonts(folder) == configuration
+    assert len((path / "calls").read_text().splitlines()) == len(FONT_PACKAGES)
+    assert [(folder / "fonts" / package / "here").is_dir() for package in FONT_PACKAGES] == [True, True]
+    text = configuration.read_text()
+    assert f"<dir>{folder}/fonts</dir>" in text
+    assert "<family>sans-serif</family><prefer><family>Inter</family>" in text
