@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -371,9 +372,8 @@ def test_ten_open_pages_read_the_statistics_once_in_a_round(
     dashboard = dashboard_of(browser, interval=PATIENCE)
     browser.get("/")
     engine = app.manager().engine
-    calls: list[int] = []
-    statistics = engine.statistics
-    monkeypatch.setattr(engine, "statistics", lambda **given: (calls.append(1), statistics(**given))[1])
+    counted = Mock(wraps=engine.statistics)
+    monkeypatch.setattr(engine, "statistics", counted)
     paths = [*["/live/"] * 4, *["/live/jobs"] * 2, "/live/queues", *["/live/queues/mail"] * 2, "/live/workers"]
 
     async def main() -> None:
@@ -385,7 +385,7 @@ def test_ten_open_pages_read_the_statistics_once_in_a_round(
             for number in range(1, 3):
                 dashboard.snapshots.forget()
                 await rounds.update()
-                assert len(calls) == number
+                assert counted.call_count == number
             for stream in streams:
                 assert await stream.blocks.get()
 
