@@ -87,7 +87,7 @@ class PeriodicReads:
     def availability(self) -> float:
         """The processor time that a thread which never waits gets, as a share of the elapsed time: 0 to 1.
 
-        It is the lowest of the last rounds, because a computation that takes a millisecond is often not interrupted
+        It is the lowest of the last rounds, because a computation of a millisecond is often not interrupted
         although other processes want the same processor.
         """
         with self._lock:

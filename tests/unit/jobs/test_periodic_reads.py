@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from threading import get_ident
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,7 +14,6 @@ from mainspring.clock import thread_ns
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.off_loop import OffLoop
 from mainspring.jobs.periodic_reads import REMEMBERED, PeriodicReads, computing, periodic_reads
-from mainspring.jobs.store_statistics import StoreStatistics
 from mainspring.testing import ManualClock
 from tests.unit.jobs.manager_fixture import running_manager
 
@@ -125,14 +125,8 @@ def test_computations_show_how_much_of_a_processor_the_process_gets() -> None:
 def test_statistics_are_counted_once_in_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     with Mainspring("memory://") as app:
         manager = app.manager()
-        calls: list[int] = []
-        statistics = manager.engine.statistics
-
-        def count_and_read() -> StoreStatistics:
-            calls.append(1)
-            return statistics()
-
-        monkeypatch.setattr(manager.engine, "statistics", count_and_read)
+        counted = Mock(wraps=manager.engine.statistics)
+        monkeypatch.setattr(manager.engine, "statistics", counted)
         reads = PeriodicReads()
 
         async def main() -> None:
@@ -140,10 +134,10 @@ def test_statistics_are_counted_once_in_a_round(monkeypatch: pytest.MonkeyPatch)
                 await asyncio.gather(*(app.statistics_async() for _ in range(5)))
 
         asyncio.run(main())
-        assert len(calls) == 1
+        assert counted.call_count == 1
         app.statistics()
         app.statistics()
-        assert len(calls) == 3, "other reads see the present state"
+        assert counted.call_count == 3, "other reads see the present state"
 
 
 def test_the_pruning_of_a_worker_is_a_periodic_read_until_it_finds_jobs(

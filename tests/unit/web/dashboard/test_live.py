@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -15,7 +16,6 @@ from mainspring import Mainspring
 from mainspring.clock import NANOSECONDS
 from mainspring.jobs.pace import Pace
 from mainspring.jobs.periodic_reads import periodic_reads
-from mainspring.jobs.store_statistics import StoreStatistics
 from mainspring.security.asgi_types import AsgiMessage
 from mainspring.testing.manual_clock import ManualClock
 from mainspring.web.dashboard import live
@@ -372,14 +372,8 @@ def test_ten_open_pages_read_the_statistics_once_in_a_round(
     dashboard = dashboard_of(browser, interval=PATIENCE)
     browser.get("/")
     engine = app.manager().engine
-    calls: list[int] = []
-    statistics = engine.statistics
-
-    def count_and_read(**given: Any) -> StoreStatistics:
-        calls.append(1)
-        return statistics(**given)
-
-    monkeypatch.setattr(engine, "statistics", count_and_read)
+    counted = Mock(wraps=engine.statistics)
+    monkeypatch.setattr(engine, "statistics", counted)
     paths = [*["/live/"] * 4, *["/live/jobs"] * 2, "/live/queues", *["/live/queues/mail"] * 2, "/live/workers"]
 
     async def main() -> None:
@@ -391,7 +385,7 @@ def test_ten_open_pages_read_the_statistics_once_in_a_round(
             for number in range(1, 3):
                 dashboard.snapshots.forget()
                 await rounds.update()
-                assert len(calls) == number
+                assert counted.call_count == number
             for stream in streams:
                 assert await stream.blocks.get()
 
