@@ -29,7 +29,7 @@ else:
 
     def __dir__():
         _load()
-        return sorted({*globals(), *globals()["__all__"]})
+        return sorted({*globals(), *globals()["__all__"]})  # also the names that are not imported yet
 
     def _load():
         public = import_module("mainspring.public")

@@ -315,8 +315,9 @@ class Mainspring(Decorators, HttpJobs):
     get_async = async_twin(get)
 
     def handle(self, job_id: str) -> JobHandle[Any]:
-        """Return the handle of a job, to wait for it, read its result or cancel it; raise `JobNotFound` if there
-        is no job with this id.
+        """Return the handle of a job, to wait for the job, read its result or cancel it.
+
+        Raises `JobNotFound` if there is no job with this id.
         """
         record = self.manager().record(job_id)
         handler = self.registry.get(record.type) if record.type in self.registry else None

@@ -96,10 +96,10 @@ def is_same_store(url: str, other: str) -> bool:
 
 
 def read_configuration(folder: Path) -> Configuration:
-    """Read `[tool.mainspring]` of the nearest `pyproject.toml`, in a folder or above it; without one, return an
-    empty configuration.
+    """Read `[tool.mainspring]` of the nearest `pyproject.toml`, in a folder or above it.
 
-    Raises `EngineUnavailable` if the file cannot be read, or if a value is not a text.
+    If there is no such file, return an empty configuration. Raises `EngineUnavailable` if the file cannot be read,
+    or if a value is not a text.
     """
     for each in (folder, *folder.parents):
         file = each / "pyproject.toml"

@@ -308,7 +308,7 @@ def test_what_is_left_of_a_move_that_was_given_up_is_taken_away(
     with opened_export(path) as source, target.opened() as engine:
         assert sum(MigrationUndo(source, engine, target.url).run()) == 2
         assert records_of(engine, given_up) == {}
-        with pytest.raises(EngineUnavailable, match="nothing to take back"):
+        with pytest.raises(EngineUnavailable, match="nothing to undo"):
             list(MigrationUndo(source, engine, target.url).run())
     with target.bench() as bench:
         bench.enroll()

@@ -160,8 +160,9 @@ def make_request(
 
 
 def is_dropped(name: str) -> bool:
-    """Return whether a header that a job or a declaration sets is left out, because Mainspring sets it or HTTP
-    reserves it.
+    """Return whether a header that a job or a declaration sets is not sent.
+
+    Mainspring sets such a header itself, or HTTP reserves it.
     """
     lower = name.lower().replace("_", "-")  # for servers that follow CGI, both are the same
     return lower in _DROPPED or lower.startswith(_DROPPED_PREFIXES)

@@ -125,8 +125,9 @@ def _write(path: Path, text: str) -> None:
 @_file_option
 @json_option
 def list_keys(*, path: Path, as_json: bool) -> None:
-    """List the keys of a key file, without the secrets. mainspring doctor counts the jobs that each key has
-    signed.
+    """List the keys of a key file, without the secrets.
+
+    mainspring doctor counts the jobs that each key has signed.
 
     Example: mainspring keys list --file keys.toml
     """

@@ -125,8 +125,7 @@ class Examination:
         self.carry_out([Check(check, lambda: info(f"left out: {what}", remedy=remedy))])
 
     def examine_jobs(self, left_out_because: str | None, *, counts: bool, patience: int = STALE) -> None:
-        """Examine jobs, workers and schedules through the engine; with `left_out_because`, only report that
-        reason.
+        """Examine jobs, workers and schedules through the engine, unless `left_out_because` says why not.
 
         With `counts`, all jobs are counted, too. A worker counts as alive if its last heartbeat is at most
         `patience` microseconds old.

@@ -173,8 +173,9 @@ class Foreground:
                 )
 
     def _schedules(self) -> list[NextFiring]:
-        """Return the stored schedules of this application's handlers; if the store fails, log a warning and return
-        none.
+        """Return the stored schedules of this application's handlers.
+
+        If the store fails, log a warning and return none.
         """
         try:
             found = [schedule for schedule in self._app.schedules.list() if schedule.type in self._app.registry]

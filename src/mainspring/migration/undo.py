@@ -58,8 +58,9 @@ class MigrationUndo:
         self._source.unmark()
 
     def _delete_leftovers(self) -> Iterator[int]:
-        """Delete jobs that abandoned migrations of this file left on the target; raise `EngineUnavailable` if
-        there was none.
+        """Delete jobs that abandoned migrations of this file left on the target.
+
+        Raises `EngineUnavailable` if there was no such migration.
         """
         abandoned = self._checkpoints.find_open(source_name(self._source))
         if not abandoned:

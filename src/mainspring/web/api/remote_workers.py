@@ -433,8 +433,9 @@ def _types_of(app: Mainspring, identity: Identity, given: Sequence[str] | None) 
 
 
 def _any_queue(identity: Identity) -> str | None:
-    """Return one queue of a caller that is restricted to queues, for checks of a type alone; None without a
-    restriction.
+    """Return one of the queues to which a caller is restricted, to check the right for a job type alone.
+
+    Return None if the caller is not restricted to queues.
     """
     queues = identity.permissions.queues
     return None if queues is None else min(queues)

@@ -46,8 +46,9 @@ def callback_types(app: Mainspring) -> list[str]:
 def _read(
     manager: JobManager, permissions: Permissions, types: list[str], status: str, after: str | None
 ) -> tuple[list[JobInfo], str | None]:
-    """Return a page of deliveries that the caller may read, newest first, and where the next page begins; None
-    if there is no next page.
+    """Return a page of deliveries that the caller may read, the newest first, and where the next page begins.
+
+    That is None if there is no next page.
     """
     allowed = [name for name in types if permissions.types is None or name in permissions.types]
     if not allowed:

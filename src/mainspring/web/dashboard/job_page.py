@@ -98,8 +98,9 @@ def _lateness(job: JobView) -> float | None:
 
 
 def _state(job: JobView, explanation: ExplanationView) -> str:
-    """Return a word for the state of a job: its status; a PENDING job is scheduled, retrying, paused, blocked,
-    staged or due.
+    """Return a word for the state of a job: its status, or, for a PENDING job, why it waits.
+
+    A PENDING job is scheduled, retrying, paused, blocked, staged or due.
     """
     if job.status is not JobStatus.PENDING:
         return job.status.lower()

@@ -96,8 +96,9 @@ def _busiest(statistics: StatisticsView) -> list[Any]:
 
 
 def _levels(statistics: StatisticsView) -> list[dict[str, Any]]:
-    """Return the levels of this process's timing wheels with their timers; `[]` if it has no timers, or the caller
-    may not see them.
+    """Return the levels of the timing wheels of this process, with their numbers of timers.
+
+    The list is empty if the process has no timers, or the caller may not see them.
     """
     timers = None if statistics.process is None else statistics.process.timers
     if timers is None:

@@ -69,8 +69,9 @@ class ScheduleOutcomes:
 def outcome_strips(
     manager: JobManager, schedules: Sequence[NamedSchedule], permissions: Permissions
 ) -> dict[str, ScheduleOutcomes]:
-    """Return the last outcomes of each schedule, by the name of the schedule, without jobs that the caller may not
-    read.
+    """Return the last outcomes of each schedule, by the name of the schedule.
+
+    Jobs that the caller may not read are left out.
     """
     found: dict[str, ScheduleOutcomes] = {}
     rest = SCANNED_IN_ALL

@@ -58,8 +58,7 @@ _RELATION = re.compile(r"(?P<relation>caused by|raised while this was handled|ex
 
 
 def split_error(error: str | None) -> tuple[TraceSection, ...]:
-    """Split the text of a stored error into its exceptions: first the raised one, then its causes or group
-    members.
+    """Split the text of a stored error into its exceptions: the raised one, then its causes or group members.
 
     Return an empty tuple for None and an empty text.
     """

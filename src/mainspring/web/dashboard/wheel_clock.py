@@ -124,8 +124,9 @@ class WheelClock:
     is_exact: bool
 
     def next_due(self) -> float | None:
-        """Return the seconds until the next slot with jobs begins, 0 if it has begun; None if no job is due within
-        a day.
+        """Return the seconds until the next slot with jobs begins, 0 if it has begun.
+
+        Return None if no job is due within a day.
         """
         for ring in RINGS:
             found = self.counts[ring.name]
