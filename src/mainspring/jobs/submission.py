@@ -23,7 +23,7 @@ from mainspring.errors import (
     PartialSubmit,
     RefusedByStore,
 )
-from mainspring.jobs.commands import Arrangement, PutRedaction
+from mainspring.jobs.commands import Arrangement, PutLimit, PutRedaction
 from mainspring.jobs.context import current_headers
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.handler_options import FollowingJob, require_following_job, require_headers
@@ -403,7 +403,7 @@ class Submission:
         self, handler: Handler, options: SubmitOptions, positional: tuple[Any, ...], named: Mapping[str, Any]
     ) -> str:
         """Store one job and return its id. When this method returns, the job is durable."""
-        if self._limits.quota_version + self._registry.redaction_version != self._stored_version:
+        if self._limits.version + self._registry.declaration_version != self._stored_version:
             self.store_declarations()
         template = self._template(handler, options)
         with self._around(handler, template, 1) as submit:
@@ -438,10 +438,10 @@ class Submission:
         if ids is not None and options.id is None:
             (own_id,) = ids.take()
             options = replace_options(options, id=own_id)
-        if self._limits.quota_version + self._registry.redaction_version != self._stored_version:
-            version, declarations = self._declarations()
-            await self._io.call_async(ARRANGE, declarations)
-            self._stored_version = version
+        if self._limits.version + self._registry.declaration_version != self._stored_version:
+            import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
+
+            await asyncio.to_thread(self.store_declarations)
         template = self._template(handler, options)
         with self._around(handler, template, 1) as submit:
             job = self._signed(self._make(handler, options, template, positional, named))
@@ -460,7 +460,7 @@ class Submission:
         """Store many jobs and return their ids. The arguments of all jobs are checked before any job is stored."""
         if options.id is not None:
             raise ValueError(f"submit_many() makes the ids itself, got id={options.id!r}; leave id= out")
-        if self._limits.quota_version + self._registry.redaction_version != self._stored_version:
+        if self._limits.version + self._registry.declaration_version != self._stored_version:
             self.store_declarations()
         template = self._template(handler, options)
         if atomic:
@@ -581,18 +581,26 @@ class Submission:
     def store_declarations(self) -> None:
         """Store the declared quotas and redacted parameters, unless this object has stored them already.
 
-        Quotas apply before a worker has started. No process that reads a job lacks its redacted parameters.
+        Quotas apply before a worker has started. No process that reads a job lacks its redacted parameters. If
+        limits admit jobs at their submit, declared limits that are not in the store are stored, too. Others keep
+        their values, which a worker replaces when it starts.
         """
-        version, declarations = self._declarations()
+        version = self._limits.version + self._registry.declaration_version
         if version != self._stored_version:
-            self._io.call(ARRANGE, declarations)
+            declarations = self._declarations()
+            if declarations:
+                self._io.call(ARRANGE, declarations)
             self._stored_version = version
 
-    def _declarations(self) -> tuple[int, list[Arrangement]]:
-        """Return the quotas and redacted parameters that this process declares, after a version of them."""
-        version = self._limits.quota_version + self._registry.redaction_version
+    def _declarations(self) -> list[Arrangement]:
         redactions = (PutRedaction(*each) for each in self._registry.redacted().items())
-        return version, [*self._limits.quotas(), *redactions]
+        limits: list[PutLimit] = []
+        if Capability.ADMITS_AT_SUBMIT in self._engine.capabilities:
+            limits = self._limits.puts(self._registry.all())
+        if limits:
+            stored = {limit.family for limit in self._engine.limits()}
+            limits = [limit for limit in limits if limit.family not in stored]
+        return [*self._limits.quotas(), *redactions, *limits]
 
     def _store(self, chunks: list[list[NewJob]]) -> list[Conflict | None]:
         answers: list[BlockingReply[Any]] = []

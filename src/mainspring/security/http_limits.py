@@ -63,8 +63,8 @@ class HttpLimits:
                 raise ValueError(f"{each.name} must be a whole number, got {value!r}")
         if self.claimed_jobs > MAX_CLAIMED_JOBS:
             raise ValueError(
-                f"claimed_jobs must be at most {MAX_CLAIMED_JOBS:,}, because a heartbeat names all jobs of a worker, "
-                f"got {self.claimed_jobs:,}; enroll several workers"
+                f"claimed_jobs must be at most {MAX_CLAIMED_JOBS:,}, because a heartbeat names all jobs of a "
+                f"worker, got {self.claimed_jobs:,}; enroll several workers"
             )
         if self.submit_burst < self.max_batch:
             raise ValueError(

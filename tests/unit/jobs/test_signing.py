@@ -893,7 +893,8 @@ def test_right_jobs_are_verified_together() -> None:
         ),
     ]
     leases = [
-        replace(LEASE, id=job.id, headers=job.headers, follow_up=job.follow_up) for job in (*BULK, *others, BULK[0])
+        replace(LEASE, id=job.id, headers=job.headers, follow_up=job.follow_up)
+        for job in (*BULK, *others, BULK[0])
     ]
     SIGNER.verify(leases)
     assert [lease.verified_until for lease in leases] == [NOW + RING.valid_for] * 5

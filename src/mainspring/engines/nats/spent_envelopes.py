@@ -1,7 +1,8 @@
 """Remembers the envelopes of signed jobs that have ended, until their signatures end: `jobs/spent_envelopes.py`.
 
 A worker stores a message for each signed job that it completes. A migration stores those of the other store. Only
-workers and operators may publish to these subjects. So a submitter who writes the record of a completed job again does not make it run again.
+workers and operators may publish to these subjects. So a submitter who writes the record of a completed job again
+does not make it run again.
 
 The message is sent after the outcome is stored, and without waiting for the server: a worker that dies in between
 leaves no message. The record of the job is COMPLETED all the same.
@@ -50,7 +51,7 @@ class SpentEnvelopes:
         self._jetstream.send(messages)
 
     def store(self, envelopes: Sequence[Envelope], now: int) -> None:
-        """Store envelopes of another store, and wait until the server has them. Newer ones of the same ids stay."""
+        """Store envelopes of another store, and wait for the server. Newer ones of the same ids stay."""
         if envelopes and not self._streams.stores_spent:
             raise self._jetstream.unavailable(
                 "its stream was made by an earlier version, and cannot remember signed jobs that have ended",

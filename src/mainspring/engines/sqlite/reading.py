@@ -62,7 +62,9 @@ def find(connection: apsw.Connection, query: Query) -> Page:
     return Page(records, positions[-1] if is_more else None, positions)
 
 
-def _read(connection: apsw.Connection, statement: str, bindings: dict[str, Any]) -> tuple[list[Any], list[JobRecord]]:
+def _read(
+    connection: apsw.Connection, statement: str, bindings: dict[str, Any]
+) -> tuple[list[Any], list[JobRecord]]:
     """Return rows and their records. Headers and follow-up jobs that cannot be read are left out of the records.
 
     Another program may have spoiled a row. It must not hide the other jobs of a list, nor keep a worker from

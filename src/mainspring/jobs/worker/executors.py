@@ -27,7 +27,7 @@ from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import ProcessSettings
 from mainspring.jobs.processes.application import ChildSetup
 from mainspring.jobs.processes.messages import CallRequest, ChildAnswer, ProgressNote
-from mainspring.jobs.records import Lease, Outcome, is_suspect, refusal
+from mainspring.jobs.records import Outcome, is_suspect, refusal
 from mainspring.jobs.worker.attempt_log import log_start
 from mainspring.jobs.worker.invoker import HandlerInvoker
 from mainspring.jobs.worker.lease_table import LeasedJob
