@@ -243,6 +243,23 @@ class RemoteWorkerTests:
         one.settle(job, "completed")
         assert other.claim_one()["id"] != job["id"]
 
+    def test_a_limit_holds_for_jobs_that_were_submitted_before_any_worker_enrolled(self, site: ApiSite) -> None:
+        for _ in range(6):
+            self.submit(site, "one")
+        workers = [RemoteClient(site, "one") for _ in range(3)]
+        done: set[str] = set()
+        while len(done) < 6:
+            found: list[tuple[RemoteClient, dict[str, Any]]] = []
+
+            def claim() -> bool:
+                found.extend((worker, job) for worker in workers for job in worker.claim(5))  # noqa: B023
+                return bool(found)  # noqa: B023
+
+            assert eventually(claim)
+            assert len(found) == 1
+            done.add(found[0][1]["id"])
+            found[0][0].settle(found[0][1], "completed")
+
     # -- workers that leave
 
     def test_the_jobs_of_a_worker_that_leaves_run_again(self, site: ApiSite) -> None:

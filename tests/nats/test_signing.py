@@ -246,9 +246,7 @@ def test_signed_jobs_that_have_ended_do_not_run_again_after_a_migration(
         jobs = {job_id: (shop.get(job_id).headers, order) for order, job_id in enumerate(ids)}
         while shop.manager().engine.prune(Retention(0, None, None)).is_more:
             pass
-        assert (
-            shop.counts()["COMPLETED"] == 0
-        )  # the file remembers their envelopes; the canceled job is still there
+        assert shop.counts()["COMPLETED"] == 0  # the file remembers their envelopes; the canceled job is there
         later = shop.pay.options(id=ids[0]).submit(10)
     run_program("migrate", source, restricted_server.url("operator"))
     shop = shop_of(restricted_server, "worker", RING)

@@ -101,6 +101,9 @@ class Capability(StrEnum):
     REMOTE_WORKERS = "remote_workers"
     """Workers with `WorkerInfo.remote` can be enrolled. Any process may call the engine for them, and they stay
     alive by heartbeats alone."""
+    ADMITS_AT_SUBMIT = "admits_at_submit"
+    """Limits admit due jobs when they are submitted, and not when they are claimed. So a process stores the limits
+    that it declares before it submits the first job."""
 
 
 class Demand(Struct, frozen=True):

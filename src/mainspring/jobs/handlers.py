@@ -152,8 +152,8 @@ class HandlerRegistry:
     def __init__(self) -> None:
         self._lock = Lock()
         self._handlers: dict[str, Handler] = {}
-        self.redaction_version = 0
-        """A number that grows with every handler that redacts parameters; 0 if there is none."""
+        self.declaration_version = 0
+        """A number that grows with every handler that redacts parameters or has limits; 0 if there is none."""
 
     def add(self, handler: Handler) -> None:
         """Register a handler under its name and its aliases.
@@ -170,7 +170,8 @@ class HandlerRegistry:
                         f"{_place(handler.function)}; give one of them another name="
                     )
             self._handlers.update(dict.fromkeys(names, handler))
-            self.redaction_version += bool(handler.redacted)
+            options = handler.options
+            self.declaration_version += bool(handler.redacted or options.concurrency or options.rate)
 
     def get(self, name: str) -> Handler:
         """Return a handler by its name or an alias. Raises `UnknownHandler` if it is not registered."""
@@ -202,7 +203,7 @@ class HandlerRegistry:
 
     def redacted(self) -> dict[str, tuple[str, ...]]:
         """Return the redacted parameters of the handlers, by job type, aliases included."""
-        if not self.redaction_version:
+        if not self.declaration_version:
             return {}
         with self._lock:
             return {name: handler.redacted for name, handler in self._handlers.items() if handler.redacted}

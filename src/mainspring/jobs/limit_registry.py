@@ -50,8 +50,8 @@ class LimitRegistry:
         self._queues: dict[str, tuple[LimitFamily, ...]] = {}
         self._found: dict[tuple[Handler, str], tuple[LimitFamily, ...]] = {}  # a cache: every submit reads it
         self._quotas: dict[str, PutLimit | DropLimit] = {}  # by family
-        self.quota_version = 0
-        """A number that grows with every declaration of a quota; 0 if there is none."""
+        self.version = 0
+        """A number that grows with every declaration of a quota or a limit of a queue; 0 if there is none."""
 
     def limit_queue(self, queue: str, concurrency: Concurrency | None, rate: Rate | None) -> None:
         """Declare the limits of a queue; they replace those that were declared for it before."""
@@ -61,6 +61,7 @@ class LimitRegistry:
             require_instance(rate, Rate, "rate", "Rate(10, per=60)")
         self._queues[queue] = _families(f"queue {queue}", concurrency, rate)
         self._found.clear()
+        self.version += 1
 
     def set_max_depth(self, queue: str, max_depth: int | None) -> None:
         """Declare how many jobs of a queue may be pending; None removes a stored quota."""
@@ -80,7 +81,7 @@ class LimitRegistry:
 
     def _declare(self, family: str, limit: Limit | None) -> None:
         self._quotas[family] = DropLimit(family) if limit is None else PutLimit(family, limit.most, limit.per)
-        self.quota_version += 1
+        self.version += 1
 
     def quotas(self) -> list[PutLimit | DropLimit]:
         """Return the changes for the store: put the declared quotas, drop those that are declared as None."""
@@ -120,14 +121,18 @@ class LimitRegistry:
         Only limits of these handlers, and of queues that this process declares, are dropped.
         """
         known_handlers = list(handlers)
-        declared = [family for handler in known_handlers for family in self.families(handler, "")]
-        declared += [family for families in self._queues.values() for family in families]
-        known = {family.name for family in declared}
+        puts = self.puts(known_handlers)
+        known = {put.family for put in puts}
         mentioned = [f"handler {handler.name}" for handler in known_handlers]
         mentioned += [f"queue {queue}" for queue in self._queues]
         possible = [f"{kind} of {name}" for name in mentioned for kind in ("concurrency", "rate")]
-        puts = [PutLimit(family.name, family.limit.most, family.limit.per, family.by) for family in declared]
         return [*puts, *(DropLimit(name) for name in possible if name not in known), *self.quotas()]
+
+    def puts(self, handlers: Iterable[Handler]) -> list[PutLimit]:
+        """Return the declared limits of these handlers and of queues, without quotas."""
+        declared = [family for handler in handlers for family in self.families(handler, "")]
+        declared += [family for families in self._queues.values() for family in families]
+        return [PutLimit(family.name, family.limit.most, family.limit.per, family.by) for family in declared]
 
 
 def _families(of: str, concurrency: Concurrency | None, rate: Rate | None) -> tuple[LimitFamily, ...]:

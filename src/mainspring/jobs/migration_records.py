@@ -70,6 +70,6 @@ class MigrationDifference(Struct, frozen=True, gc=False):
     """A difference between the source store and the target store that a check of a migration has found."""
 
     what: str
-    """The kind of the thing that differs: `job`, `schedule`, `limit`, `queue`, `token`, `redaction` or `envelope`."""
+    """What differs: `job`, `schedule`, `limit`, `queue`, `token`, `redaction`, `envelope`."""
     name: str
     problem: str

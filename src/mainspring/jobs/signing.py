@@ -228,10 +228,8 @@ class JobSigner:
                 start, _, signature = headers[SIGNATURE].rpartition(".")
                 if start != prefix:
                     form_and_key, signed, seconds = start.rsplit(".", 2)
-                    verify, until = (
-                        self._verifiers[form_and_key],
-                        int(signed, 16) + int(seconds, 16) * MICROSECONDS,
-                    )
+                    verify = self._verifiers[form_and_key]
+                    until = int(signed, 16) + int(seconds, 16) * MICROSECONDS
                     prefix = start
                 if len(headers) == 1 and lease.follow_up is None:  # as `_fields` would return
                     kind, queue, payload, codec = lease.type, lease.queue, lease.payload, lease.codec

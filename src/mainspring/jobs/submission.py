@@ -22,7 +22,7 @@ from mainspring.errors import (
     PartialSubmit,
     RefusedByStore,
 )
-from mainspring.jobs.commands import Arrangement, PutRedaction
+from mainspring.jobs.commands import Arrangement, PutLimit, PutRedaction
 from mainspring.jobs.context import current_headers
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.handler_options import FollowingJob, require_following_job, require_headers
@@ -422,7 +422,7 @@ class Submission:
 
         Raises `DuplicateJob` if the id exists, or if the unique key exists and has `on_conflict="raise"`.
         """
-        if self._limits.quota_version + self._registry.redaction_version != self._stored_version:
+        if self._limits.version + self._registry.declaration_version != self._stored_version:
             self.store_declarations()
         template = self._template(handler, options)
         with self._around(handler, template, 1) as submit:
@@ -456,11 +456,11 @@ class Submission:
         own_id = None
         if ids is not None and options.id is None:
             (own_id,) = ids.take()
-            options = replace(options, id=own_id)
-        if self._limits.quota_version + self._registry.redaction_version != self._stored_version:
-            version, declarations = self._declarations()
-            await self._io.call_async(ARRANGE, declarations)
-            self._stored_version = version
+            options = replace_options(options, id=own_id)
+        if self._limits.version + self._registry.declaration_version != self._stored_version:
+            import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
+
+            await asyncio.to_thread(self.store_declarations)
         template = self._template(handler, options)
         with self._around(handler, template, 1) as submit:
             job = self._signed(self._make(handler, options, template, positional, named))
@@ -484,7 +484,7 @@ class Submission:
         """
         if options.id is not None:
             raise ValueError(f"submit_many() makes the ids itself, got id={options.id!r}; leave id= out")
-        if self._limits.quota_version + self._registry.redaction_version != self._stored_version:
+        if self._limits.version + self._registry.declaration_version != self._stored_version:
             self.store_declarations()
         template = self._template(handler, options)
         if atomic:
@@ -612,21 +612,27 @@ class Submission:
     def store_declarations(self) -> None:
         """Store the declared submit quotas and redacted parameters, unless this object has stored them already.
 
-        It is called before a submit: so quotas apply before a worker has started, and every process that reads a
-        job knows its redacted parameters.
+        Quotas apply before a worker has started. No process that reads a job lacks its redacted parameters. If
+        limits admit jobs at their submit, declared limits that are not in the store are stored, too. Others keep
+        their values, which a worker replaces when it starts.
         """
-        version, declarations = self._declarations()
+        version = self._limits.version + self._registry.declaration_version
         if version != self._stored_version:
-            self._io.call(ARRANGE, declarations)
+            declarations = self._declarations()
+            if declarations:
+                self._io.call(ARRANGE, declarations)
             self._stored_version = version
 
-    def _declarations(self) -> tuple[int, list[Arrangement]]:
-        """Return the submit quotas and redacted parameters that this process declares, and before them their
-        version.
-        """
-        version = self._limits.quota_version + self._registry.redaction_version
+    def _declarations(self) -> list[Arrangement]:
+        """Return the submit quotas and redacted parameters that this process declares."""
         redactions = (PutRedaction(*each) for each in self._registry.redacted().items())
-        return version, [*self._limits.quotas(), *redactions]
+        limits: list[PutLimit] = []
+        if Capability.ADMITS_AT_SUBMIT in self._engine.capabilities:
+            limits = self._limits.puts(self._registry.all())
+        if limits:
+            stored = {limit.family for limit in self._engine.limits()}
+            limits = [limit for limit in limits if limit.family not in stored]
+        return [*self._limits.quotas(), *redactions, *limits]
 
     def _store(self, chunks: list[list[NewJob]]) -> list[Conflict | None]:
         answers: list[BlockingReply[Any]] = []

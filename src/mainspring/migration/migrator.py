@@ -5,8 +5,9 @@ If the process dies, the next run continues with the step that was not finished.
 
 1. Mark the file: no other process can use it any more, and nothing is ever deleted in it.
 2. Write a checkpoint to the target: no worker enrolls there before the move is complete.
-3. Copy settings, the audit trail and the envelopes of signed jobs that have ended, then jobs in the order of their submission, then schedules. The checkpoint
-   advances in the same transactions as the jobs, so a migrator that resumes begins exactly there.
+3. Copy settings, the audit trail and the envelopes of signed jobs that have ended, then jobs in the order of their
+   submission, then schedules. The checkpoint advances in the same transactions as the jobs, so a migrator that
+   resumes begins exactly there.
 4. Read everything back and compare it with the file.
 5. Mark the checkpoint complete, so that workers may enroll; the file then names the store that has its jobs.
 

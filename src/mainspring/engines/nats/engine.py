@@ -79,7 +79,9 @@ CLUSTER_START_LEAD = 250_000
 class NatsEngine:
     """Stores jobs on NATS servers, for any number of processes on any number of machines."""
 
-    capabilities = frozenset({Capability.SHARED, Capability.ANY_THREAD, Capability.REMOTE_WORKERS})
+    capabilities = frozenset(
+        {Capability.SHARED, Capability.ANY_THREAD, Capability.REMOTE_WORKERS, Capability.ADMITS_AT_SUBMIT}
+    )
 
     def __init__(
         self,

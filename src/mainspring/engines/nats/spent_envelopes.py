@@ -54,7 +54,7 @@ class SpentEnvelopes:
         self._jetstream.send(messages)
 
     def store(self, envelopes: Sequence[Envelope], now: int) -> None:
-        """Store envelopes of another store, and wait until the server has them. Newer ones of the same ids stay."""
+        """Store envelopes of another store, and wait for the server. Newer ones of the same ids stay."""
         if envelopes and not self._streams.stores_spent:
             raise self._jetstream.unavailable(
                 "its stream was made by an earlier version, and cannot remember signed jobs that have ended",

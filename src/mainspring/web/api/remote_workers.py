@@ -311,8 +311,8 @@ class RemoteWorkerEndpoints:
             raise refuse(
                 429,
                 "too-many-claimed-jobs",
-                f"worker {number} has claimed {call.limits.claimed_jobs:,} jobs that it has not settled, which is the "
-                "limit of this server; settle or release jobs before the next claim, or enroll another worker",
+                f"worker {number} has claimed {call.limits.claimed_jobs:,} jobs that it has not settled, which is "
+                "the limit of this server; settle or release jobs before the next claim, or enroll another worker",
             )
         serializers = app.manager().serializers
         views = [
