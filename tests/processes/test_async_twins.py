@@ -65,6 +65,9 @@ WITHOUT_A_TWIN = {
     # a step of the start of a worker, and of `put`, which have twins
     "Mainspring.store_declarations",
     "Schedules.store",
+    # objects that are made at their first use, whose methods have twins
+    "Mainspring.schedules",
+    "Mainspring.tokens",
     # `open_manager` is the twin, for the modules of the package
     "Mainspring.manager",
     # a worker in the foreground belongs to the main thread, which has no event loop

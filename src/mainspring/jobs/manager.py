@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
-from functools import reduce
-from operator import add
+from datetime import datetime
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.clock import Duration, deadline_after, to_nanoseconds
 from mainspring.errors import InvalidTransition, JobNotFound
-from mainspring.jobs.activity import MAX_PAIRS, MINUTE, ActivityRecorder
-from mainspring.jobs.activity_rows import rows_of
+from mainspring.jobs.activity import MAX_PAIRS, ActivityRecorder
 from mainspring.jobs.activity_writer import ActivityWriter
-from mainspring.jobs.audit import AuditEntry, AuditNote, AuditQuery, current_actor
+from mainspring.jobs.audit import AuditNote, current_actor
 from mainspring.jobs.audit_drafts import AuditDraft
 from mainspring.jobs.command_timeouts import explained_timeout, to_seconds
 from mainspring.jobs.commands import (
@@ -31,38 +28,29 @@ from mainspring.jobs.commands import (
     Changed,
     Command,
     DropRedaction,
-    PutLimit,
     Reopen,
     Reschedule,
 )
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.engine import Engine
-from mainspring.jobs.event_stream import EventFollower, EventStream
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.ids import require_id
-from mainspring.jobs.info import JobInfo, JobPage, to_info
-from mainspring.jobs.io_layer import ARRANGE, BEGIN_REQUESTS, CHANGE, END_REQUESTS, FIRE, IoLayer, closed_error
+from mainspring.jobs.io_layer import ARRANGE, BEGIN_REQUESTS, CHANGE, END_REQUESTS, FIRE, IoLayer
+from mainspring.jobs.job_reader import ACTIVITY_PATIENCE, JobReader
 from mainspring.jobs.job_waiter import JobWaiter
 from mainspring.jobs.layers import ControlLayer, Layers
 from mainspring.jobs.limit_registry import LimitRegistry, store_limits
-from mainspring.jobs.limits import Limit
 from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.off_loop import OffLoop
-from mainspring.jobs.periodic_reads import shared_statistics
 from mainspring.jobs.policies import Keep, ProcessSettings, WorkerSettings
 from mainspring.jobs.processes.application import ChildSetup
-from mainspring.jobs.quotas import Quota, quotas_of
-from mainspring.jobs.records import JobRecord, Query, require_cursor
 from mainspring.jobs.recurrence.firing_middleware import fire_with_middleware
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, ScheduleRecord
-from mainspring.jobs.redaction import Redactions
 from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
-from mainspring.jobs.search import JobFilter, search
 from mainspring.jobs.serializers import JsonSerializer, PlainSerializer, Serializer, Serializers, make_serializer
-from mainspring.jobs.status import JobStatus, to_status
+from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import MAX_PAYLOAD, Submission, SubmitOptions
-from mainspring.jobs.timestamps import to_datetime, to_past
 from mainspring.jobs.worker import stop_report
 from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker_hooks import WorkerHooks
@@ -72,20 +60,15 @@ from mainspring.runners.validation import require_positive
 from mainspring.worker_health import WorkerHealth
 
 if TYPE_CHECKING:
-    from mainspring.jobs.activity_rows import ActivityRow
-    from mainspring.jobs.explanation import Explanation
     from mainspring.jobs.remote_workers import RemoteWorkers
     from mainspring.jobs.signing import JobSigner
-    from mainspring.jobs.statistics import ProcessStatistics, Statistics
     from mainspring.jobs.worker.host import WorkerHost
-    from mainspring.jobs.worker_status import WorkerStatus
 
 DueCommand = TypeVar("DueCommand", Reschedule, Reopen)
 
 DEFAULT_COROUTINES = 100
 DEFAULT_GRACE = 10.0
 DEFAULT_STALL = 60.0
-ACTIVITY_PATIENCE = 2.0  # how many seconds a shutdown waits for the store to add this process's counts
 
 _UNREPLAYED = "FAILED and was not replayed"  # the state of a job that `retry` needs
 _RUN_NOW = AuditNote(action="job.run_now")
@@ -104,7 +87,7 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-class JobManager:
+class JobManager(JobReader):
     """Submits, queries and cancels jobs. After `start`, its worker runs them.
 
     After `close` every call that needs the store raises `EngineUnavailable`. `pools` are the thread pools that
@@ -195,12 +178,6 @@ class JobManager:
         self._wake_worker = self._io.off_callers(self._wake_host)
         engine.open(self._wake)
 
-    def _open_engine(self) -> Engine:
-        """Return the engine; raise `EngineUnavailable` if this manager is closed."""
-        if self.is_closed:
-            raise closed_error(self.engine)
-        return self.engine
-
     # -- handlers and submits
 
     def register(self, name: str, function: Callable[..., Any], **options: Any) -> Handler:
@@ -245,26 +222,6 @@ class JobManager:
 
     # -- jobs
 
-    def get(self, job_id: str) -> JobInfo:
-        """Return a snapshot of a job. Raises `JobNotFound` if there is no such job."""
-        (info,) = self.infos([self.record(job_id)])
-        return info
-
-    def infos(self, records: Sequence[JobRecord]) -> builtins.list[JobInfo]:
-        """Return snapshots of jobs for users: with decoded arguments, and with the values of redacted ones masked.
-
-        Call it after the records were read, so that the redactions are at least as new.
-        """
-        redactions = self.redactions()
-        return [redactions.show_info(to_info(record, self.serializers)) for record in records]
-
-    def redactions(self) -> Redactions:
-        """Return the redacted parameters of all job types, in the store and in this process.
-
-        Call this after the jobs were read, so that it includes the redactions of these jobs.
-        """
-        return Redactions(self._open_engine().redactions(), self.registry.redacted())
-
     def remove_redaction(self, type_: str) -> bool:
         """Delete the stored redaction of a job type, so that its arguments are shown again; return False if it had
         none.
@@ -278,76 +235,6 @@ class JobManager:
             )
         (is_removed,) = self.arrange([DropRedaction(full_name)])
         return is_removed
-
-    def error_of(self, job_id: str) -> str | None:
-        """Return the error of a job with the values of redacted arguments masked; None if it has none.
-
-        So the caller does not hold the record, whose arguments a traceback with local variables would show.
-        """
-        record = self.record(job_id)
-        mask = self.redactions().mask_of(record, self.serializers)
-        return record.error if mask is None else mask.optional(record.error)
-
-    def record(self, job_id: str) -> JobRecord:
-        """Return the stored record of a job. Raises `JobNotFound` if there is no such job."""
-        found = self._open_engine().find(Query(ids=(require_id(job_id),))).records
-        if not found:
-            raise JobNotFound(job_id=job_id)
-        return found[0]
-
-    def list(
-        self,
-        *,
-        status: JobStatus | str | None = None,
-        queue: str | None = None,
-        type: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
-        since: datetime | timedelta | None = None,
-        until: datetime | timedelta | None = None,
-        text: str | None = None,
-        limit: int = 50,
-        after: str | None = None,
-        newest_first: bool = False,
-        is_replayed: bool | None = None,
-        by_failure: bool = False,
-        types: Iterable[str] | None = None,
-        queues: Iterable[str] | None = None,
-    ) -> JobPage:
-        """Return a page of jobs in the order of their submission, or the newest first.
-
-        With `by_failure`, dead letters are in the order of their failure. `types` and `queues` are those that the
-        caller may read; None for all. They are part of the query, so that pages are full. `after` is `next` of the
-        page before.
-        """
-        engine = self._open_engine()
-        query = Query(
-            status=None if status is None else to_status(status),
-            queue=queue,
-            type=self._full_name(type),
-            created_since=None if since is None else to_past(since, engine.now(), "since"),
-            created_until=None if until is None else to_past(until, engine.now(), "until"),
-            limit=require_positive(limit, "limit", "jobs"),
-            after=require_cursor(after),
-            newest_first=newest_first,
-            is_replayed=is_replayed,
-            by_failure=by_failure,
-            types=None if types is None else tuple(sorted(types)),
-            queues=None if queues is None else tuple(sorted(queues)),
-        )
-        wanted = JobFilter(arguments, text, self.serializers)
-        if not wanted.is_empty:
-            self.redactions().require_searchable(arguments or (), query.type, query.types)
-            return search(engine.find, query, wanted, redactions=self.redactions)
-        page = engine.find(query)
-        return JobPage(self.infos(page.records), page.end)
-
-    def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[str, int]:
-        """Count jobs by status. FAILED counts the dead letters: jobs that failed and were not replayed."""
-        counts = self._open_engine().counts(queue=queue, type=self._full_name(type))
-        return {str(status): count for status, count in counts.items()}
-
-    def _full_name(self, type_: str | None) -> str | None:
-        return None if type_ is None else self.registry.full_name(type_)
 
     def cancel(self, job_id: str, *, timeout: Duration | None = None) -> bool:
         """Cancel a job. Return True if it will not run any more, and False if it is running or has ended.
@@ -493,16 +380,6 @@ class JobManager:
         """
         return self._io.call(CHANGE, commands, audit=audit)
 
-    def quotas(self) -> dict[str, Quota]:
-        """Return the submit quotas by queue: those in the store, replaced by those that this process declares."""
-        limits = {limit.family: Limit(limit.most, limit.per) for limit in self._open_engine().limits()}
-        for change in self._limits.quotas():
-            if isinstance(change, PutLimit):
-                limits[change.family] = Limit(change.most, change.per)
-            else:
-                limits.pop(change.family, None)
-        return quotas_of(limits)
-
     def arrange(
         self, arrangements: Sequence[Arrangement], *, note: AuditNote | None = None
     ) -> builtins.list[bool]:
@@ -563,99 +440,6 @@ class JobManager:
         """
         actor = current_actor()
         return None if actor is None else AuditDraft(actor, self.engine.now(), note, is_bulk=count != 1)
-
-    def audit(self, query: AuditQuery) -> builtins.list[AuditEntry]:
-        """List entries of the audit trail, the latest first. `AuditQuery.of` makes the query."""
-        return self._open_engine().audit_entries(query)
-
-    def explain(self, job_id: str) -> Explanation:
-        """Explain the status of a job, for example why it has not started.
-
-        Raises `JobNotFound` if there is no such job.
-        """
-        from mainspring.jobs.explanation import explain  # noqa: PLC0415 - see `mainspring.public`
-
-        situation = self._open_engine().situation(require_id(job_id))
-        if situation is None:
-            raise JobNotFound(job_id=job_id)
-        front = None if situation.behind is None else self.engine.situation(situation.behind)
-        facts = self.engine.workers(), self.engine.limits(), self.engine.now()
-        found = explain(situation, *facts, front=front, remote=self.registry.remote_names())
-        records = [each.record for each in (situation, front) if each is not None]
-        return self.redactions().show_explanation(found, records, self.serializers)
-
-    def workers(self) -> builtins.list[WorkerStatus]:
-        """List the workers of the store, including dead ones whose jobs were not rescued yet."""
-        from mainspring.jobs.worker_status import to_worker_status  # noqa: PLC0415 - see `mainspring.public`
-
-        engine = self._open_engine()
-        return [to_worker_status(record, engine.now()) for record in engine.workers()]
-
-    def statistics(self) -> Statistics:
-        """Return the numbers of jobs in the store, with the slots, timers and thread pools of this process."""
-        from mainspring.jobs.statistics import Statistics, to_groups, to_slot  # noqa: PLC0415 - see `mainspring.public`
-        from mainspring.jobs.worker_status import Liveness, to_worker_status  # noqa: PLC0415
-
-        engine = self._open_engine()
-        store = shared_statistics(engine)
-        workers = (to_worker_status(record, store.at) for record in engine.workers())
-        return Statistics(
-            at=to_datetime(store.at),
-            groups=to_groups(store.groups, store.at),
-            paused_queues=store.paused,
-            workers=sum(worker.state is Liveness.ALIVE for worker in workers),
-            fullest_slot=to_slot(store.fullest_slot),
-            process=self.process_statistics(),
-        )
-
-    def process_statistics(self) -> ProcessStatistics:
-        """Return the slots, timers, thread pools and commits of this process, without a call of the engine."""
-        from mainspring.jobs.statistics import ProcessStatistics, to_commits  # noqa: PLC0415 - see `mainspring.public`
-
-        host = self._host
-        pools = tuple(pool.statistics() for pool in self._pools)
-        wheels = [pool.timers for pool in pools]
-        if host is not None:
-            wheels += host.timer_statistics()
-        return ProcessStatistics(
-            slots=() if host is None else host.slot_statistics(),
-            timers=reduce(add, wheels) if wheels else None,
-            pools=pools,
-            commits=None if self._activity is None else to_commits(*self._activity.recorder.commits()),
-        )
-
-    def events(self, timeout: Duration | None = None) -> EventStream:
-        """Return a stream of all events of the store from now on, for iteration.
-
-        It ends after `timeout`, if given.
-        """
-        return EventStream(
-            self._open_engine(), self.clock, timeout=timeout, layers=self._runners, off_loop=self._off_loop
-        )
-
-    def follow_events(self) -> EventFollower:
-        """Return a follower of all events of the store from now on, for code that reads them in pages."""
-        return EventFollower(self._open_engine(), self.clock)
-
-    @property
-    def recorder(self) -> ActivityRecorder | None:
-        """The counts of submits, attempts and commits of this process; None if it does not count."""
-        return None if self._activity is None else self._activity.recorder
-
-    def activity(
-        self, since: datetime | timedelta, until: datetime | timedelta | None = None, *, step: int = MINUTE
-    ) -> builtins.list[ActivityRow]:
-        """Return the counts of all processes by minute or hour, queue and type; or by a `step` of several minutes.
-
-        It covers `since` to `until`; None for now. The counts of this process are stored first.
-        """
-        engine = self._open_engine()
-        now = engine.now()
-        first = to_past(since, now, "since")
-        last = now + 1 if until is None else to_past(until, now, "until")
-        if self._activity is not None:
-            self._activity.flush(ACTIVITY_PATIENCE)
-        return rows_of(engine.activity(first, last, step=step))
 
     def wait_until(self, is_so: Callable[[], bool], timeout: Duration | None, problem: str) -> None:
         """Poll until `is_so` returns True.

@@ -456,7 +456,7 @@ class Submission:
         own_id = None
         if ids is not None and options.id is None:
             (own_id,) = ids.take()
-            options = replace_options(options, id=own_id)
+            options = replace(options, id=own_id)
         if self._limits.version + self._registry.declaration_version != self._stored_version:
             import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
 

@@ -136,7 +136,7 @@ def test_jobs_are_rescheduled_and_due_ones_are_not_run_again(app: Mainspring, ma
     assert to_instant(app.get("mail-0").due, "due") == due
     assert change_jobs(manager, JobSelection(type="mail"), BulkAction.RUN_NOW).changed == 5
     assert change_jobs(manager, JobSelection(type="mail"), BulkAction.RUN_NOW) == BulkStep(left=5)
-    with pytest.raises(ValueError, match="give due"):
+    with pytest.raises(ValueError, match="pass due="):
         change_jobs(manager, JobSelection(), BulkAction.RESCHEDULE)
 
 

@@ -197,7 +197,7 @@ def test_a_job_without_a_holder_is_taken_back_as_it_is() -> None:
 
 def test_a_lease_carries_what_its_job_has() -> None:
     lease = lease_of(LETTER, "a-ref", is_started=True, at_most_once=True)
-    own = ("ref", "is_started", "at_most_once", "kind", "spent")
+    own = ("ref", "is_started", "at_most_once", "kind", "spent", "verified_until")
     names = [name for name in Lease.__struct_fields__ if name not in own]
     assert {name: getattr(lease, name) for name in names} == {name: getattr(LETTER, name) for name in names}
     assert (lease.ref, lease.is_started, lease.at_most_once) == ("a-ref", True, True)
