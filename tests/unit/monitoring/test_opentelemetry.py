@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from opentelemetry import baggage, context, trace
@@ -46,9 +45,9 @@ def recorded() -> Iterator[RecordedSpans]:
     spans.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mainspring]:
-    with Mainspring("memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db") as app:
+@pytest.fixture
+def app(url: str) -> Iterator[Mainspring]:
+    with Mainspring(url) as app:
         yield app
 
 

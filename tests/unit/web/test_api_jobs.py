@@ -10,6 +10,7 @@ import pytest
 
 from mainspring import Mainspring
 from tests.api_site import ApiSite, add_handlers
+from tests.blank_stores import make_blank_store
 from tests.job_api_tests import JobApiTests
 
 pytestmark = pytest.mark.long
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.long
 class TestJobsOnSqlite(JobApiTests):
     @pytest.fixture(params=["memory", "file", "msgpack"])
     def site(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ApiSite]:
-        url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
+        url = "memory://" if request.param == "memory" else f"sqlite:///{make_blank_store(tmp_path / 'jobs.db')}"
         options: dict[str, Any] = {"serializer": "msgpack"} if request.param == "msgpack" else {}
         with Mainspring(url, grace=0, **options) as app:
             add_handlers(app)

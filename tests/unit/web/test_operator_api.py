@@ -18,6 +18,7 @@ from mainspring.doctor import Report
 from mainspring.web.api import store_state
 from tests.api_site import ApiSite
 from tests.asgi_client import Answer, request_async
+from tests.blank_stores import make_blank_store
 from tests.operator_api_tests import (
     NIGHTLY,
     AuditApiTests,
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(params=["memory", "file", "msgpack"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ApiSite]:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
+    url = "memory://" if request.param == "memory" else f"sqlite:///{make_blank_store(tmp_path / 'jobs.db')}"
     options: dict[str, Any] = {"serializer": "msgpack"} if request.param == "msgpack" else {}
     with Mainspring(url, grace=0, **options) as app:
         add_operator_handlers(app)

@@ -12,6 +12,7 @@ import pytest
 from mainspring import KeyRing, Mainspring
 from mainspring.security.http_limits import HttpLimits
 from tests.api_site import ApiSite
+from tests.blank_stores import make_blank_store
 from tests.remote_worker_tests import RemoteClient, RemoteWorkerTests, add_remote_jobs
 from tests.support import PATIENCE, eventually
 
@@ -19,7 +20,7 @@ from tests.support import PATIENCE, eventually
 class TestRemoteWorkersOnSqlite(RemoteWorkerTests):
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:
-        return f"sqlite:///{tmp_path}/jobs.db"
+        return f"sqlite:///{make_blank_store(tmp_path / 'jobs.db')}"
 
     def test_a_job_that_was_changed_while_it_ran_is_not_signed_anew(self, url: str) -> None:
         ring = KeyRing({"k": KeyRing.generate()}, sign_with="k")
