@@ -112,7 +112,11 @@ def submit_all(job: JobFunction[..., Any], calls: Calls, skipped: int, *, as_jso
     metavar="PRIORITY",
 )
 @click.option("--id", "job_id", help="Give the job this id, which no other job may have.", metavar="ID")
-@click.option("--unique", help="Store no other job with this key while one is pending or running.", metavar="KEY")
+@click.option(
+    "--unique",
+    help="If a job with this key is pending or running, print its id, and store no new job.",
+    metavar="KEY",
+)
 @click.option("--sequence", help="Run jobs with this key one after another.", metavar="KEY")
 @click.option(
     "--file",

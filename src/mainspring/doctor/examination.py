@@ -125,10 +125,11 @@ class Examination:
         self.carry_out([Check(check, lambda: info(f"left out: {what}", remedy=remedy))])
 
     def examine_jobs(self, left_out_because: str | None, *, counts: bool, patience: int = STALE) -> None:
-        """Examine jobs, workers and schedules through the engine, unless `left_out_because` says why not.
+        """Examine jobs, workers and schedules through the engine.
 
-        With `counts`, all jobs are counted, too. A worker counts as alive if its last heartbeat is at most
-        `patience` microseconds old.
+        If `left_out_because` is given, only report that they were left out, for this reason. With `counts`, all
+        jobs are counted, too. A worker counts as alive if its last heartbeat is at most `patience` microseconds
+        old.
         """
         if left_out_because is not None:
             self.leave_out("jobs", f"jobs, workers and schedules: {left_out_because}")

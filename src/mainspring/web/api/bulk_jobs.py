@@ -244,7 +244,7 @@ def _due(body: JobChangeBody, action: BulkAction, now: int) -> int | None:
             raise invalid_value(f"the action {action} takes no due time; leave delay and at out")
         return None
     if (body.delay is None) == (body.at is None):
-        raise invalid_value("give the new due time: delay or at, and not both")
+        raise invalid_value("the action reschedule needs one new due time; give either delay or at")
     with checked_values():
         wait = None if body.delay is None else timedelta(seconds=body.delay)
         return SubmitOptions().changed(delay=wait, at=body.at).due(now)

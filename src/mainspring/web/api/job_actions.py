@@ -49,7 +49,10 @@ class JobActions:
     """The endpoints that change one job."""
 
     async def cancel(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
-        """Cancel a PENDING job, or ask a RUNNING job to stop; raise `InvalidTransition` for one that has ended."""
+        """Cancel a PENDING job, or ask a RUNNING job to stop; a CANCELED job stays as it is.
+
+        Raises `InvalidTransition` if the job is COMPLETED or FAILED.
+        """
         record = await find_job(call, Scope.OPERATE)
         is_done = await call.app.cancel_async(record.id)
         status = JobStatus.CANCELED if is_done else (await find_job(call, Scope.OPERATE)).status
@@ -76,7 +79,7 @@ class JobActions:
         record = await find_job(call, Scope.OPERATE)
         delay, at = call.body.delay, call.body.at
         if (delay is None) == (at is None):
-            raise invalid_value("give the new due time: delay or at, and not both")
+            raise invalid_value("a job needs one new due time; give either delay or at")
         with checked_values():
             wait = None if delay is None else timedelta(seconds=delay)
             SubmitOptions().changed(delay=wait, at=at).due(call.app.manager().engine.now())

@@ -1,4 +1,4 @@
-"""The endpoints of remote workers: enroll, claim, settle, heartbeat, leave. See `docs/http-workers.md`.
+"""The endpoints of remote workers: enroll, claim, settle, heartbeat, direct, leave. See `docs/http-workers.md`.
 
 A worker belongs to the token that enrolled it; for another token it does not exist. Nothing about a worker is kept
 in the memory of the server, so each request may go to another server of the same store.

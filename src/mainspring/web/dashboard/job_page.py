@@ -213,7 +213,7 @@ async def reschedule(call: ActionCall) -> Done:
     """Change the due time of a PENDING job; raise `Refused` if the form has no new due time."""
     due = parse_due(call.value("when"), "the new due time")
     if not due:
-        raise invalid_value(f"give the new due time: {TIME_HINT}")
+        raise invalid_value(f"the new due time is empty; write {TIME_HINT}")
     await call.api("reschedule_job", path={"id": call.path["id"]}, body=due)
     return Done(message=f"Rescheduled job {_name(call)}.")
 

@@ -436,7 +436,7 @@ async def change(call: ActionCall) -> Again | Done | Response:
         if action is BulkAction.RESCHEDULE:
             due = parse_due(sent.get("when", ""), "the new due time")
             if not due:
-                raise invalid_value(f"give the new due time: {TIME_HINT}")
+                raise invalid_value(f"the new due time is empty; write {TIME_HINT}")
             body |= due
         progress = {name: _number(sent.get(f"done_{name}")) for name in NUMBERS}
         following = await _change_for_a_while(call, body, progress)

@@ -213,7 +213,7 @@ def test_a_scheduled_job_is_run_rescheduled_and_canceled(shop: Shop) -> None:
     assert browser.note(browser.post(f"{path}/reschedule", {"when": "2h", "next": path})).startswith("Rescheduled")
     assert "which is no time" in browser.note(browser.post(f"{path}/reschedule", {"when": "later", "next": path}))
     assert (
-        "give the new due time"
+        "the new due time is empty"
         in browser.note(browser.post(f"{path}/reschedule", {"when": "", "next": path})).lower()
     )
     assert (shop.app.get(job_id).due - shop.app.get(job_id).created).total_seconds() > 1.9 * HOUR
@@ -356,7 +356,7 @@ def test_a_bulk_reschedule_needs_a_time(shop: Shop) -> None:
     browser = DashboardBrowser(shop.app)
     fields = hidden_of(browser.get("/bulk?action=reschedule&queue=orders"), "/bulk")
     answer = browser.send("/bulk", {**fields, "when": ""})
-    assert (answer.status, "give the new due time" in visible_text(answer)) == (422, True)
+    assert (answer.status, "the new due time is empty" in visible_text(answer)) == (422, True)
     assert "Reschedule 1 job" in visible_text(answer)
     answer = browser.send("/bulk", {**fields, "when": "2031-01-02T03:04Z"})
     assert "1 job was rescheduled" in visible_text(answer)
