@@ -412,7 +412,7 @@ class Submission:
         self._middlewares = middlewares
         self._max_payload = max_payload
         self._ids = JobIds()
-        self._stored_version = 0  # of the declarations that this object has stored: see `_declarations`
+        self._stored_version = 0  # of the declarations that this object has stored
         self.after_submit: Callable[[], None] = _nothing  # called on the caller's thread when its jobs are stored
 
     def submit(

@@ -78,15 +78,20 @@ def read_spent(connection: apsw.Connection, ids: Sequence[str]) -> dict[str, int
 
 def read_all_envelopes(connection: apsw.Connection, now: int, size: int) -> Iterator[list[Envelope]]:
     """Yield pages of the envelopes that must not be used again: of deleted jobs, and of those that have ended."""
-    after: Any = ""
-    while rows := connection.execute(REMEMBERED, (after, now, size)).fetchall():
-        after = rows[-1][0]
+    last_id = ""
+    while rows := _fetch(connection, REMEMBERED, (last_id, now, size)):
+        last_id = rows[-1][0]
         yield [Envelope(*row) for row in rows]
-    after = 0
-    while rows := connection.execute(ENDED, (after, size)).fetchall():
-        after = rows[-1][0]
+    last_seq = 0
+    while rows := _fetch(connection, ENDED, (last_seq, size)):
+        last_seq = rows[-1][0]
         found = [_readable_envelope(job_id, headers, due) for _, job_id, headers, due in rows]
         yield [envelope for envelope in found if envelope is not None and envelope.until >= now]
+
+
+def _fetch(connection: apsw.Connection, statement: str, bindings: tuple[Any, ...]) -> list[Any]:
+    rows: list[Any] = connection.execute(statement, bindings).fetchall()
+    return rows
 
 
 def _readable_envelope(job_id: str, headers: str, due: int) -> Envelope | None:
