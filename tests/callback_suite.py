@@ -312,7 +312,7 @@ def policy_for(server: Receiver, **options: Any) -> CallbackPolicy:
 
 def submit_http(app: Mainspring, **arguments: Any) -> str:
     """Submit a job whose URL is an argument."""
-    from mainspring.jobs.submission import SubmitOptions  # noqa: PLC0415
+    from mainspring.jobs.submit_options import SubmitOptions  # noqa: PLC0415
 
     handler = app.registry.get("mainspring.http")
     return app.manager().submission.submit(handler, SubmitOptions(), (), arguments)

@@ -15,7 +15,8 @@ from mainspring.jobs.off_loop import OffLoop, async_twin
 from mainspring.jobs.policies import Unique
 from mainspring.jobs.records import FollowUp
 from mainspring.jobs.retry import Retry
-from mainspring.jobs.submission import SubmitOptions, describe_follow_up
+from mainspring.jobs.submission import describe_follow_up
+from mainspring.jobs.submit_options import SubmitOptions
 from mainspring.runners.task import Priority
 
 P = ParamSpec("P")

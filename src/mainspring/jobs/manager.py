@@ -50,7 +50,8 @@ from mainspring.jobs.recurrence.schedule_records import Fired, Firing, ScheduleR
 from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
 from mainspring.jobs.serializers import JsonSerializer, PlainSerializer, Serializer, Serializers, make_serializer
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.submission import MAX_PAYLOAD, Submission, SubmitOptions
+from mainspring.jobs.submission import MAX_PAYLOAD, Submission
+from mainspring.jobs.submit_options import SubmitOptions
 from mainspring.jobs.worker import stop_report
 from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker_hooks import WorkerHooks

@@ -243,11 +243,11 @@ class RemoteWorkers:
     ) -> Claimed:
         """Claim up to `jobs` due jobs for a remote worker; wait up to `seconds` for the first one.
 
-        Returns no job if none became due in time, or if the worker was directed to be quiet or to end. Together with
-        the jobs that it has not settled, the worker gets at most `most_held`. `types` and `queues` restrict the jobs
-        to those that the caller may work on; None for all. `is_over` is a coroutine function that returns True once
-        the client has gone or the server stops; then no job is claimed. Raises `WorkerNotFound` if the caller has no
-        such worker.
+        Returns no job if none became due in time, or if the worker was directed to be quiet or to end. Together
+        with the jobs that it has not settled, the worker gets at most `most_held`. `types` and `queues` restrict
+        the jobs to those that the caller may work on; None for all. `is_over` is a coroutine function that returns
+        True once the client has gone or the server stops; then no job is claimed. Raises `WorkerNotFound` if the
+        caller has no such worker.
         """
         loop = asyncio.get_running_loop()
         deadline, renewed = loop.time() + seconds, float("-inf")

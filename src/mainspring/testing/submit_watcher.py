@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from mainspring.jobs.handlers import Handler
-from mainspring.jobs.submission import Submission, SubmitOptions
+from mainspring.jobs.submission import Submission
+from mainspring.jobs.submit_options import SubmitOptions
 
 
 class SubmitWatcher:

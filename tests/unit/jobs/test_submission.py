@@ -17,7 +17,7 @@ from mainspring import (
     Mainspring,
     Priority,
 )
-from mainspring.jobs.submission import SubmitOptions
+from mainspring.jobs.submit_options import SubmitOptions
 
 NOON = datetime(2030, 3, 1, 12, tzinfo=UTC)
 

@@ -18,7 +18,8 @@ from mainspring import (
 )
 from mainspring.jobs import JobManager
 from mainspring.jobs.records import NewJob
-from mainspring.jobs.submission import CHUNK, SubmitOptions
+from mainspring.jobs.submission import CHUNK
+from mainspring.jobs.submit_options import SubmitOptions
 from mainspring.runners import ThreadPool
 from mainspring.testing import ManualClock
 from tests.unit.jobs.scripted_engines import ScriptedEngine

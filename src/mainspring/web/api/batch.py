@@ -20,7 +20,8 @@ from mainspring.errors import DuplicateJob, MainspringError
 from mainspring.jobs.handle import open_manager
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.policies import Unique
-from mainspring.jobs.submission import MixedSubmit, PreparedJob, SubmitOptions
+from mainspring.jobs.submission import MixedSubmit, PreparedJob
+from mainspring.jobs.submit_options import SubmitOptions
 from mainspring.plurals import format_count
 from mainspring.security.permissions import Scope
 from mainspring.web.api.decoding import decode_json, invalid_value

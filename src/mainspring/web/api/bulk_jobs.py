@@ -33,7 +33,7 @@ from mainspring.jobs.handle import open_manager
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.search import OneOf
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.submission import SubmitOptions
+from mainspring.jobs.submit_options import SubmitOptions
 from mainspring.jobs.timestamps import to_datetime, to_past
 from mainspring.security.permissions import Identity, Scope
 from mainspring.web.api.decoding import checked_values, invalid_value

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from mainspring.errors import InvalidTransition
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.submission import SubmitOptions
+from mainspring.jobs.submit_options import SubmitOptions
 from mainspring.security.permissions import Scope
 from mainspring.web.api.decoding import checked_values, invalid_value
 from mainspring.web.api.endpoint import AnswerType, ApiAnswer, ApiCall, EmptyBody, Endpoint, Instant, NoQuery

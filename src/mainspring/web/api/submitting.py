@@ -24,7 +24,8 @@ from mainspring.jobs.policies import Unique
 from mainspring.jobs.records import Query
 from mainspring.jobs.retry import Retry
 from mainspring.jobs.status import JobStatus
-from mainspring.jobs.submission import JobCall, StoredId, SubmitOptions, require_policies
+from mainspring.jobs.submission import JobCall, StoredId, require_policies
+from mainspring.jobs.submit_options import SubmitOptions
 from mainspring.runners.task import Priority
 from mainspring.security.permissions import Identity, Scope
 from mainspring.web.api.callback_bodies import HttpRequestBody, submit_scope
