@@ -37,7 +37,7 @@ from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.ids import require_id
 from mainspring.jobs.io_layer import ARRANGE, BEGIN_REQUESTS, CHANGE, END_REQUESTS, FIRE, IoLayer
-from mainspring.jobs.job_reader import ACTIVITY_PATIENCE, JobReader
+from mainspring.jobs.job_queries import ACTIVITY_PATIENCE, JobQueries
 from mainspring.jobs.job_waiter import JobWaiter
 from mainspring.jobs.layers import ControlLayer, Layers
 from mainspring.jobs.limit_registry import LimitRegistry, store_limits
@@ -88,7 +88,7 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-class JobManager(JobReader):
+class JobManager(JobQueries):
     """Submits, queries and cancels jobs. After `start`, its worker runs them.
 
     After `close` every call that needs the store raises `EngineUnavailable`. `pools` are the thread pools that

@@ -1,6 +1,6 @@
-"""Reads of a job manager: jobs, lists, counts, explanations, statistics, activity, events and the audit trail.
+"""The queries of a job manager: jobs, lists, counts, explanations, statistics, activity, events and the audit trail.
 
-No method of `JobReader` changes a job. `JobManager` adds the changes and the worker.
+No method of `JobQueries` changes a job. `JobManager` adds the changes and the worker.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 ACTIVITY_PATIENCE = 2.0  # how many seconds a read or a shutdown waits for the store to add this process's counts
 
 
-class JobReader:
+class JobQueries:
     """The methods of a job manager that only read. `JobManager` sets the attributes.
 
     After `close` every call that needs the store raises `EngineUnavailable`.
