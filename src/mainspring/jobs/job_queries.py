@@ -1,4 +1,4 @@
-"""The queries of a job manager: jobs, lists, counts, explanations, statistics, activity, events and the audit trail.
+"""The queries of a job manager: jobs, lists, counts, explanations, statistics, activity, events, audit entries.
 
 No method of `JobQueries` changes a job. `JobManager` adds the changes and the worker.
 """
