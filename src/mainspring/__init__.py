@@ -29,7 +29,7 @@ else:
 
     def __dir__():
         _load()
-        return sorted(globals())
+        return sorted({*globals(), *globals()["__all__"]})  # some names are loaded when they are used
 
     def _load():
         public = import_module("mainspring.public")
