@@ -17,7 +17,12 @@ LEASE_SECONDS = 3.0
 
 
 class TestNatsEngine(EngineConformance):
-    lacks = frozenset(Capability) - {Capability.SHARED, Capability.ANY_THREAD, Capability.REMOTE_WORKERS}
+    lacks = frozenset(Capability) - {
+        Capability.SHARED,
+        Capability.ANY_THREAD,
+        Capability.REMOTE_WORKERS,
+        Capability.ADMITS_AT_SUBMIT,
+    }
 
     @pytest.fixture
     def make_engine(self, nats_server: Servers, nats_prefix: str, tmp_path: Path) -> MakeEngine:

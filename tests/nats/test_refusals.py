@@ -47,7 +47,12 @@ def app(nats_server: Servers, nats_prefix: str, tmp_path: Path) -> Iterator[Main
 
 
 def test_what_jetstream_cannot_give_is_not_promised(bench: FaultBench) -> None:
-    assert bench.nats.capabilities == {Capability.SHARED, Capability.ANY_THREAD, Capability.REMOTE_WORKERS}
+    assert bench.nats.capabilities == {
+        Capability.SHARED,
+        Capability.ANY_THREAD,
+        Capability.REMOTE_WORKERS,
+        Capability.ADMITS_AT_SUBMIT,
+    }
 
 
 def test_many_jobs_all_or_none_are_refused_before_anything_is_stored(app: Mainspring) -> None:
