@@ -72,7 +72,7 @@ def test_a_place_to_change_something_exists(row: re.Match[str]) -> None:
 
 def test_the_table_answers_the_questions_of_a_contributor() -> None:
     table = (ROOT / "ARCHITECTURE.md").read_text().partition("## Where do I change")[2].partition("\n## ")[0]
-    rows = [line for line in table.splitlines() if line.startswith("| ")]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and not line.startswith("| **")]
     assert len(rows) - 1 == len(questions()) >= FEWEST_QUESTIONS  # the heading is a row, too
 
 
