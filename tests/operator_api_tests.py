@@ -259,6 +259,17 @@ class ScheduleApiTests:
         reader = site.token("read", **ORDERS)
         assert put(site, "new", {"type": "shop.charge"}, token=reader).problem == "not-allowed"
 
+    def test_a_token_of_one_queue_does_not_learn_which_types_exist(self, site: ApiSite) -> None:
+        token = site.token("operate", queues=["orders"])
+        answers = [
+            put(site, "new", {"type": type_, "queue": "money"}, token=token) for type_ in ("shop.pay", "shop.pax")
+        ]
+        assert [(answer.status, answer.problem) for answer in answers] == [(403, "not-allowed")] * 2
+        texts = [json.dumps(without_request_id(answer)) for answer in answers]
+        assert texts[0].replace("shop.pay", "X") == texts[1].replace("shop.pax", "X")
+        own = put(site, "new", {"type": "shop.pay"}, token=token)
+        assert (own.problem, "money" in own.json["detail"]) == ("not-allowed", False)
+
     def test_a_wrong_definition_is_a_problem_with_a_remedy(self, site: ApiSite) -> None:
         cases: list[tuple[dict[str, Any], str, str]] = [
             ({"type": "shop.cancel_ordr"}, "unknown-handler", "shop.cancel_order"),

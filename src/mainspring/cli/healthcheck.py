@@ -60,7 +60,7 @@ def healthcheck(
     store = _store(app, url)
     try:
         signs = read_health_files(choose_folder(health_dir, os.environ))
-    except OSError as error:  # another user's folder, or no folder
+    except OSError as error:  # such as the folder of another user
         raise click.BadParameter(f"the health files cannot be read: {error}") from error
     signs = [sign for sign in signs if store in (None, sign.worker.store) and pid in (None, sign.worker.pid)]
     allowed = round(parse_duration(within).total_seconds() * NANOSECONDS)

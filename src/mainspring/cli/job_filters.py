@@ -136,7 +136,7 @@ _OPTIONS = (
         "arguments",
         multiple=True,
         callback=_parse_arguments,
-        help="Only jobs that were submitted with this argument; may be repeated.",
+        help="Only jobs that were submitted with this argument; if repeated, with all of these arguments.",
         metavar="NAME=VALUE",
     ),
     click.option(

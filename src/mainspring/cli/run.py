@@ -250,7 +250,7 @@ def _run_until_signal(work: Callable[[], bool], reloader: Reloader | None) -> No
         if not isinstance(error, AppImportFailed) and not reloader.is_restarted:
             raise
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        logger.error("the worker cannot start: %s; correct the code, and it is started again", text)
+        logger.error("the worker cannot start: %s; it is started again when a source file changes", text)
         is_changed = reloader.wait_for_change()
     if is_changed:
         reloader.restart()

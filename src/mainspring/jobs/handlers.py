@@ -167,7 +167,7 @@ class HandlerRegistry:
                 if other is not None and not _is_same(other.function, handler.function):
                     raise ValueError(
                         f"two handlers are named {name!r}: {_place(other.function)} and "
-                        f"{_place(handler.function)}; give one of them another name="
+                        f"{_place(handler.function)}; give one of them another name= or alias"
                     )
             self._handlers.update(dict.fromkeys(names, handler))
             options = handler.options

@@ -148,7 +148,7 @@ class ThreadGroup:
             self._launch(WorkerThread(self, self._owner))
         if not self.workers():
             raise RuntimeError(
-                f"runner {self._owner.name!r} could not start {format_count(self._size, 'thread')}; "
+                f"runner {self._owner.name!r} could not start any of its {format_count(self._size, 'thread')}; "
                 "check the limits of this system for threads and memory"
             )
 

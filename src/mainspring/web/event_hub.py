@@ -205,7 +205,10 @@ class _Feed:
                 if len(page.events) < PAGE:
                     await asyncio.sleep(POLL_SECONDS)
         except Exception:  # a task has no caller that could handle it
-            logger.exception("the task that reads events from the store has failed; all event streams end")
+            logger.exception(
+                "the task that reads events from the store has failed; all event streams end, and clients can "
+                "connect again; please report this as a bug"
+            )
             self.end()
 
     # -- the list

@@ -69,6 +69,7 @@ from mainspring.web.api.schedule_views import (
     to_form,
     to_schedule_view,
 )
+from mainspring.web.api.submitting import require_rights
 from mainspring.web.guard import header_of
 from mainspring.web.schedule_density import require_sparse
 
@@ -169,14 +170,12 @@ def find_handler(app: Mainspring, identity: Identity, body: ScheduleBody) -> Han
     Raises `NotAllowed` if the caller may not store it, whether there is such a handler or not. Raises
     `UnknownHandler`, with the types that the caller may schedule, if no handler is registered.
     """
-    registry, types = app.registry, identity.permissions.types
-    if body.type in registry:
-        handler = registry.get(body.type)
-        identity.require(Scope.OPERATE, type=handler.name, queue=body.queue or handler.options.queue)
+    registry = app.registry
+    handler = registry.get(body.type) if body.type in registry else None
+    require_rights(identity, Scope.OPERATE, body.type, body.queue, handler)
+    if handler is not None:
         require_url_right(identity, handler, body.queue or handler.options.queue)
         return handler
-    if types is not None and body.type not in types:
-        raise NotAllowed(name=identity.name, scope=str(Scope.OPERATE), type=body.type[:MAX_ID_LENGTH])
     handlers = map(registry.get, registry.names())
     known = [
         handler.name

@@ -192,22 +192,32 @@ def find_handler(app: Mainspring, identity: Identity, body: NewJobBody) -> Handl
     """
     registry, type_ = app.registry, body.job_type
     handler = registry.get(type_) if type_ in registry else None
-    permissions, scope = identity.permissions, submit_scope(type_)
-    queue = body.queue or (None if handler is None else handler.options.queue)
-    is_type_allowed = permissions.types is None or (handler.name if handler else type_) in permissions.types
-    is_queue_allowed = permissions.queues is None or queue in permissions.queues
-    if handler is None and body.queue is None:
-        is_queue_allowed = True  # not known
-    if not (permissions.has(scope) and is_type_allowed and is_queue_allowed):
-        # the queue of the handler is not told: the caller may not know that there is such a handler
-        raise NotAllowed(name=identity.name, scope=str(scope), type=type_[:200], queue=body.queue)
+    scope = submit_scope(type_)
+    require_rights(identity, scope, type_, body.queue, handler)
     if handler is None and body.http is not None:
         raise refuse_without_policy(body.http.url)
     if handler is None:
         known = [name for name in registry.names() if may_submit(registry.get(name), identity)]
         raise UnknownHandler(name=type_[:200], known=tuple(sorted(known)))
-    identity.require(scope, type=handler.name, queue=queue)
+    identity.require(scope, type=handler.name, queue=body.queue or handler.options.queue)
     return handler
+
+
+def require_rights(
+    identity: Identity, scope: Scope, type_: str, queue: str | None, handler: Handler | None
+) -> None:
+    """Raise `NotAllowed` if a caller may not use a job type in a queue.
+
+    `queue` is the queue of the request; None for that of the handler. `handler` is the registered handler of the
+    type; None if there is none. The error is the same in both cases, and does not name the queue of the handler.
+    So a caller without the right does not learn whether there is a handler.
+    """
+    permissions = identity.permissions
+    chosen = queue or (None if handler is None else handler.options.queue)
+    is_type_allowed = permissions.types is None or (handler.name if handler else type_) in permissions.types
+    is_queue_allowed = chosen is None or permissions.queues is None or chosen in permissions.queues
+    if not (permissions.has(scope) and is_type_allowed and is_queue_allowed):
+        raise NotAllowed(name=identity.name, scope=str(scope), type=type_[:200], queue=queue)
 
 
 def may_submit(handler: Handler, identity: Identity) -> bool:
