@@ -39,7 +39,7 @@ class JobSettler:
         self._dead_letters = dead_letters
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        """Mark RUNNING the held jobs whose leases the worker still has; return for each lease whether it has it."""
+        """Mark RUNNING the held jobs whose leases the worker still has; return for each whether it has it."""
         batch = to_json([_start_row(lease) for lease in leases])
         current = set(pairs_of_integers(self._database.write(sql.CURRENT, (batch, worker, PENDING))))
         self._database.write(sql.START, (batch, worker, self._now()))
