@@ -75,8 +75,8 @@ class RowReader:
     def read(self, statement: str, bindings: tuple[Any, ...]) -> list[LeaseRow]:
         """Execute a statement that picks jobs; return the rows that can be decoded.
 
-        The other jobs become dead letters. Raises the error of the decoder if its cause is neither the arguments nor
-        the headers nor the follow-up job of a row.
+        The other jobs become dead letters. Raises the error of the decoder if its cause is neither the arguments
+        nor the headers nor the follow-up job of a row.
         """
         try:
             return lease_rows(self._database.write(statement, bindings))
