@@ -85,7 +85,8 @@ class JobHandle(Generic[R]):
     def result(self, timeout: Duration | None = None) -> R:
         """Wait until the job has ended, and return the result of its handler.
 
-        Raises `JobFailed` if the job failed or was canceled, and `TimeoutError` after `timeout`.
+        Raises `JobFailed` if the job failed or was canceled, and `TimeoutError` after `timeout`. The result is
+        None if the store has none, for example because `keep_result` does not keep it.
         """
         return self._read_result(self.wait(timeout))
 

@@ -75,7 +75,9 @@ class JobFunction(Generic[P, R]):
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Store a job and return its handle. The job is durable when this call returns.
 
-        If `unique=` finds an existing job with the same key, the handle is that of the existing job.
+        If `unique=` finds an existing job with the same key, the handle is that of the existing job. Raises
+        `InvalidArguments` if the arguments do not match the signature of the handler, `LimitExceeded` if a quota
+        or a size limit is exceeded, and `DuplicateJob` if the id is taken or for `Unique(on_conflict="raise")`.
         """
         job_id = self._source.manager().submission.submit(self._handler, self._options, args, kwargs)
         return JobHandle(job_id, self._handler, self._source)

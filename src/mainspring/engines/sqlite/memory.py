@@ -143,7 +143,10 @@ def _open_copy() -> apsw.Connection:
 
 @cache
 def _empty_database(_process: int) -> apsw.Connection:
-    """Return the template, a database with the current schema and no jobs. Each process has its own template."""
+    """Return the database from which new ones are copied. It has the current schema and no jobs.
+
+    Each process makes it once.
+    """
     connection = apsw.Connection(PATH)
     migrate(connection, PATH)
     return connection
