@@ -48,6 +48,8 @@ async def open_manager(source: ManagerProvider) -> JobManager:
 class JobHandle(Generic[R]):
     """A submitted job. Dropping the handle does not affect the job.
 
+    Methods raise `JobNotFound` if the job is not stored any more.
+
     In a coroutine, `await handle` waits until the job has ended and returns its result, as `result_async` does.
     """
 

@@ -100,7 +100,8 @@ class JobFunction(Generic[P, R]):
         Each item of `arguments` is a dict of named arguments or a tuple of positional ones. All items are checked
         before the first job is stored. The jobs are committed in chunks. If only some chunks are stored,
         `PartialSubmit` lists the jobs that were stored and those that were not. With `atomic=True`, either all
-        jobs are stored or none.
+        jobs are stored or none. The id of an existing job stands for a job with the same unique key. Raises
+        `InvalidArguments` for a wrong item, and `ValueError` after `options(id=...)`.
         """
         submission = self._source.manager().submission
         return submission.submit_many(self._handler, self._options, arguments, atomic=atomic)
