@@ -214,7 +214,7 @@ class CountedJobs:
 def count_jobs(
     connection: apsw.Connection, now: int, limited: LimitedJobs, most: int = MAX_COUNTED
 ) -> CountedJobs:
-    """Count the jobs of each lane, each count up to `most`, to which all jobs that workers hold are added.
+    """Count the jobs of each lane, each count up to `most`, to which all due jobs that workers hold are added.
 
     `limited` finds the due jobs under limits. All statements must see the same state: call this in a transaction.
     """
