@@ -178,7 +178,10 @@ class LimitExceeded(MainspringError):
         self.limit = limit
         self.remedy = remedy
         self.retry_after = retry_after
-        """After this time the submit rate of the queue admits the same request; None if that is not known."""
+        """After this time the submit rate of the queue admits the same request.
+
+        None if that is not known, or if it was not a submit rate that was exceeded.
+        """
         text = problem or f"the size of {what} is {size:,}, the limit is {limit:,}"
         MainspringError.__init__(self, f"{text}; {remedy}")
 

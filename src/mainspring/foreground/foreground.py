@@ -109,8 +109,9 @@ class Foreground:
     def run(self) -> bool:
         """Run a worker until SIGTERM or SIGINT, or until `watch` stops it, and wait for running jobs.
 
-        A further signal ends the wait and hands running jobs back. Return True if `watch` has stopped the worker
-        and no signal has come. Raises `RuntimeError` if the caller is not the main thread.
+        A further signal ends the wait and hands running jobs back. At the end, the application is closed. Return
+        True if `watch` has stopped the worker and no signal has come. Raises `RuntimeError` if the caller is not
+        the main thread.
         """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(

@@ -32,7 +32,8 @@ ENDED_STATES = "ZX"  # states of a process that has ended, but was not reaped by
 def process_start(pid: int) -> str | None:
     """Return the start time of a process in the kernel's clock ticks.
 
-    Return "" if there is no such process, None if it exists and this system does not provide its start time.
+    Return "" if there is no such process or it has ended; None if it exists and this system does not provide its
+    start time.
     """
     if not Path("/proc/self/stat").exists():
         return None if _exists(pid) else ""
@@ -75,9 +76,10 @@ def choose_folder(given: str | None, environment: Mapping[str, str]) -> Path:
 
 @contextmanager
 def opened_folder(folder: Path, *, create: bool = False) -> Iterator[int]:
-    """Open the folder of health files and yield its descriptor. With `create`, create it first.
+    """Open the folder of health files for a `with` block, and yield its descriptor; with `create`, make it first.
 
-    Raise `OSError` if there is no such folder, `FolderUnsafe` if it is not private to this user.
+    Raises `OSError` if the folder is missing, is a link, or cannot be opened or created; `FolderUnsafe`, which is
+    an `OSError`, if it is not private to this user.
     """
     if create:
         with suppress(FileExistsError):
@@ -175,7 +177,10 @@ def read_health_files(folder: Path) -> list[HealthRecord]:
 
 
 def remove_stale_files(folder: Path) -> None:
-    """Remove the health files of workers whose process has ended. A worker calls it when it starts."""
+    """Remove the health files of workers whose process has ended; do nothing if there is no folder.
+
+    A worker calls it when it starts. Raises `OSError` if the folder cannot be used.
+    """
     with suppress(FileNotFoundError), opened_folder(folder) as descriptor:
         for name, record in _read_all(descriptor):
             if record.is_stale:

@@ -44,7 +44,10 @@ class SystemdNotifier:
         return cls(environment.get("NOTIFY_SOCKET") or None, has_watchdog=has_watchdog)
 
     def notify(self, health: WorkerHealth) -> None:
-        """Send changes of the worker's state to systemd and, if there is a watchdog, that the worker is alive."""
+        """Send changes of the worker's state to systemd and, if there is a watchdog, that the worker is alive.
+
+        If systemd cannot be reached, nothing is raised; the first time, a warning is logged.
+        """
         lines = []
         if health.state is not WorkerState.STARTING:
             lines += self._once("READY=1")

@@ -33,7 +33,7 @@ class RunOutput(Protocol):
         """Show that the worker claims jobs, and the next occurrences of schedules."""
 
     def show_stopping(self) -> None:
-        """Show that the first signal has arrived and the worker stops."""
+        """Show that the worker stops, because the first signal has arrived or files have changed."""
 
     def show_stopped(self) -> None:
         """Show that the worker has stopped. Jobs that it handed back are not shown here, but logged."""

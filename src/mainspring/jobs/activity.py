@@ -70,7 +70,7 @@ class Activity(Struct, frozen=True, kw_only=True):
 
 
 class Tally(Struct):
-    """Counts of submits, attempts and retries of one minute, or of the whole life of a process."""
+    """Submits, attempts, retries, lateness and duration of one minute, or of the whole life of a process."""
 
     submitted: dict[Pair, int] = {}
     attempts: dict[tuple[str, str, str], int] = {}
@@ -185,7 +185,7 @@ class ActivityRecorder:
             self._count_pairs(map(_pair_of, follow_ups))
 
     def count_firings(self, firings: Sequence[Firing], answers: Sequence[Fired]) -> None:
-        """Count the jobs of schedules that the store accepted."""
+        """Count the jobs of schedules that the store has stored, as its answers to the firings say."""
         pairs: list[Pair] = []
         for firing, fired in zip(firings, answers, strict=True):
             if fired.submitted:
@@ -194,9 +194,7 @@ class ActivityRecorder:
         self._count_pairs(pairs)
 
     def count_notes(self, notes: Iterable[EngineNote]) -> None:
-        """Count the jobs that engine calls stored or let expire, and the attempts that crashed, beside their
-        answers.
-        """
+        """Count what the notes of an engine say: jobs that it stored or let expire, and attempts that crashed."""
         minute = self._now() // MINUTE
         for note in notes:
             if note.what == "submitted":
@@ -227,11 +225,14 @@ class ActivityRecorder:
         return bool(self._single_submits or self._submits or self._attempts or self._minutes)
 
     def fold(self) -> None:
-        """Add the notes that threads have appended to the counts."""
+        """Add to the counts what threads have noted since the last call."""
         call_with(self._lock, self._fold)
 
     def take_minutes(self) -> dict[int, Tally]:
-        """Return the counts of each minute since the last call. The key is the number of minutes since 1970."""
+        """Take the counts of each minute since the last call. The key is the number of minutes since 1970.
+
+        `snapshot` still includes them. The dict is empty if the recorder does not keep minutes.
+        """
         return call_with(self._lock, self._take_minutes)
 
     def snapshot(self) -> Activity:

@@ -130,7 +130,11 @@ class ActivityWriter:
     # -- the timer
 
     def note_news(self) -> None:
-        """Set the timer that stores the counts after 15 seconds, unless it is set already."""
+        """Set the timer that stores the counts after 15 seconds, unless it is set already.
+
+        The first call also makes the exit of the interpreter store counts. Does nothing before `attach`, after
+        `close`, or with `has_timer=False`.
+        """
         if self._is_timer_set or not self._has_timer or self._runner is None:
             return
         self._is_timer_set = True
@@ -160,7 +164,8 @@ class ActivityWriter:
     def write_if_due(self) -> None:
         """Write the counts as a part of the current transaction, at most once a second. The io thread calls it.
 
-        It raises no error, so that the transaction can go on.
+        It does nothing on an engine that does not commit several calls in one transaction. It raises no error, so
+        that the transaction can go on.
         """
         if not self._is_atomic or self._clock.monotonic_ns() < self._next_ns or not self.has_news:
             return
@@ -175,9 +180,9 @@ class ActivityWriter:
             self._written = len(self._batches)
 
     def end_transaction(self, error: Exception | None = None) -> None:
-        """Drop the counts that a committed transaction contained; after an `error`, keep them.
+        """Drop the counts that a committed transaction contained; after an `error`, keep them to be written again.
 
-        The io thread calls it.
+        After four failures in a row, they are dropped, too. The io thread calls it.
         """
         if self._written:
             if error is None:
@@ -189,7 +194,10 @@ class ActivityWriter:
     # -- at any time
 
     def flush(self, seconds: float) -> None:
-        """Store all counts now, and wait for that up to `seconds`. It raises no error if that fails."""
+        """Store all counts now, and wait for that up to `seconds`; inside a call of the engine, do not wait.
+
+        It raises no error if that fails.
+        """
         wait = self._start_flush() if self.has_news else None
         if wait is not None:
             with suppress(MainspringError, TimeoutError):
@@ -214,7 +222,7 @@ class ActivityWriter:
     def _start_flush(self) -> Callable[[float], object] | None:
         """Start to store all counts; return a function that waits up to a number of seconds for that.
 
-        Return None if this thread must not wait.
+        Return None if this thread must not wait, or if there is no io layer.
         """
         if not self._is_atomic:
             thread = Thread(target=self._send, name="mainspring-activity", daemon=True)
@@ -224,7 +232,7 @@ class ActivityWriter:
         return None if self._io is None else self._io.start_empty_transaction()
 
     def _send(self) -> None:
-        """Send all counts to an engine that needs no transaction for them. It runs on a thread of its own."""
+        """Send all counts to an engine that needs no transaction for them; if that fails, set the timer again."""
         with self._lock:
             self._collect()
             while self._batches:

@@ -208,7 +208,7 @@ class Arguments:
     def key(self, given: Mapping[str, Any], names: Sequence[str]) -> str:
         """Return a key made of the arguments `names`, such as "user=7, day=1". Equal values have equal keys.
 
-        An argument that is not given counts with its default.
+        An argument that is not given counts with its default, or with None if it has none.
         """
         parts = []
         for name in names:
@@ -249,8 +249,10 @@ class Arguments:
         return None if parameter is None or parameter.default is Parameter.empty else parameter.default
 
     def bind_item(self, call: Any) -> dict[str, Any]:
-        """Bind the arguments of one item of a `submit_many`, a mapping or a tuple; return them by parameter
-        name.
+        """Bind the arguments of one item of a `submit_many`, a mapping or a tuple; return them by parameter name.
+
+        Raises `InvalidArguments` if they do not match the signature. Names that are unknown or missing may be
+        found only when the arguments are encoded.
         """
         if isinstance(call, Mapping):
             return call if self._is_plain and type(call) is dict else self.bind((), call)
@@ -268,7 +270,8 @@ class Arguments:
     def decode(self, payload: bytes, codec: str) -> tuple[Sequence[Any], dict[str, Any]]:
         """Decode the stored arguments of a job into positional and named arguments for a call of its handler.
 
-        Raises `InvalidArguments` if they do not match the handler's signature.
+        Raises `InvalidArguments` if they do not match the handler's signature, or if this process does not have
+        the serializer `codec`.
         """
         decoder = self._decoders.get(codec)
         if decoder is None:
@@ -308,7 +311,8 @@ class Arguments:
     def bind(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         """Bind the arguments of a call to the handler's parameters; return them by name, without defaults.
 
-        Raises `InvalidArguments` if they do not match the signature.
+        Raises `InvalidArguments` if they do not match the signature. Names that are unknown or missing may be
+        found only when the arguments are encoded.
         """
         if self._is_plain and len(positional) <= len(self._names):
             given = dict(zip(self._names, positional, strict=False))
@@ -532,7 +536,7 @@ def split_batch_results(handler: str, returned: Any, count: int) -> list[Any]:
     """Split the return value of a batch handler into one result for each of `count` jobs.
 
     If it is None, each result is None. An exception in the list is the failure of that job's attempt. Raises
-    `TypeError` if the value is neither None nor a list of `count` results.
+    `TypeError` if the value is neither None nor a list or tuple of `count` results.
     """
     if returned is None:
         return [None] * count

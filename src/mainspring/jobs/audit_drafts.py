@@ -161,8 +161,9 @@ class AuditDraft:
     def for_commands(
         self, commands: Sequence[Command], answers: Sequence[Changed], places: Mapping[str, Place]
     ) -> AuditEntry | None:
-        """Return the audit entry for all commands so far; None if no job was changed, or if the commands have no
-        action.
+        """Return the audit entry for the commands of all confirmed calls and of the present call.
+
+        Return None if no job was changed or asked to stop, or if the commands have no action.
 
         - `commands`: the commands of the present call
         - `answers`: the engine's answers to them, in the same order

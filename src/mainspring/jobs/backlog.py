@@ -121,7 +121,10 @@ class FreshShare:
         self._credit = 0
 
     def share(self, starts: int, oldest_due: int, now: int) -> int:
-        """Return how many of the next `starts` go to jobs that have just become due; 0 if no older job waits."""
+        """Return how many of the next `starts` go to jobs that have just become due; 0 if no older job waits.
+
+        Each call counts these starts as made, and keeps fractions of a start for the next call.
+        """
         if oldest_due >= now - FRESH:
             return 0
         self._credit += starts

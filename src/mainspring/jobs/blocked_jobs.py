@@ -44,7 +44,10 @@ Group: TypeAlias = list[JobRecord]
 
 
 def find_blocked(engine: Engine) -> list[BlockedGroup]:
-    """Return the groups of due jobs that wait for other jobs to end, those that have waited longest first."""
+    """Return the groups of due jobs that wait for other jobs to end, those that have waited longest first.
+
+    At most `MAX_READ` due jobs and `MAX_GROUPS` groups are examined, so that groups may be missing.
+    """
     due = list(_due(engine, engine.now()))
     waiting = {record.id for record in due}
     found: dict[tuple[str | None, str | None], BlockedGroup] = {}

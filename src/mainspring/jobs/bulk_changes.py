@@ -199,7 +199,7 @@ def _count(
 
 
 def preview_jobs(manager: JobManager, selection: JobSelection, action: BulkAction, limit: int) -> list[JobInfo]:
-    """Return the first `limit` jobs that an action would change."""
+    """Return the first `limit` jobs that an action would change. A selection by ids may return more."""
     found: list[JobInfo] = []
     for status in _chosen(selection, action):
         if len(found) < limit:
@@ -209,9 +209,7 @@ def preview_jobs(manager: JobManager, selection: JobSelection, action: BulkActio
 
 
 def _chosen(selection: JobSelection, action: BulkAction) -> tuple[JobStatus, ...]:
-    """Return the statuses of the jobs to change: those of the action, or only the status filter if it is among
-    them.
-    """
+    """Return the statuses of the jobs to change: those of the action that the status filter does not exclude."""
     return tuple(status for status in action.statuses if selection.status in (None, status))
 
 
@@ -242,6 +240,9 @@ def change_jobs(
     limit: int = STEP,
 ) -> BulkStep:
     """Change at most `limit` of the jobs that the filters choose, beginning at the cursor `after`.
+
+    A search may stop earlier, and a selection by ids is changed at once: `BulkStep.after` says whether to go on.
+    Raises `ValueError` for an invalid cursor, and for `RESCHEDULE` without `due`.
 
     - `due`: the new due time for `RESCHEDULE`, in microseconds since 1970
     - `after`: `BulkStep.after` of the previous call; None for the first
@@ -281,7 +282,7 @@ def check_filters(
 
 
 def check_ids(selection: JobSelection) -> None:
-    """Raise `ValueError` if the ids of a selection cannot be used."""
+    """Raise `ValueError` if a selection has invalid ids, more than `STEP` ids, or ids together with a search."""
     if selection.ids is None:
         return
     if selection.is_search:

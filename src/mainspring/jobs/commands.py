@@ -108,7 +108,7 @@ class PauseSchedule(Struct, frozen=True, gc=False):
     name: str
     is_paused: bool
     next_due: int | None
-    """The next occurrence of a schedule that is resumed; None for a pause."""
+    """The next occurrence of a schedule that is resumed; None for a pause, or if the schedule has ended."""
     expected: int | None = None
     """Change the schedule only if it still has this revision; None for any revision."""
 

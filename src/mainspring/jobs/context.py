@@ -82,7 +82,8 @@ class JobContext:
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Report progress: `progress(3, 10, "of the pages")`. Calls are cheap: at most two a second are stored.
 
-        Values of redacted parameters are masked in the note.
+        Values of redacted parameters are masked in the note. Raises `TypeError` or `ValueError` if `done` or
+        `total` is not a finite number.
         """
         _require_number(done, "done")
         if total is not None:
@@ -119,8 +120,9 @@ class JobContext:
 
     @property
     def log_fields(self) -> dict[str, Any]:
-        """The fields that identify the job in log records: id, attempt, type and queue, and its trace if it has
-        one.
+        """The fields that identify the job in log records: id, attempt, type and queue, and its trace if any.
+
+        They include the fields of `add_log_fields`.
         """
         lease = self._lease
         named = {"job": lease.id, "attempt": self.attempt, "handler": lease.type, "type": lease.type}

@@ -52,16 +52,19 @@ class DeadLetterHandlers:
         self._declared: dict[str, tuple[JobFunction[Any, Any], bool]] = {}
 
     def add(self, job: JobFunction[Any, Any]) -> None:
-        """Declare a dead-letter handler; raise `TypeError` if its parameters cannot take a dead letter."""
+        """Declare a dead-letter handler; `store` stores it.
+
+        Raises `TypeError` if its parameters cannot take a dead letter, `ValueError` if it has a limit with a key.
+        """
         passes_id = _require_parameter(job.handler)
         _describe(job, passes_id=passes_id)
         self._declared[job.name] = (job, passes_id)
 
     def store(self, manager: JobManager) -> None:
-        """Store the declared handlers, and delete stored ones whose function in this process is no longer
-        declared.
+        """Store the declared dead-letter handlers, and delete stored ones that this process no longer declares.
 
-        Log a warning for each stored handler that this process has no function for.
+        A stored handler is deleted only if this process has its function, but not as a dead-letter handler. For a
+        stored handler whose function this process does not have, a warning is logged.
         """
         found = {handler.type: handler for handler in manager.engine.dead_letter_handlers()}
         declared = [
@@ -116,7 +119,7 @@ def annotate(function: Callable[..., Any]) -> None:
 def _require_parameter(handler: Handler) -> bool:
     """Return whether a handler takes the id of a dead letter instead of a `DeadLetter`.
 
-    Raises `TypeError` if it can take neither as its only argument.
+    Raises `TypeError` if it can take neither as its only argument, or if it is a batch handler.
     """
     if handler.options.batch is not None:
         raise TypeError(

@@ -103,8 +103,9 @@ class PlannedReplay(Struct, frozen=True):
         return self.redactions.show(self.letter.type, arguments)
 
     def command(self, new_id: str, due: int) -> Replay:
-        """Return the command that replays the dead letter as a new job with this id and due time, signed if need
-        be.
+        """Return the command that replays the dead letter as a new job with this id and due time.
+
+        The new job is signed if the application signs jobs.
         """
         edited = self.edited
         headers = None
@@ -136,7 +137,8 @@ def plan_replay(
 
     Raises `ValueError` if the caller gives neither ids nor a filter nor `all`, or gives ids together with one of
     the others; `JobNotFound` or `InvalidTransition` for an id that cannot be replayed; `UnknownHandler` or
-    `InvalidArguments` if the handler of a changed dead letter is not registered or does not accept its arguments.
+    `InvalidArguments` if the handler of a changed dead letter is not registered or does not accept its arguments;
+    `SignatureInvalid` for an id whose signature is wrong. A filter leaves such dead letters out, with a warning.
 
     - `types`, `queues`: a filter finds only dead letters of these; None for all
     - `until`: a filter finds only jobs that were submitted before this instant
@@ -292,7 +294,7 @@ def _matching(manager: JobManager, query: Query) -> Iterator[JobRecord]:
 def _with_right_signatures(manager: JobManager, letters: Iterator[JobRecord]) -> Iterator[JobRecord]:
     """Yield the dead letters whose signature is valid or has expired. Log a warning for each of the others.
 
-    A replay signs jobs anew, so that it must not replay them.
+    A replay signs jobs anew, so that it must not replay a dead letter with a wrong signature.
     """
     signer = manager.signer
     for letter in letters:
@@ -368,7 +370,7 @@ class DeadLetters:
     def get(self, job_id: str) -> JobInfo:
         """Return a snapshot of a job that FAILED, replayed or not.
 
-        Raises `InvalidTransition` for any other job.
+        Raises `InvalidTransition` for a job with another status, and `JobNotFound` if there is no such job.
         """
         info = self._source.manager().get(job_id)
         if info.status is not JobStatus.FAILED:

@@ -130,7 +130,10 @@ class Taken(Struct, frozen=True):
 
     leases: list[Lease]
     next_due: int | None
-    """The earliest due time of a job of the demanded types that is not due yet and was not leased."""
+    """The earliest due time of a job of the demanded types that is not due yet and was not leased.
+
+    None if there is no such job.
+    """
     is_more: bool
     """Whether due jobs may remain that the worker had no free slots for."""
     stops: list[str]
@@ -138,7 +141,10 @@ class Taken(Struct, frozen=True):
     is_alive: bool = True
     """False if this worker was declared dead: the engine leases nothing to its old number any more."""
     next_look: int | None = None
-    """Another instant at which the worker should fetch: a limit admits jobs again, or a job expires."""
+    """Another instant at which the worker should fetch: a limit admits jobs again, or a job expires.
+
+    None if there is no such instant.
+    """
     next_firing: int | None = None
     """The earliest next occurrence of all schedules that are not paused; None if there is none."""
     may_be_spent: bool = True
@@ -175,7 +181,7 @@ class Situation(Struct, frozen=True):
     bucket_holders: tuple[str, ...]
     """The ids of some of the jobs that occupy the full bucket of a concurrency; empty for a rate."""
     unique_holder: str | None
-    """The id of another job with the same unique key, which has not ended."""
+    """The id of another job with the same unique key, which has not ended; None if there is none."""
 
 
 class Retention(Struct, frozen=True):
@@ -197,7 +203,7 @@ class Pruned(Struct, frozen=True):
 
     deleted: int
     is_more: bool
-    """Whether there may be more jobs that can be deleted now, by another `prune`."""
+    """Whether another `prune` may delete more now: jobs, or other rows that are too old."""
 
 
 class JobStore(Protocol):
@@ -206,6 +212,7 @@ class JobStore(Protocol):
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
         """Store new jobs. Return for each job None, or the conflict that kept it from being stored.
 
+        If the conflict is REPLACED, the existing job has the values of the new job now.
         Raise `LimitExceeded` and store nothing if the jobs exceed a stored quota of their queue: see `quotas`.
         """
 
@@ -245,7 +252,7 @@ class WorkerStore(Protocol):
         """Register a worker and return its number, which is never used again."""
 
     def renew(self, worker: int) -> bool:
-        """Store a heartbeat; return False if the worker was declared dead and its jobs were taken over."""
+        """Store a heartbeat of a worker; return False if it was declared dead and its jobs were taken over."""
 
     def announce(self, worker: int, info: WorkerInfo) -> bool:
         """Replace the stored job types and queues of a worker; return False if it was declared dead or has
@@ -273,16 +280,21 @@ class WorkerStore(Protocol):
         """
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        """Mark jobs RUNNING that a worker holds; return for each whether it did: False if it was canceled or taken
-        over.
+        """Mark jobs RUNNING that a worker holds; return for each lease whether its job was marked.
+
+        False means that the job was canceled, or that the worker has lost the lease.
         """
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Store outcomes and end their leases; for a stale fencing token, store nothing and return False."""
+        """Store outcomes and end their leases; return for each outcome whether it was stored.
+
+        An outcome with a stale fencing token is not stored.
+        """
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        """Store that handlers have begun, or their progress; for a stale fencing token, store nothing and return
-        False.
+        """Store that handlers have begun, or their progress; return for each report whether it was accepted.
+
+        A report with a stale fencing token is ignored.
         """
 
     def sweep(self, worker: int) -> Swept:
@@ -306,18 +318,22 @@ class ScheduleStore(Protocol):
     """The part of an engine that keeps schedules and stores the jobs of their occurrences."""
 
     def fire(self, firings: Sequence[Firing], *, audit: AuditDraft | None = None) -> list[Fired]:
-        """Advance schedules and store the jobs of their occurrences, unless another worker has done so already.
+        """Advance schedules and store the jobs of their occurrences; return an answer for each firing.
 
+        A firing is refused if the schedule has changed since the caller read it: another worker may have fired it.
         With `audit`, there is one firing, a trigger. Its transaction also stores the entry of `audit.for_firing`.
         """
 
     def schedules(
         self, *, names: Sequence[str] | None = None, due_until: int | None = None, limit: int | None = None
     ) -> list[ScheduleRecord]:
-        """List schedules by name; with `due_until`, only those due by then and not paused, the earliest first."""
+        """List at most `limit` schedules, sorted by name: all, or those with one of `names`.
+
+        With `due_until`, list the schedules that are due by then and not paused, the earliest first.
+        """
 
     def occurrences(self, schedule: str, limit: int) -> list[Occurrence]:
-        """List the occurrences of a schedule for which no job was made, the latest first."""
+        """List at most `limit` of the occurrences of a schedule for which no job was made, the latest first."""
 
 
 class EventLog(Protocol):
@@ -378,8 +394,7 @@ class Admin(Protocol):
 
     @property
     def token_changes(self) -> int:
-        """A number that grows when this process stores a token, or learns that another process may have stored
-        one.
+        """A number that grows if this process stores or revokes tokens, or learns that another process may have.
 
         Another process may have changed tokens even if the number is the same.
         """
@@ -396,7 +411,10 @@ class Admin(Protocol):
         """
 
     def backup(self, path: str) -> None:
-        """Write a consistent copy of the store to a file, if the engine has `Capability.BACKUP`."""
+        """Write a consistent copy of the store to a file.
+
+        Raises `EngineUnavailable` if the engine does not have `Capability.BACKUP`.
+        """
 
 
 class Monitoring(Protocol):
@@ -411,7 +429,7 @@ class Monitoring(Protocol):
         """
 
     def upcoming(self, edges: Sequence[int]) -> list[UpcomingJobs]:
-        """Count the scheduled jobs between each two of these ascending instants, by queue and job type.
+        """Count the scheduled jobs in each period between two successive instants `edges`, by queue and job type.
 
         It counts jobs that wait only for their time, also those that a worker holds. Jobs behind others of their
         sequence or under the same limits may be left out. An engine may stop counting at `MAX_IN_PERIOD` jobs, and

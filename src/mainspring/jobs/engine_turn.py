@@ -104,7 +104,7 @@ class EngineTurn:
 
     @contextmanager
     def held_by_io_thread(self) -> Iterator[None]:
-        """Hold the turn during a `with` block, on the io thread."""
+        """Hold the turn during a `with` block, on the io thread; first wait for the call of a caller to end."""
         me = get_ident()
         with self._lock:
             self._holder = me

@@ -61,7 +61,7 @@ class EventFollower:
         """How many seconds before the last page no events were written, because `read` was not called in time."""
 
     def read(self, limit: int) -> EventPage:
-        """Return the next events, at most `limit`.
+        """Return the next events, at most `limit`, without waiting; the page is empty if there are none yet.
 
         If events before them are missing, the page has `is_complete` False.
         """

@@ -48,6 +48,8 @@ async def open_manager(source: ManagerProvider) -> JobManager:
 class JobHandle(Generic[R]):
     """A submitted job. Dropping the handle does not affect the job.
 
+    Methods raise `JobNotFound` if the job is not stored any more.
+
     In a coroutine, `await handle` waits until the job has ended and returns its result, as `result_async` does.
     """
 
@@ -85,7 +87,8 @@ class JobHandle(Generic[R]):
     def result(self, timeout: Duration | None = None) -> R:
         """Wait until the job has ended, and return the result of its handler.
 
-        Raises `JobFailed` if the job failed or was canceled, and `TimeoutError` after `timeout`.
+        Raises `JobFailed` if the job failed or was canceled, and `TimeoutError` after `timeout`. The result is
+        None if the store has none, for example because `keep_result` does not keep it.
         """
         return self._read_result(self.wait(timeout))
 

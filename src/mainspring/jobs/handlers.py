@@ -158,7 +158,8 @@ class HandlerRegistry:
     def add(self, handler: Handler) -> None:
         """Register a handler under its name and its aliases.
 
-        Raises `ValueError` if another function has one of these names.
+        Raises `ValueError` if another function has one of these names. If the function comes from the same line of
+        the same file, because its module was reloaded, the new handler replaces the earlier one.
         """
         names = (handler.name, *handler.options.aliases)
         with self._lock:

@@ -43,7 +43,10 @@ class ProgressInfo:
 
     @property
     def share(self) -> float | None:
-        """The part of the work that is done, from 0 to 1; None if the handler reported no total, or 0."""
+        """The part of the work that is done, such as 0.5; None if the handler reported no total, or 0.
+
+        It is more than 1 if the handler reported more than the total.
+        """
         return None if not self.total else self.done / self.total
 
 
@@ -59,7 +62,7 @@ class JobInfo:
     due: datetime
     created: datetime
     started: datetime | None
-    """The instant at which the last attempt started."""
+    """The instant at which the last attempt started; None if none has."""
     finished: datetime | None
     arguments: Any
     result: Any
@@ -199,4 +202,4 @@ class JobPage(list[JobInfo]):
         self.scanned = scanned
         """How many jobs the search has read for this page; 0 for a list without arguments and text."""
         self.reached = reached
-        """The submit time of the last job that the search has read."""
+        """The submit time of the last job that the search has read; None if no search has read a job."""

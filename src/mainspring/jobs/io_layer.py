@@ -147,7 +147,10 @@ class Operation(Generic[Item, Result]):
 
     @property
     def merge_key(self) -> tuple[int, int]:
-        """The place of the call and the worker. Operations with equal keys become one call of the engine."""
+        """The position of the call in the transaction, and the worker.
+
+        Operations with equal keys are merged into one call of the engine. Calls are made in the order of the keys.
+        """
         return self.place, self.worker
 
 
@@ -193,7 +196,10 @@ class SingleOperation(Generic[Result]):
 
     @property
     def merge_key(self) -> tuple[int, int]:
-        """The place of the call in the transaction, and the worker; calls are sorted by both."""
+        """The position of the call in the transaction, and the worker. Calls are made in the order of the keys.
+
+        Single operations are not merged, even if their keys are equal.
+        """
         return self.place, self.worker
 
 
@@ -306,7 +312,10 @@ class IoLayer:
         return OffCallers(function, self._turn, self._runner)
 
     def make_reply(self) -> BlockingReply[Any]:
-        """Make a reply that a thread can wait for; raise an error if this thread would wait for itself."""
+        """Make a reply that a thread can wait for.
+
+        Raises `EngineUnavailable` if this thread is inside a call of the engine, and would wait for itself.
+        """
         self._turn.require_waiting_allowed()
         return BlockingReply(self._runner)
 

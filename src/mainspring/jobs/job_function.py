@@ -75,7 +75,9 @@ class JobFunction(Generic[P, R]):
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Store a job and return its handle. The job is durable when this call returns.
 
-        If `unique=` finds an existing job with the same key, the handle is that of the existing job.
+        If `unique=` finds an existing job with the same key, the handle is that of the existing job. Raises
+        `InvalidArguments` if the arguments do not match the signature of the handler, `LimitExceeded` if a quota
+        or a size limit is exceeded, and `DuplicateJob` if the id is taken or for `Unique(on_conflict="raise")`.
         """
         job_id = self._source.manager().submission.submit(self._handler, self._options, args, kwargs)
         return JobHandle(job_id, self._handler, self._source)
@@ -98,7 +100,8 @@ class JobFunction(Generic[P, R]):
         Each item of `arguments` is a dict of named arguments or a tuple of positional ones. All items are checked
         before the first job is stored. The jobs are committed in chunks. If only some chunks are stored,
         `PartialSubmit` lists the jobs that were stored and those that were not. With `atomic=True`, either all
-        jobs are stored or none.
+        jobs are stored or none. The id of an existing job stands for a job with the same unique key. Raises
+        `InvalidArguments` for a wrong item, and `ValueError` after `options(id=...)`.
         """
         submission = self._source.manager().submission
         return submission.submit_many(self._handler, self._options, arguments, atomic=atomic)

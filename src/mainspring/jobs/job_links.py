@@ -37,7 +37,7 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobLink:
-    """Another job that a job is linked with, and its relation to that job. The other job exists in the store."""
+    """A job that exists in the store, and what it is for the job whose links were requested."""
 
     relation: Relation
     record: JobRecord

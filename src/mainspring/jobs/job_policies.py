@@ -41,8 +41,9 @@ _decode_retry = msgspec.json.Decoder(StoredRetry).decode
 
 
 def policy_headers(retry: Retry | None, timeout: int | None) -> dict[str, str]:
-    """Return the headers that store a job's own retry policy, and its own timeout in microseconds; None for
-    none.
+    """Return the headers that store a job's own retry policy, and its own timeout in microseconds.
+
+    None stands for the policy or the timeout of the handler, and makes no header.
     """
     headers = {}
     if retry is not None:

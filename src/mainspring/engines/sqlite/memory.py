@@ -85,12 +85,15 @@ class MemoryConnectionPool:
 
     @contextmanager
     def _lend(self) -> Iterator[apsw.Connection]:
-        """Lend the connection to this thread. A thread may borrow the connection several times at once."""
+        """Lend the only connection to this thread for a `with` block, after waiting while another thread has it.
+
+        A thread may borrow the connection several times at once.
+        """
         with self.writing:
             yield self.open_writer()
 
     def open_writer(self) -> apsw.Connection:
-        """Return the connection. The calling thread must hold `writing`."""
+        """Return the only connection; the first call opens the database. The caller must hold `writing`."""
         if self._connection is None:
             self._connection = _open_copy()
         return self._connection
@@ -108,14 +111,14 @@ class MemoryConnectionPool:
         return self._lend()
 
     def temporary(self) -> AbstractContextManager[apsw.Connection]:
-        """Lend the only connection to this thread for a `with` block."""
+        """Lend the only connection to this thread for a `with` block. The connection stays open afterwards."""
         return self._lend()
 
     def close(self) -> None:
         """Do nothing, because the jobs must outlive the engine's `close`."""
 
     def suspend(self) -> None:
-        """Wait until no thread uses the connection, and stop lending it."""
+        """Wait until no other thread uses the connection, and lend it to no other thread until `resume`."""
         self.writing.acquire()
 
     def resume(self) -> None:
@@ -123,12 +126,15 @@ class MemoryConnectionPool:
         self.writing.release()
 
     def resume_in_child(self) -> None:
-        """Undo one `suspend` in a forked child."""
+        """Undo, in a forked child, one `suspend` that the parent called before the fork."""
         self.writing.release()
 
 
 def _open_copy() -> apsw.Connection:
-    """Open a new database with the current schema. Copying a template is ten times faster than the migrations."""
+    """Return the connection to a new database in memory, with the current schema and no jobs.
+
+    It is copied from a template, because that is ten times faster than to run the migrations.
+    """
     connection = apsw.Connection(PATH, statementcachesize=STATEMENT_CACHE_SIZE)
     with connection.backup("main", _empty_database(os.getpid()), "main") as copying:
         copying.step()
@@ -137,7 +143,10 @@ def _open_copy() -> apsw.Connection:
 
 @cache
 def _empty_database(_process: int) -> apsw.Connection:
-    """Return the template, a database with the current schema and no jobs. Each process has its own template."""
+    """Return the database from which new ones are copied. It has the current schema and no jobs.
+
+    Each process makes it once.
+    """
     connection = apsw.Connection(PATH)
     migrate(connection, PATH)
     return connection

@@ -22,7 +22,10 @@ except ImportError:  # on Windows nothing is locked: the user must give each pro
 
 
 class ProcessLock:
-    """The lock that lets one process at a time use the file `path`. Errors call the file `name`."""
+    """The lock that lets one process at a time use the file `path`. Errors call the file `name`.
+
+    On Windows, it keeps no process out.
+    """
 
     def __init__(self, path: str, *, name: str) -> None:
         self._path = f"{path}-lock"
@@ -36,7 +39,10 @@ class ProcessLock:
         return self._descriptor is not None
 
     def acquire(self) -> None:
-        """Acquire the lock; raise `EngineUnavailable` if another process has it or no lock file can be created."""
+        """Acquire the lock without waiting; do nothing if this process holds it already.
+
+        Raises `EngineUnavailable` if another process has it, or if the lock file cannot be opened or created.
+        """
         if self._descriptor is not None:
             return
         try:
@@ -71,18 +77,18 @@ class ProcessLock:
 
     @property
     def is_marked(self) -> bool:
-        """Whether the lock file contains the mark that Mainspring made the file beside it."""
+        """Whether the lock file has the mark that Mainspring made the file beside it. The lock must be held."""
         assert self._descriptor is not None, "not acquired"
         return os.fstat(self._descriptor).st_size > 0
 
     def mark(self) -> None:
-        """Write the mark into the lock file, with the id of this process as the holder."""
+        """Write the mark into the lock file, with the id of this process as the holder. The lock must be held."""
         assert self._descriptor is not None, "not acquired"
         # Overwritten in place and always of the same length: the mark must never be missing, even for a moment.
         os.pwrite(self._descriptor, f"process {os.getpid()}".ljust(40).encode() + b"\n", 0)
 
     def release(self) -> None:
-        """Release the lock, even if a forked child has not closed its copy of the descriptor yet."""
+        """Release the lock if it is held, even if a forked child has not closed its copy of the descriptor yet."""
         if self._descriptor is not None and fcntl is not None:
             with suppress(OSError):
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)

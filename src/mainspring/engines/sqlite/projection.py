@@ -157,18 +157,25 @@ FORGET = "DELETE FROM jobs WHERE id IN (SELECT value FROM json_each(?1))"
 
 
 def lane_of_record(record: JobRecord, search: tuple[str, ...]) -> Lane:
-    """Return the lane of a job, made of its queue, type, priority and search keys, for the table `lanes`."""
+    """Return the lane of a job for the table `lanes`.
+
+    A lane is a queue, job type and priority, whether jobs have a sequence or limits, and the parameters of the
+    search keys `search`.
+    """
     exact = record.sequence is not None or bool(record.limits)
     return Lane(record.queue, record.type, record.priority, int(exact), indexed_parameters(search))
 
 
 def projected_rows(rows: Iterable[tuple[int, int, JobRecord]], waits: Mapping[str, Wait]) -> str:
-    """Encode jobs with their places and lanes as a batch for `PUT`; `waits` has jobs that wait, by id."""
+    """Encode jobs with their places and lanes as a batch for `PUT`; `waits` says, by id, what jobs wait for.
+
+    A job that is not in `waits` waits for neither its sequence nor its limits.
+    """
     return to_json([_row(place, lane, record, waits.get(record.id, 0)) for place, lane, record in rows])
 
 
 def projected_groups(rows: Iterable[tuple[int, int, JobRecord]]) -> str | None:
-    """Encode the groups of these jobs as a batch for `PUT_GROUPS`; None if there are none."""
+    """Encode the groups of jobs, given with places and lanes, for `PUT_GROUPS`; None if no job has limits."""
     groups = {group for _, lane, record in rows if (group := to_group(lane, record.limits)) is not None}
     return to_json([(number_of(group), group) for group in groups]) if groups else None
 
@@ -269,7 +276,7 @@ logger = logging.getLogger("mainspring.sqlite")
 
 
 class SqliteProjection:
-    """A projection in a local SQLite file. Any thread may read it; one thread calls the other methods."""
+    """A projection in a local SQLite file. Any thread may read it; one thread opens, changes and closes it."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = os.path.realpath(path)  # a process that opens the file by a symlink must find the same lock
@@ -301,7 +308,10 @@ class SqliteProjection:
         return position
 
     def _resume(self) -> int:
-        """Open the existing file and return its position; if it cannot be used, create it again and return 0."""
+        """Return the position of the existing file; if there is none that can be used, create it and return 0.
+
+        Raises `StoreCorrupt` if the file is no projection, and `EngineUnavailable` if the path is a directory.
+        """
         if Path(self.path).is_dir():
             raise EngineUnavailable(
                 engine=self.description, reason="it is a directory", remedy="name a file inside of it"
@@ -331,7 +341,10 @@ class SqliteProjection:
             return f"it is damaged ({error})", 0
 
     def _require_projection(self, connection: apsw.Connection) -> None:
-        """Raise `StoreCorrupt` if the file is another kind of database, which must not be deleted."""
+        """Raise `StoreCorrupt` if the file is another kind of database, which must not be deleted.
+
+        An empty database counts as a projection.
+        """
         application = connection.pragma("application_id")
         is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
         if application != APPLICATION_ID and not (is_empty and application == 0):
@@ -358,7 +371,7 @@ class SqliteProjection:
         )
 
     def _recreate(self) -> None:
-        """Delete the file of the projection and create it again, empty, while no thread reads."""
+        """Wait until no thread reads, then delete the files of the projection and create an empty one."""
         self._lanes.clear()
         self._connections.suspend()
         try:
@@ -443,7 +456,10 @@ class SqliteProjection:
 
     @contextmanager
     def _unit(self) -> Iterator[apsw.Connection]:
-        """Run the block as one transaction, which is committed, or rolled back if the block raises."""
+        """Run the block as one transaction, which is committed, or rolled back if the block raises.
+
+        Raises `EngineUnavailable` if the projection is not open in this process.
+        """
         self._require_open()
         with self._translated(), self._connections.writer() as writer:
             writer.execute("BEGIN IMMEDIATE")
@@ -550,7 +566,10 @@ def _prepare(connection: apsw.Connection) -> None:
 def _limited_jobs(
     connection: apsw.Connection, lanes: Sequence[LaneCounts], now: int, most: int
 ) -> list[LimitedGroup]:
-    """Find the groups of due jobs whose limits have not admitted them: see `LimitedJobs`."""
+    """Find the groups of due jobs whose limits have not admitted them: see `LimitedJobs`.
+
+    Set `later` of each lane, and set `is_exact` to False if the lane has more than `most` of these jobs.
+    """
     found: list[LimitedGroup] = []
     for counts in lanes:
         groups = limited_groups(connection.execute(LIMITED, (counts.lane, now, most + 1)).get)

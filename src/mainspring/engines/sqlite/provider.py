@@ -21,7 +21,9 @@ MEMORY = "memory://"
 
 
 def stat_or_none(path: Path) -> os.stat_result | None:
-    """Return the `stat` of a file, None if there is no file; raise `PermissionError` if access is denied.
+    """Return the `stat` of a file; None if there is no file, or if the path is not valid.
+
+    Raises `PermissionError` if access is denied.
 
     As of Python 3.14, `Path.exists` returns False for a file in a directory that this user may not enter. That
     problem has another remedy than a missing file.
@@ -35,7 +37,10 @@ def stat_or_none(path: Path) -> os.stat_result | None:
 
 
 def require_accessible(path: Path) -> os.stat_result | None:
-    """Return the `stat` of a file, None if there is no file; raise `EngineUnavailable` if access is denied."""
+    """Return the `stat` of a file; None if there is no file, or if the path is not valid.
+
+    Raises `EngineUnavailable` if access is denied.
+    """
     try:
         return stat_or_none(path)
     except PermissionError as error:

@@ -76,7 +76,8 @@ class Pruner:
     def prune(self, retention: Retention) -> Pruned:
         """Delete some of the jobs, results and other rows that `retention` does not keep.
 
-        The next call continues where this one stopped; `is_more` says whether there is more to delete.
+        Return how many jobs were deleted, and whether there may be more to delete. The next call continues where
+        this one stopped.
         """
         write = self._database.write
         now = self._now()
@@ -119,8 +120,9 @@ class Pruner:
         return len(old), is_done
 
     def _prune_by_number(self, most: int) -> tuple[int, int]:
-        """Delete some of the oldest ended jobs beyond `most`; return how many remain to delete and how many were
-        deleted.
+        """Delete some of the oldest COMPLETED and CANCELED jobs, if there are more than `most` of them.
+
+        Return how many of these jobs remain to be deleted, and how many were deleted.
         """
         write = self._database.write
         surplus: int = write(SURPLUS, (most,))  # counting takes a while, so all workers share the stored count

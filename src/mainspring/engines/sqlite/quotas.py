@@ -62,7 +62,7 @@ TRIGGERS = {
 
 
 class SubmitQuotas:
-    """Checks submits against the quotas of their queues.
+    """Checks submits against the quotas of their queues, and counts the pending jobs of queues with a depth quota.
 
     Methods must be called inside a unit (one transaction).
     """
@@ -81,7 +81,8 @@ class SubmitQuotas:
     def check(self, jobs: Sequence[NewJob], answers: Sequence[Conflict | None]) -> None:
         """Raise `LimitExceeded` if the jobs that were just inserted exceed a quota of their queues.
 
-        Jobs with a conflict in `answers` were not inserted. Tokens of a submit rate are used up.
+        Jobs with a conflict in `answers` were not inserted. The caller rolls the unit back if this raises. If it
+        does not, the inserted jobs have used up tokens of the submit rates.
         """
         if self._version != self._database.version:
             limits = self._limits.all()

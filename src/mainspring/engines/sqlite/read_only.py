@@ -65,9 +65,10 @@ def read_only_error(path: str) -> EngineUnavailable:
 
 
 def read_only_address(path: Path) -> str:
-    """Return the URI for reading a file without creating files beside it.
+    """Return the URI for reading a file without creating files beside it that would lock its owner out.
 
-    Raises `EngineUnavailable` if this user may not read the log, or if the log cannot be read without writing.
+    Raises `EngineUnavailable` if this user may not read the file, its log or the index of the log (`-shm`), or if
+    the log has changes that only a user who may write can read.
     """
     log, index = (path.with_name(f"{path.name}{ending}") for ending in ("-wal", "-shm"))
     for file in (path, log, index):

@@ -40,9 +40,9 @@ from mainspring.jobs.status import JobStatus
 
 
 def find(connection: apsw.Connection, query: Query) -> Page:
-    """Return a page of jobs in the order of submission, or of failure with `by_failure`; or in reverse.
+    """Return a page of jobs in the order of submission, or of failure with `by_failure`.
 
-    A query by ids returns all jobs that it finds.
+    With `newest_first`, the order is reversed. A query with ids returns all jobs that match it, on one page.
     """
     if query.ids is not None:
         rows, records = _read(connection, *statement_of(query))
@@ -81,13 +81,16 @@ def _read(
 def _seqs_between(
     connection: apsw.Connection, since: int | None, until: int | None
 ) -> tuple[int | None, int | None]:
-    """Return the first and the last seq of jobs that were submitted between two instants; None for no bound."""
+    """Return bounds of the seqs of the jobs that were submitted from `since` on and before `until`.
+
+    They are the first and the last seq that such a job can have; None for no bound.
+    """
     first = None if since is None else _first_submitted(connection, since)
     return first, None if until is None else _first_submitted(connection, until) - 1
 
 
 def _first_submitted(connection: apsw.Connection, since: int) -> int:
-    """Return the seq from which on jobs were submitted at an instant or later, by a binary search.
+    """Return the seq from which on jobs were submitted at an instant or later, by a binary search; 0 without jobs.
 
     The search relies on the order of submission. If the clock was set back, jobs of the time that occurred twice
     may be missing from a list by time.
@@ -107,7 +110,9 @@ def _first_submitted(connection: apsw.Connection, since: int) -> int:
 
 
 def statement_of(query: Query, *, first: int | None = None, last: int | None = None) -> tuple[str, dict[str, Any]]:
-    """Return the SQL statement for a page of a query, with its bindings. It reads one job more than a page has.
+    """Return the SQL statement for a page of a query, with its bindings.
+
+    It reads one job more than the page has. For a query with ids, it reads all jobs that match.
 
     `first` and `last` are the bounds of `seq` that follow from the times of the query; None for no bound.
     """
@@ -134,8 +139,9 @@ def statement_of(query: Query, *, first: int | None = None, last: int | None = N
 
 
 def _lanes_of(query: Query, bindings: dict[str, Any]) -> list[str]:
-    """Return the SQL conditions of a query on lanes: queue, job type, and whether jobs are in sequences or
-    limits.
+    """Return the SQL conditions of a query on lanes, and add their values to `bindings`.
+
+    They are about queues, job types, and whether jobs are in sequences or under limits.
     """
     lanes = _lane_conditions(query.queue, query.type, bindings)
     for name, allowed in (("type", query.types), ("queue", query.queues)):
@@ -148,7 +154,7 @@ def _lanes_of(query: Query, bindings: dict[str, Any]) -> list[str]:
 
 
 def count_up_to(connection: apsw.Connection, query: Query, most: int) -> int:
-    """Count the jobs that match a query, at most `most`."""
+    """Count the jobs that match a query, at most `most`. Its `ids`, `search`, `limit` and `after` are ignored."""
     with connection:  # all statements see the same jobs
         first, last = _seqs_between(connection, query.created_since, query.created_until)
         found: int = connection.execute(*statement_of_bounded_count(query, most, first=first, last=last)).get
@@ -158,7 +164,10 @@ def count_up_to(connection: apsw.Connection, query: Query, most: int) -> int:
 def statement_of_bounded_count(
     query: Query, most: int, *, first: int | None = None, last: int | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """Return the statement that counts the jobs of a query and stops at `most`, with its bindings."""
+    """Return the statement that counts the jobs of a query and stops at `most`, with its bindings.
+
+    The `ids`, `search`, `limit` and `after` of the query are ignored.
+    """
     bindings: dict[str, Any] = {"most": most}
     bindings["states"] = to_json(sorted(CODES.values()) if query.status is None else [CODES[query.status]])
     unplaced = replace(query, after=None, ids=None)
@@ -217,7 +226,8 @@ def _has_key(number: int, term: SearchTerm) -> str:
 def _failed(query: Query, lanes: list[str], conditions: list[str], bindings: dict[str, Any]) -> str:
     """Return a SELECT of the `seq` of one page of FAILED jobs, in the order of their failure.
 
-    The earliest failure is first; with `newest_first`, the latest.
+    The earliest failure is first; with `newest_first`, the latest. Raises `ValueError` if the query is for another
+    status, or has search terms.
     """
     if query.status is not JobStatus.FAILED or query.search:
         raise ValueError(f"by_failure needs the status FAILED and no search, got {query!r}")
@@ -240,7 +250,7 @@ def count(connection: apsw.Connection, *, queue: str | None, type_: str | None) 
 
 
 def count_all(connection: apsw.Connection, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
-    """Count jobs by status. FAILED includes dead letters that were replayed."""
+    """Count jobs by status. FAILED includes the jobs that were replayed."""
     rows: list[Any] = connection.execute(*statement_of_counts(queue, type_)).fetchall()
     found = dict(rows)
     return {status: found.get(code, 0) for code, status in enumerate(STATUSES)}
@@ -253,7 +263,10 @@ def count_pending(connection: apsw.Connection, queue: str) -> int:
 
 
 def read_workers(connection: apsw.Connection, is_dead: Callable[[int], bool]) -> list[WorkerRecord]:
-    """List the workers. `is_dead` tells whether a worker that the file lists as alive is dead."""
+    """List the workers, also dead ones, with `is_gone` for those that were declared dead or that `is_dead` names.
+
+    `is_dead` is called with the number of a worker.
+    """
     rows: list[Any] = connection.execute(sql.WORKERS).fetchall()
     return [
         WorkerRecord(
@@ -287,7 +300,7 @@ def read_leased(connection: apsw.Connection, worker: int) -> list[RunningLease]:
 
 
 def read_backlog(connection: apsw.Connection, now: int) -> list[Backlog]:
-    """Count the due jobs that wait for a worker, for each queue and job type."""
+    """Count the due jobs that wait for a worker, for each queue and job type, including those of paused queues."""
     rows: list[Any] = connection.execute(sql.BACKLOG, (now,)).fetchall()
     return [Backlog(*row) for row in rows]
 
@@ -314,7 +327,10 @@ def find_queues(connection: apsw.Connection) -> tuple[str, ...]:
 
 
 def _conditions(query: Query, bindings: dict[str, Any]) -> list[str]:
-    """Return the SQL conditions of a query, except those on lane and status."""
+    """Return the conditions of a query on replay, limits, due time and time of submission, as SQL.
+
+    Their values are added to `bindings`.
+    """
     conditions = []
     if query.is_replayed is not None:
         conditions.append(f"j.replayed_as IS {'NOT ' if query.is_replayed else ''}NULL")
@@ -333,8 +349,9 @@ def _conditions(query: Query, bindings: dict[str, Any]) -> list[str]:
 
 
 def _places(query: Query, first: int | None, last: int | None, bindings: dict[str, Any]) -> list[str]:
-    """Return the SQL conditions of a query on the position in the order of submission, with `{}` for the
-    column.
+    """Return the SQL conditions of a query on the place of a job, with `{}` for the column.
+
+    Their values are added to `bindings`. The cursor of a query with ids, or in the order of failure, is left out.
     """
     is_unused = query.after is None or query.ids is not None or query.by_failure
     after = None if is_unused or query.after is None else to_place(query.after)

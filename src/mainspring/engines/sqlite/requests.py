@@ -39,9 +39,10 @@ class RequestWriter:
         self._now = store.now
 
     def begin(self, requests: Sequence[NewRequest]) -> list[RequestRecord | None]:
-        """Store that requests begin; return the record of each, or None if its caller or the store has too many.
+        """Store that requests begin; return for each request the record of its caller and idempotency key.
 
-        Some expired requests are deleted first.
+        The record may be that of an earlier request: see `request_records.begun`. It is None, and nothing is
+        stored, if the caller or the store has too many requests. Some expired requests are deleted first.
         """
         self.prune(PRUNED_WITH_A_REQUEST * max(1, len(requests)))
         return [self._begin(request, self._now()) for request in requests]

@@ -50,10 +50,11 @@ class JobRescuer:
         self._last_run = LAST_INSTANT
 
     def rescue(self, dead: Collection[int]) -> Swept:
-        """Rescue the jobs of dead workers.
+        """Rescue the jobs of dead workers, delete these workers, and unpark groups whose limits have capacity.
 
-        Return the ids of the jobs that will run again and of those that became dead letters, and the due jobs that
-        could start.
+        Return the ids of the jobs that ran and will run again, and of those that became dead letters; and the due
+        jobs that could start, counted by job type and queue. Held jobs are only released, and jobs that were asked
+        to stop become CANCELED: neither are returned.
         """
         write = self._database.write
         now = self._now()
@@ -113,12 +114,11 @@ class FailureDetector:
         ] = {}  # for each worker, its last heartbeat and how long that has not changed
 
     def find_silent(self, heartbeats: dict[int, int], leases: Mapping[int, int] | None = None) -> list[int]:
-        """Compare the heartbeats of other workers with those of the last calls; return the numbers of dead
-        workers.
+        """Compare the heartbeats of workers with those of the last calls; return the numbers of dead workers.
 
-        These are workers that were silent for too long, and workers with the heartbeat `DECLARED_DEAD`. `leases`
-        has the leases of remote workers in microseconds, by number: so long they may be silent. A pause counts as
-        a third of a lease at most.
+        Dead are workers with the heartbeat `DECLARED_DEAD`, and workers whose heartbeat has not changed for too
+        long. For a remote worker, that is its lease, which `leases` has in microseconds, by number. The time
+        between two calls counts as at most 15 seconds, and for a remote worker as at most a third of its lease.
         """
         limits = {number: lease * 1_000 for number, lease in (leases or {}).items()}
         now = self._clock.monotonic_ns()

@@ -126,9 +126,9 @@ class ScheduleWriter:
         self._commands = commands
 
     def put(self, command: PutSchedule) -> bool:
-        """Store a schedule if the stored one has the expected revision, or does not exist if that is None.
+        """Store a schedule if the stored one has the expected revision; if this is None, only if none is stored.
 
-        Return whether it was stored.
+        Return whether it was stored. A schedule that is replaced keeps its pause and its last due time.
         """
         record = command.record
         if self._database.write(REVISION, (record.name,)) != command.expected:
@@ -144,7 +144,10 @@ class ScheduleWriter:
         return True
 
     def pause(self, command: PauseSchedule) -> bool:
-        """Pause or resume a schedule; return False if it was so already, is missing, or has another revision."""
+        """Pause a schedule, or resume it with a new next due time; return whether its state has changed.
+
+        False means that it was paused or resumed already, is missing, or has another revision than expected.
+        """
         if command.is_paused:
             self._database.write(PAUSE, (command.name, command.expected))
         else:
@@ -152,8 +155,9 @@ class ScheduleWriter:
         return self._database.changes() > 0
 
     def remove(self, command: RemoveSchedule) -> bool:
-        """Delete a schedule and its record of skipped occurrences; return False if it is missing or was
-        changed.
+        """Delete a schedule and its record of skipped occurrences.
+
+        Return False if the schedule is missing or has another revision than expected.
         """
         self._database.write(REMOVE, (command.name, command.expected))
         is_removed = self._database.changes() > 0
@@ -164,7 +168,8 @@ class ScheduleWriter:
     def fire(self, firings: Sequence[Firing]) -> list[Fired]:
         """Advance schedules and store the jobs of their occurrences; return an answer for each firing.
 
-        A firing is refused if its schedule has changed since the caller read it.
+        A firing is refused if its schedule has changed or was paused since the caller read it, or if the batch has
+        another firing of it. If a job of the schedule has not ended, `overlap` may skip or cancel jobs.
         """
         valid = self._valid(firings)
         if not valid:
@@ -259,9 +264,10 @@ def _columns(record: ScheduleRecord) -> tuple[Any, ...]:
 def read_schedules(
     connection: apsw.Connection, names: Sequence[str] | None, due_until: int | None, limit: int | None
 ) -> list[ScheduleRecord]:
-    """List schedules by name, or those with one of `names`, on a read-only connection; at most `limit`.
+    """List at most `limit` schedules, sorted by name: all, or those with one of `names`.
 
-    With `due_until`, list all schedules that are due by then and not paused, the earliest first.
+    With `due_until`, list the schedules that are due by then and not paused, the earliest first; `names` is
+    ignored.
     """
     if due_until is not None:
         rows: list[Any] = connection.execute(DUE, (due_until, -1 if limit is None else limit)).fetchall()

@@ -389,7 +389,10 @@ NOT_READY = 4_000_000_000_000_000_000
 DECLARED_DEAD = 0
 """The heartbeat of a worker that was declared dead."""
 MOVED = 0x4D6F_7665
-"""The `user_version` of a file whose jobs are moved to another store. Older versions refuse it as too new."""
+"""The `user_version` of a file whose jobs were moved to another store, or are being moved.
+
+Older versions of Mainspring refuse such a file as too new.
+"""
 READ_MOVE = "SELECT target, since, finished FROM move"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MIGRATION_BUSY_TIMEOUTS = 20  # for how many lock timeouts a process waits for the write lock before a migration
@@ -398,9 +401,10 @@ logger = logging.getLogger("mainspring.sqlite")
 
 
 def migrate(connection: apsw.Connection, path: str) -> None:
-    """Migrate the file to the current schema, if it has an older one.
+    """Migrate the file to the current schema, if it is empty or has an older schema.
 
-    The write lock lets one process do this at a time.
+    One process does this at a time; others wait. Raises `EngineUnavailable` if a migration fails, and what `check`
+    raises.
     """
     if check(connection, path):
         return
@@ -434,8 +438,9 @@ def _migrate(connection: apsw.Connection, path: str) -> None:
 
 
 def _begin(connection: apsw.Connection, path: str) -> None:
-    """Begin the transaction of a migration, waiting for the write lock, which another migration may hold for
-    long.
+    """Begin the transaction of a migration; wait for the write lock, which another migration may hold for long.
+
+    Raises `apsw.BusyError` if the lock is not free after 21 lock timeouts.
     """
     for _ in range(MIGRATION_BUSY_TIMEOUTS):
         try:
@@ -452,8 +457,9 @@ def _begin(connection: apsw.Connection, path: str) -> None:
 
 
 def require_version(connection: apsw.Connection, path: str) -> None:
-    """Raise `StoreMoved` if the jobs were moved meanwhile, or `StoreTooNew` if a newer version has migrated the
-    file.
+    """Raise `StoreMoved` if the jobs of a file were moved to another store, or are being moved.
+
+    Raise `StoreTooNew` if a newer version of Mainspring has migrated the file.
     """
     require_not_moved(connection, path)
     version = int(connection.pragma("user_version"))

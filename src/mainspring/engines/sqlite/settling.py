@@ -39,7 +39,7 @@ class JobSettler:
         self._dead_letters = dead_letters
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        """Mark held jobs RUNNING; return for each whether the worker still had the lease."""
+        """Mark RUNNING the held jobs whose leases the worker still has; return for each whether it has it."""
         batch = to_json([_start_row(lease) for lease in leases])
         current = set(pairs_of_integers(self._database.write(sql.CURRENT, (batch, worker, PENDING))))
         self._database.write(sql.START, (batch, worker, self._now()))
@@ -50,7 +50,11 @@ class JobSettler:
         return answers
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Store outcomes and end their leases; return for each outcome whether it was accepted."""
+        """Store outcomes, end their leases, and store what follows, such as follow-up jobs and dead-letter jobs.
+
+        Return for each outcome whether it was accepted. It is refused if the worker does not have the lease any
+        more.
+        """
         completed = [outcome for outcome in outcomes if outcome.kind is OutcomeKind.COMPLETED]
         has_more = any(outcome.keep_result_until is not None or outcome.error is not None for outcome in completed)
         others = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED]
@@ -136,9 +140,9 @@ class JobSettler:
         self._heads.select_heads(memberships)
 
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
-        """Store that handlers have begun (as events), or their progress.
+        """Store the progress of handlers and, if a client listens, events that handlers have begun or progressed.
 
-        Return for each report whether the worker still had the lease.
+        Return for each report whether the worker still had the lease; if not, the report is ignored.
         """
         leases = to_json([(report.lease.ref, report.lease.token) for report in reports])
         current = set(pairs_of_integers(self._database.write(sql.CURRENT, (leases, worker, RUNNING))))
@@ -159,8 +163,9 @@ def _start_row(lease: Lease) -> tuple[object, ...]:
 
 
 def _without(refused: Iterable[Outcome], outcomes: Sequence[Outcome]) -> list[bool]:
-    """Return for each outcome whether it was accepted: not if it is in `refused`; of two identical ones, the
-    first.
+    """Return for each outcome whether it was accepted, that is, whether it is not in `refused`.
+
+    If the same object is in `outcomes` several times, its first occurrences count as the accepted ones.
     """
     left = Counter(map(id, refused))
     answers = [True] * len(outcomes)

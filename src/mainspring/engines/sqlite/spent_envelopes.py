@@ -69,7 +69,7 @@ def forget_ended(database: Database, now: int, most: int) -> None:
 
 
 def read_spent(connection: apsw.Connection, ids: Sequence[str]) -> dict[str, int]:
-    """Return which of these signed ids are remembered, and when they were signed."""
+    """Return when the envelopes with these ids were signed, by id; without envelopes that are not remembered."""
     if not connection.execute(IS_ANY).get:
         return {}
     rows: Any = connection.execute(FIND, (to_json(list(ids)),)).fetchall()
@@ -77,7 +77,10 @@ def read_spent(connection: apsw.Connection, ids: Sequence[str]) -> dict[str, int
 
 
 def read_all_envelopes(connection: apsw.Connection, now: int, size: int) -> Iterator[list[Envelope]]:
-    """Yield pages of the envelopes that must not be used again: of deleted jobs, and of those that have ended."""
+    """Yield pages of the envelopes that must not be used again, up to `size` each; pages may be empty.
+
+    They are those of deleted jobs and of COMPLETED and CANCELED jobs, without those whose signatures have ended.
+    """
     last_id = ""
     while rows := _fetch(connection, REMEMBERED, (last_id, now, size)):
         last_id = rows[-1][0]

@@ -174,9 +174,11 @@ class LimitedJobs(Protocol):
     def __call__(
         self, connection: apsw.Connection, lanes: Sequence[LaneCounts], now: int, most: int
     ) -> list[LimitedGroup]:
-        """Return the groups with due jobs, and set `LaneCounts.later`. Counts may stop behind `most`.
+        """Return the groups with due jobs; set `LaneCounts.later`, and `is_exact` of lanes that were not all read.
 
-        Jobs of these groups that `lanes` count as due are subtracted there, so that none counts twice.
+        The count of a group that has more than `most` due jobs may be any number above `most`.
+
+        If `lanes` counts jobs of these groups as due, they are subtracted there, so that no job counts twice.
         """
 
 
@@ -188,9 +190,10 @@ class CountedJobs:
         self._groups = groups
 
     def add_up(self, *, paused: Collection[str], find_full: FindFull) -> tuple[JobGroup, ...]:
-        """Apply the limits and the paused queues, and return the counts of each queue and job type.
+        """Apply the limits and the paused queues, and return the counts of each queue and job type. Call it once.
 
-        `find_full` returns which combinations of buckets admit no job.
+        `find_full` returns which combinations of buckets admit no job. It is asked about `MAX_GROUPS` combinations
+        at most; groups with others count as blocked, and their counts as not exact.
         """
         limits = list(dict.fromkeys(group.limits for group in self._groups))
         evaluated = set(limits[:MAX_GROUPS])
@@ -211,9 +214,9 @@ class CountedJobs:
 def count_jobs(
     connection: apsw.Connection, now: int, limited: LimitedJobs, most: int = MAX_COUNTED
 ) -> CountedJobs:
-    """Count the jobs of each lane, each count up to `most`. `limited` finds the due jobs under limits.
+    """Count the jobs of each lane, each count up to `most`, to which all due jobs that workers hold are added.
 
-    All statements must see the same state: call it in one transaction.
+    `limited` finds the due jobs under limits. All statements must see the same state: call this in a transaction.
     """
     rows = _rows(connection.execute(LANE_COUNTS, (now, most + 1)).get)
     lanes = {row.lane: _to_counts(row, most) for row in rows}
@@ -249,7 +252,10 @@ def _to_counts(row: _LaneRow, most: int) -> LaneCounts:
 def _count_scheduled(
     connection: apsw.Connection, lanes: Iterable[LaneCounts], groups: Iterable[LimitedGroup], most: int
 ) -> None:
-    """Count the scheduled jobs of lanes whose due jobs are all counted: the rest of the PENDING jobs."""
+    """Set the scheduled jobs of lanes whose due jobs are all counted: their other PENDING jobs, up to `most`.
+
+    `is_exact` becomes False for a lane that has more.
+    """
     by_number = {counts.lane: counts for counts in lanes}
     others = {number: counts.due + counts.blocked for number, counts in by_number.items()}
     for group in groups:
@@ -265,7 +271,7 @@ def _count_scheduled(
 
 
 def _estimate_scheduled(connection: apsw.Connection, lanes: Iterable[LaneCounts], now: int, most: int) -> None:
-    """Set a lower bound for the scheduled jobs of lanes whose due jobs were not all counted."""
+    """Set `scheduled` of lanes whose due jobs were not all counted to a lower bound, up to `most`."""
     by_number = {counts.lane: counts for counts in lanes}
     batch = to_json(list(by_number))
     for number, later in pairs_of_integers(connection.execute(LATER_IN_LANES, (batch, most, now)).get):
@@ -273,8 +279,9 @@ def _estimate_scheduled(connection: apsw.Connection, lanes: Iterable[LaneCounts]
 
 
 def _merge(lanes: Iterable[LaneCounts]) -> tuple[JobGroup, ...]:
-    """Add up the lanes of each queue and job type; leave out those without jobs that wait, run or are dead
-    letters.
+    """Add up the lanes of each queue and job type, sorted by these.
+
+    Leave out queues and job types without jobs that wait, run or are dead letters.
     """
     found: dict[tuple[str, str], LaneCounts] = {}
     for lane in lanes:
@@ -350,7 +357,7 @@ def limited_jobs(
 ) -> list[LimitedGroup]:
     """Find the groups of due jobs under limits in the file of an engine, up to `MAX_GROUPS` groups.
 
-    A group with due jobs has a due head, or is parked.
+    A group with due jobs has a due head, or is parked. The counts of `lanes` change as `LimitedJobs` says.
     """
     if not connection.execute(HAS_GROUPS).get:
         return []
@@ -378,7 +385,8 @@ def limited_jobs(
 def _take_out_groups(counts: LaneCounts, heads: list[tuple[int | None, int]], numbers: dict[int, None]) -> None:
     """Subtract the heads of groups from the due jobs of a lane, because they are counted with their groups.
 
-    Add the groups to `numbers`, as long as these are not too many.
+    Add the groups to `numbers`, up to `MAX_GROUPS`. The heads of the remaining groups stay counted as due jobs,
+    and the lane as not exact.
     """
     counts.is_exact &= len(heads) >= counts.due
     counts.oldest_due = min((due for number, due in heads if number is None), default=None)

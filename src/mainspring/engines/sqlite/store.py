@@ -69,7 +69,10 @@ class Store:
         )
 
     def forget(self) -> None:
-        """Drop cached values, after a rollback or when the store is closed. The next use reads them again."""
+        """Drop cached values, and the notes of the current unit, after a rollback or when the store is closed.
+
+        The next use reads the values again.
+        """
         self.lanes.forget()
         self._row.forget()
         self._limits.forget()
@@ -81,7 +84,7 @@ class Store:
 class EngineNotes:
     """Collects what the calls of an engine do beside their answers, for statistics.
 
-    A rollback drops those of its unit.
+    A rollback drops the notes of its unit.
     """
 
     def __init__(self) -> None:
@@ -136,7 +139,10 @@ class StoreSettings:
         self._parked_groups = parked_groups
 
     def pause(self, command: PauseQueue) -> bool:
-        """Pause or resume a queue; return whether its state has changed."""
+        """Pause or resume a queue; return whether its state has changed.
+
+        A pause takes the held jobs of the queue back from their workers. A resume unparks the groups of the queue.
+        """
         write = self._database.write
         write(sql.PAUSE_QUEUE if command.is_paused else sql.RESUME_QUEUE, (command.queue,))
         is_changed = self._database.changes() > 0
@@ -149,8 +155,9 @@ class StoreSettings:
         return is_changed
 
     def put_limit(self, command: PutLimit) -> bool:
-        """Store a limit, and let the groups of jobs that wait for it be claimed again; return whether it has
-        changed.
+        """Store a limit or a quota; return whether it is new or has changed.
+
+        If so, the groups of jobs that wait for it can be claimed again.
         """
         before = self._limits.all().get(command.family)
         by = to_json(command.by)
@@ -164,8 +171,9 @@ class StoreSettings:
         return is_changed
 
     def drop_limit(self, command: DropLimit) -> bool:
-        """Delete a limit, and let the groups of jobs that wait for it be claimed again; return whether it
-        existed.
+        """Delete a limit or a quota; return whether it existed.
+
+        If so, the groups of jobs that wait for it can be claimed again.
         """
         self._database.write(sql.DROP_LIMIT, (command.family,))
         is_changed = self._changed_limit(command.family)
@@ -175,7 +183,10 @@ class StoreSettings:
         return is_changed
 
     def change_redaction(self, command: PutRedaction | DropRedaction) -> bool:
-        """Redact more parameters of a job type, or none any more; return whether the store has changed."""
+        """Redact more parameters of a job type (`PutRedaction`), or no parameter of it any more (`DropRedaction`).
+
+        Return whether the store has changed.
+        """
         if isinstance(command, PutRedaction):
             self._database.write(PUT_REDACTION, (command.type, to_json(command.parameters)))
         else:

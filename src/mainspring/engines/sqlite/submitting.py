@@ -80,7 +80,10 @@ _occurrence_rows = msgspec.json.Decoder(list[tuple[str, int, str]]).decode
 
 
 class UniqueKeyHolder(msgspec.Struct):
-    """A stored job that has a unique key, or a job earlier in the batch."""
+    """A job with a unique key: a stored one, or one that is earlier in the batch of a submit.
+
+    Whether the job still holds the key depends on its status and its age.
+    """
 
     status: JobStatus
     id: str
@@ -100,7 +103,10 @@ class JobInserter:
         self._now = store.now
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
-        """Store jobs; return for each job its conflict with another job, or None if the job was stored."""
+        """Store jobs; return for each job its conflict with another job, or None if the job was stored.
+
+        A job whose conflict is REPLACED was not stored: the existing job has its values now.
+        """
         if len(jobs) == 1 and jobs[0].is_plain:
             return [self._submit_plain(jobs[0])]
         last = self._database.write(sql.LAST_JOB)
@@ -113,7 +119,10 @@ class JobInserter:
         return answers
 
     def _submit_plain(self, job: NewJob) -> Conflict | None:
-        """Store one plain job, with as few steps as possible, because most submits store one plain job."""
+        """Store one plain job; return a conflict if a job with its id is stored already, else None.
+
+        It takes as few steps as possible, because most submits store one plain job.
+        """
         kind = (job.queue, job.type, job.priority)
         lane = self._lanes.plain.get(kind)
         if lane is None:
@@ -203,7 +212,8 @@ class JobInserter:
     def _submit_unique(self, jobs: Sequence[NewJob], last: int) -> list[Conflict | None]:
         """Store a batch with unique keys or occurrences of schedules; return the conflict of each job, or None.
 
-        A job may conflict with a stored job, or with an earlier job of the batch.
+        A job may conflict with a stored job, or with an earlier job of the batch. If its unique key says so, its
+        values replace those of that job.
         """
         taken = self._existing_ids(jobs, MAX_SEQ)
         holders = self._holders({job.unique.key for job in jobs if job.unique is not None})
@@ -296,7 +306,7 @@ class JobInserter:
 
 
 def _replaced(job: NewJob, by: NewJob) -> NewJob:
-    """Return a job of a batch with the arguments, headers, times, limits and keys of a job that replaces it."""
+    """Return a job of a batch with the arguments, headers, times, limits and search keys of the job `by`."""
     changes = {"payload": by.payload, "codec": by.codec, "due": by.due, "expires": by.expires}
     return replace(job, **changes, headers=by.headers, limits=by.limits, search=by.search)
 

@@ -34,12 +34,15 @@ class TokenWriter:
         self._database = store.database
         self._now = store.now
         self.changes = 0
-        """A number that grows after the commit of each unit in which this process has changed tokens."""
+        """A number that grows after each commit of a unit in which this process has stored or revoked tokens.
+
+        It may grow after a rollback, too. Uses of tokens do not count.
+        """
         self.is_changed = False
-        """Whether the current unit has changed tokens."""
+        """Whether the current unit has stored or revoked tokens."""
 
     def change(self, arrangement: TokenArrangement) -> bool:
-        """Store or revoke a token, or store uses; return whether that changed anything."""
+        """Store or revoke a token, or store when tokens were last used; return whether that changed anything."""
         match arrangement:
             case PutToken():
                 return self._put(arrangement)
@@ -49,7 +52,7 @@ class TokenWriter:
                 return self._note_uses(arrangement)
 
     def _put(self, command: PutToken) -> bool:
-        """Store a new token; return False if there is one with the same id."""
+        """Store a new token; return False if there is one with the same id. Delete tokens that ended long ago."""
         record = command.record
         self._database.write(DELETE_OLD, (self._now() - KEPT_AFTER_END,))
         self._database.write(INSERT, (record.id, to_json(record), _end_of(record)))
@@ -73,8 +76,9 @@ class TokenWriter:
         return self._database.changes() > 0
 
     def end_unit(self) -> None:
-        """Increment `changes` if the unit that has ended, by a commit or perhaps a rollback, has changed
-        tokens.
+        """Increment `changes` if the unit that has ended has stored or revoked tokens.
+
+        A unit that was rolled back counts, too, because its commit may have succeeded before an interrupt.
         """
         self.changes += self.is_changed
         self.is_changed = False

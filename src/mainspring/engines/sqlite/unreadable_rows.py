@@ -75,7 +75,8 @@ class RowReader:
     def read(self, statement: str, bindings: tuple[Any, ...]) -> list[LeaseRow]:
         """Execute a statement that picks jobs; return the rows that can be decoded.
 
-        The other jobs become dead letters.
+        The other jobs become dead letters. Raises the error of the decoder if its cause is neither the arguments
+        nor the headers nor the follow-up job of a row.
         """
         try:
             return lease_rows(self._database.write(statement, bindings))
@@ -93,8 +94,9 @@ class RowReader:
         return rows
 
     def keep_readable(self, rows: list[LeaseRow]) -> list[LeaseRow]:
-        """Return the rows whose arguments, headers and follow-up job can be decoded; the other jobs become dead
-        letters.
+        """Return the rows whose arguments, headers and follow-up job can be decoded.
+
+        The other jobs become dead letters.
         """
         kept: list[LeaseRow] = []
         for row in rows:

@@ -31,9 +31,10 @@ WHERE owner IS NOT NULL AND status = 0 AND due >= ?1 AND due < ?2
 
 
 def count_upcoming(connection: apsw.Connection, edges: Sequence[int]) -> list[UpcomingJobs]:
-    """Count the scheduled jobs between each two of the instants `edges`, by queue and job type.
+    """Count the scheduled jobs in each period between two successive instants of `edges`, by queue and job type.
 
-    A period with more than `MAX_IN_PERIOD` jobs of a lane counts as that many.
+    The counts of a lane with `FEW` or more scheduled jobs stop at `MAX_IN_PERIOD` for each period; held jobs are
+    added. Suspects are left out, and jobs that wait for their sequence or limits.
     """
     first, last, periods = edges[0], edges[-1], len(edges) - 1
     found: dict[int, list[int]] = {}

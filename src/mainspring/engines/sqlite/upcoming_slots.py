@@ -102,10 +102,11 @@ class _Search:
 def find_fullest_slot(
     connection: apsw.Connection, now: int, *, lookahead: int, most: int = MAX_COUNTED
 ) -> JobsInSlot | None:
-    """Return the slot of time with most of the next `lookahead` scheduled jobs; None if no jobs are scheduled.
+    """Return the slot of time with the largest number of scheduled jobs of one lane; None if there are none.
 
-    `most` is the largest count. All lanes together share `lookahead`, so with several lanes a slot is compared
-    with others by a smaller count, yet at least `HOT_JOBS`. Among slots with more jobs, the earliest is returned.
+    About the next `lookahead` jobs are examined, an equal share of them in each lane. Jobs in sequences and under
+    limits are left out. Counts stop at `most`. While slots are compared, they stop at the share of a lane or at
+    `HOT_JOBS`, whichever is larger: of the slots that reach this number, the earliest is returned.
     """
     lanes: list[Any] = connection.execute(LANES_WITH_JOBS, (now,)).fetchall()
     fullest: tuple[_Search, str, str] | None = None

@@ -164,7 +164,7 @@ class HeadSelector:
     # -- selecting heads
 
     def select_heads(self, memberships: Memberships) -> None:
-        """Select the heads of sequences and groups again, after jobs were added, moved or removed."""
+        """Select the heads of sequences and groups again after jobs were added, moved or removed; wake workers."""
         groups = set(memberships.groups)
         if memberships.sequences:
             moved = self._select_sequence_heads(memberships.sequences)
@@ -297,9 +297,10 @@ class ParkedGroups:
     # -- unparking
 
     def unpark_for(self, freed: Mapping[str, int]) -> None:
-        """Unpark groups that wait for these buckets, for each bucket at most as many as `freed` says.
+        """Unpark the groups that have waited longest for these buckets: for each at most as many as `freed` says.
 
-        Rates are left out, because the end of a job brings no token back.
+        Rates are left out, because the end of a job brings no token back; so are groups of paused queues, and
+        groups without a due job.
         """
         if freed and self._is_any_group_parked():
             self._unpark_for(freed)
@@ -323,9 +324,10 @@ class ParkedGroups:
             self.unpark_sharing_buckets(memberships.groups)
 
     def unpark_sharing_buckets(self, groups: Collection[str]) -> None:
-        """Unpark groups that wait for the buckets of these groups, and these groups if they have no due job.
+        """Unpark groups after jobs of the groups `groups` were removed or moved without a run.
 
-        Jobs of these groups were removed or moved without a run.
+        These are the groups in `groups` that have no due job, and groups that wait for the same buckets: for each
+        bucket as many as `groups` has groups with this bucket.
         """
         if groups and self._is_any_group_parked():
             idle = strings(self._database.write(sql.IDLE_GROUPS, (_numbers(groups), self._now())))
@@ -336,7 +338,10 @@ class ParkedGroups:
         return strings(self._database.write(sql.PARKED_FOR, (bucket, count, self._now())))
 
     def unpark_for_rates(self, now: int) -> None:
-        """Unpark groups that wait for a rate limit that should have a token by now."""
+        """Unpark groups that wait for a rate which should have tokens by now, as many as there are tokens.
+
+        Store for each of these rates when to check it again.
+        """
         buckets = strings(self._database.write(sql.DUE_RATE_WAITS, (now,)))
         if not buckets:
             return

@@ -34,7 +34,7 @@ EXISTS (SELECT 1 FROM groups AS g WHERE g.id = {{group}} AND ({
 
 
 def _first(condition: str, columns: str = "due, seq", count: str = "1") -> str:
-    """Return an SQL query for the first jobs by (due, seq), which can be part of another query."""
+    """Return an SQL query for the first `count` jobs by (due, seq) that meet a condition, as a part of others."""
     return f"SELECT {columns} FROM (SELECT {columns} FROM jobs WHERE {condition} ORDER BY due, seq LIMIT {count})"
 
 

@@ -42,7 +42,10 @@ class WorkerFiles:
     # -- locks
 
     def acquire(self, worker: int) -> None:
-        """Acquire the lock of a new worker. The kernel frees the lock when this process ends."""
+        """Create the lock file of a new worker and lock it; the kernel frees the lock when this process ends.
+
+        On Windows, do nothing.
+        """
         if fcntl is None:
             return
         descriptor = self._create(self._lock_path(worker))
@@ -114,7 +117,7 @@ class WorkerFiles:
             return None
 
     def wake_others(self, version: int) -> None:
-        """Wake the workers of other processes: write a byte into the pipe of each worker.
+        """Wake the workers of other processes: write a byte into the pipe of each of these workers.
 
         `version` is the version of the store in the unit that has ended. A worker that enrolls or leaves writes to
         the store. So the folder has the same pipes as long as the version is the same.
@@ -221,7 +224,7 @@ class WakeupListener:
                 self._wake()
 
     def close(self) -> None:
-        """End the listening thread and wait for it."""
+        """End the listening thread, wait for it, and close the pipe."""
         os.write(self._stop_writing, b"!")
         self._thread.join()
         for descriptor in (self._stop_reading, self._stop_writing, self._pipe):
