@@ -135,12 +135,11 @@ class JobFetcher:
     def fetch(
         self, worker: int, demands: Sequence[Demand], lead: int, start_lead: int, *, is_remote: bool = False
     ) -> Taken:
-        """Lease jobs to a worker, at most as many as its free slots can take, and take the requests to stop its jobs.
+        """Lease jobs to a worker, at most as many as its free slots can take. Take the requests to stop its jobs.
 
         Also handle due reminders, hand back held jobs of queues that were paused, and start idle pulls. Return no
-        leases and `is_alive=False` if the worker is not enrolled; for a remote worker, the caller has checked that.
-        A fetch for a remote worker does not end the idle pulls of other workers. Raise an error only if no job was
-        leased.
+        leases and `is_alive=False` if the worker is not enrolled; the caller has checked that a remote worker is.
+        A fetch for a remote worker does not end the idle pulls of other workers.
         """
         if not is_remote and not self._workers.is_enrolled(worker):
             return Taken([], None, False, [], is_alive=False)

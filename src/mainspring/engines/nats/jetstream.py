@@ -147,7 +147,7 @@ class JetStream(Connection):
     async def _get_message(
         self, body: dict[str, Any], deadline: float | None, stream: str | None = None
     ) -> dict[str, Any] | None:
-        """Return the message that `body` asks for, from the leader of the stream; None if it has no such message."""
+        """Return the message that `body` asks for, from the leader of the stream; None if there is no such one."""
         subject = f"$JS.API.STREAM.MSG.GET.{stream or self._stream}"
         reply = await self._request_json(subject, json.dumps(body).encode(), deadline)
         if "error" not in reply:
@@ -218,9 +218,9 @@ class JetStream(Connection):
         """Store a batch; return the revision of its first message, or 0 if it has no messages.
 
         Return None if a subject has another revision than expected, or if it is unknown whether the batch was
-        stored. Raise `LimitExceeded` if a message is too large. The messages of a batch have consecutive revisions.
-        If the result is not None, this method has also sent the messages in `sends`; if the result is not 0 and the
-        role may purge, also the requests in `purges`. It does not wait for their replies.
+        stored. Raise `LimitExceeded` if a message is too large. The messages of a batch have consecutive
+        revisions. If the result is not None, the messages in `sends` were sent, too; if it is not 0 and the role
+        may purge, also the requests in `purges`. This method does not wait for the replies to these.
         """
         first: int | None = 0
         self._require_size(batch.writes)
@@ -383,7 +383,7 @@ class JetStream(Connection):
                 return revision
 
     def note_record(self, revision: int) -> None:
-        """Note in `last_record` the revision of a job record that this process has stored, if it is the highest."""
+        """Note in `last_record` the revision of a job record that this process has stored, if it is higher."""
         self.last_record = max(self.last_record, revision)
 
     def last_sequence(self, stream: str) -> int:

@@ -38,7 +38,7 @@ class StoredJob(JobRecord, frozen=True, array_like=True):
     is_start_unreported: bool = False
     """Whether the `started` event of the running attempt was not written yet."""
     is_counted_as_ready: bool = True
-    """Whether a limiter counts the job while it is ready, so that its start must write the record of the limiter."""
+    """Whether a limiter counts the job while it is ready, so that its start must write the limiter's record."""
     at_most_once: bool = False
     """Whether the last start said that the job must not start a second time: see `Demand.at_most_once`."""
 

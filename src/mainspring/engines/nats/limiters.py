@@ -94,7 +94,7 @@ def group_of(limits: Iterable[str]) -> str:
 
 
 def fair_bucket(buckets: Iterable[Bucket]) -> Bucket | None:
-    """Return the first bucket that has a key; None if none has one. It counts the ready jobs of the buckets' group.
+    """Return the first bucket that has a key, which counts the ready jobs of the group; None if none has a key.
 
     Groups with such a bucket take turns: see `MAX_READY`.
     """
@@ -299,20 +299,20 @@ class Limiter(Struct, array_like=True):
             group.front.clear()
 
     def count_ready(self, name: str) -> None:
-        """Count a ready job of a group. Do nothing if the group is not in the record and `MAX_GROUPS` others are."""
+        """Count a ready job of a group. Do nothing if the group is new and the limiter has `MAX_GROUPS` groups."""
         if self.find(name) is not None or len(self.groups) < MAX_GROUPS:
             self.group(name).ready += 1
 
     def admit(self, job: StoredJob) -> None:
-        """Count a job as admitted by this limiter, and add its id to `holders` unless that has `MAX_HOLDERS` ids."""
+        """Count a job as admitted, and add its id to `holders`, unless `holders` has `MAX_HOLDERS` ids already."""
         self.admitted += 1
         if len(self.holders) < MAX_HOLDERS:
             self.holders.append(job.id)
 
     def release(self, job: StoredJob) -> None:
-        """Count a job as no longer admitted. Do nothing if `holders` has the ids of all admitted jobs, but not this.
+        """Count a job as no longer admitted, unless another process has already done so.
 
-        Then another process has already released the job.
+        That is known only if `holders` has the ids of all admitted jobs (`is_exact`).
         """
         if job.id in self.holders:
             self.holders.remove(job.id)
@@ -526,8 +526,8 @@ class Limiters:
             self.wake_at(limiter, refusal.until)
 
     def wake_at(self, limiter: Limiter, instant: int) -> None:
-        """Schedule a wake-up of a limiter. Do nothing if one is scheduled for the same time or earlier, unless that
-        is overdue.
+        """Schedule a wake-up of a limiter. Do nothing if one is scheduled for this time or earlier and is not
+        overdue.
         """
         if limiter.wakeup is not None and self.now - OVERDUE < limiter.wakeup <= instant + 1_000:
             return

@@ -219,7 +219,7 @@ class JobImporter:
         """Store jobs that have not arrived yet, and advance the checkpoint in the same transactions.
 
         A job whose id another job has here is left out: `compare` reports it. Do nothing if the migration is
-        complete. Raise `EngineUnavailable` if it is being undone or reviewed, `BatchTooLarge` if one job alone does
+        complete. Raise `EngineUnavailable` if it is being undone or reviewed, and `BatchTooLarge` if one job does
         not fit into a transaction.
         """
         limit = len(jobs)
@@ -412,8 +412,8 @@ class SettingsImporter:
         self._admission.prefetch_limiters(transaction, [bucket for bucket, _ in rates])
 
     def compare_settings(self, settings: MigratedSettings) -> list[MigrationDifference]:
-        """Return a difference for each paused queue, limit, token and job type with redacted parameters that is not
-        here as in the source.
+        """Return a difference for each paused queue, limit, token and job type with redacted parameters that is
+        not here as in the source.
         """
         self._settings_cache.refresh()
         here = {limit.family: limit for limit in self._settings_cache.list_limits()}

@@ -293,7 +293,7 @@ class PresenceMonitor:
             self._jetstream.call_soon(self._start)
 
     def take_dead(self) -> dict[int, int]:
-        """Take the workers that were found dead since the last call, with the revisions of their last heartbeats."""
+        """Take the workers that were found dead since the last call, with the revisions of their heartbeats."""
         with self._lock:
             dead, self._dead = self._dead, {}
             return dead
@@ -379,10 +379,8 @@ class PresenceMonitor:
     async def _ask_servers(self, presence: Presence | None, expected: set[str]) -> dict[str, ServerAnswer]:
         """Ask all servers whether they have the connection of a process; return the answers by server name.
 
-        Without a presence, only learn which servers answer.
-
-        Return as soon as `find_answer` finds the answer of the process's server, otherwise after
-        `SERVERS_SECONDS`.
+        Without a presence, only learn which servers answer. Return as soon as `find_answer` finds the answer of
+        the process's server, otherwise after `SERVERS_SECONDS`.
         """
         answers: dict[str, ServerAnswer] = {}
         done = asyncio.Event()
