@@ -265,7 +265,7 @@ class Limiter(Struct, array_like=True):
         return not self.admitted and not self.groups
 
     def find(self, name: str) -> LimiterGroup | None:
-        """Return the group of this name; None if none of its jobs waits or is ready, or if they share a line."""
+        """Return the group of this name; None if it has no waiting or ready jobs, or if it uses a shared line."""
         return next((group for group in self.groups if group.name == name), None)
 
     def group(self, name: str) -> LimiterGroup:

@@ -87,8 +87,8 @@ class OwnPresence:
         """Return the presence of this process over the current connection.
 
         Return None if this process is not connected, or does not receive messages to its subject. The first call
-        on each connection subscribes, and waits for a test message; so does a call `CHECK_AGAIN` after a test that
-        failed. So do not call this method on the event loop.
+        on each connection subscribes, and waits for a test message; so does a later call, at least `CHECK_AGAIN`
+        after a test that failed. So do not call this method on the event loop.
         """
         with self._lock:
             connection = self._jetstream.connection_id
