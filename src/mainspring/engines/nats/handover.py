@@ -51,8 +51,9 @@ class FleetVersion(Struct):
     """The instant at which this process last read a limiter that version 0.1 has written; None if never."""
 
     def has_old(self, limiters: Limiters) -> bool:
-        """Return whether these limiters, or others that this process read in the last `OLD_SECONDS`, have a record
-        of version 0.1; note the time if these have.
+        """Return whether version 0.1 has written one of these limiters, or one read in the last `OLD_SECONDS`.
+
+        Note the time if it has written one of these.
         """
         if limiters.has_old:
             self.last_old = limiters.now

@@ -51,8 +51,9 @@ class JetStream(Connection):
         self._batch_count = 0
         self.pulls.stream = stream
         self.reads_leader = False
-        """Whether several records are read from the leader, too, because replicas may lag behind. A single one
-        always is.
+        """Whether a read of several records asks the leader, because replicas may lag behind.
+
+        A read of one record always asks the leader.
         """
         self.last_record = 0
         """The revision of the last job record that this process has stored."""

@@ -179,7 +179,7 @@ def is_ready(job: StoredJob) -> bool:
 
 
 def wait_of(job: StoredJob) -> Wait:
-    """Return whether a PENDING job waits for its sequence or its limits, as its record says.
+    """Return what a PENDING job waits for, as its record says: its sequence, its limits, or neither.
 
     A job with limits that have not admitted it waits for them, also before its due time and in a paused queue.
     """
@@ -381,7 +381,7 @@ class Limiters:
         return [self.get(decode(data, Limiter).name) for data in records if data]
 
     def get_confirmed(self, name: str) -> Limiter:
-        """Return a limiter. If this transaction found no record of the limiter, read it again to make sure."""
+        """Return a limiter. If this transaction has found no record of it, read the record again to make sure."""
         subject = self._subject(name)
         if subject not in self.saved and not self.transaction.stored(subject).revision:
             self.transaction.confirm(subject)

@@ -95,7 +95,7 @@ class Projector:
             return projection
 
     def _is_due(self) -> bool:
-        """Return whether a periodic read may update the projection now: the pace allows an update of this cost.
+        """Return whether a periodic read may update the projection now, because the pace allows the expected cost.
 
         The cost is estimated by the revisions up to the last job record that this process has stored.
         """

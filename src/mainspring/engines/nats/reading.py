@@ -56,7 +56,7 @@ class BacklogReader:
         """Count the due jobs that wait for a worker, by queue and job type; leave out those without such jobs.
 
         Only the first `BACKLOG_PAGE` messages of each lane are read. If any of these is of a due job, all further
-        messages count as due jobs, too.
+        messages that the consumer of the lane must still deliver count as due jobs, too.
         """
         found: dict[tuple[str, str], Backlog] = {}
         for lane, subject in self.lanes().items():
