@@ -75,7 +75,7 @@ class EngineProvider(ABC):
     """Whether the engine calls `make_projection`."""
 
     bench: str | None = None
-    """The function that makes a `mainspring.bench.stores.StoreFactory`, as `module:name`, or None."""
+    """The function that makes a `mainspring.bench.stores.StoreFactory`, as `module:name`; None if it has none."""
 
     @abstractmethod
     def make_engine(self, config: EngineConfig) -> Engine:
@@ -124,7 +124,8 @@ class EngineProvider(ABC):
 def provider_for(url: str) -> EngineProvider:
     """Return the provider of the engine that serves the scheme of a URL, such as `nats` in `nats://host`.
 
-    Raise `EngineUnavailable` if no engine serves the scheme, or if the package of the engine cannot be imported.
+    Raise `EngineUnavailable` if no engine serves the scheme, or if the package of the engine cannot be imported,
+    and `TypeError` if the URL is no text.
     """
     if not isinstance(url, str):
         raise TypeError(f"url must be a string such as 'sqlite:///orders.db', got {url!r}")

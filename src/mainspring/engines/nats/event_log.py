@@ -24,9 +24,10 @@ from mainspring.jobs.timestamps import MICROSECONDS
 
 NOTE_LENGTH = 200
 MARGIN = 5 * MICROSECONDS
-"""A listener that comes this shortly before the end of the listening time counts as late.
+"""A listener that comes less than this before the end of the listening time counts as one after a break.
 
-Processes learn of it by a notification, and some may stop writing events before it arrives.
+Other processes learn of the listener by a notification, and some may stop writing events before the notification
+arrives.
 """
 _POSITION = re.compile(r"[0-9]{1,18}-[0-9]{1,18}", re.ASCII)
 
@@ -63,7 +64,7 @@ class NatsEventLog:
     def write_started(self, transaction: Transaction, job: StoredJob, at: int | None = None) -> None:
         """Write the `started` event of a job after the commit, if it was not written yet and a client listens.
 
-        The caller stores the job record, which says that the event is written.
+        The caller stores the job record, with `is_start_unreported=False`.
         """
         if job.is_start_unreported:
             event = Event(EventKind.STARTED, at or job.started or transaction.now, job.id, job.type, job.queue)
@@ -96,7 +97,7 @@ class NatsEventLog:
 
     def listen(self, until: int) -> str:
         """Ask all processes to write events until the instant `until`; return the position from which to read
-        them.
+        them. A later end that another client has asked for stays.
         """
         stored, now = self._read_listeners(), self._jetstream.now()
         began = stored.began if stored.until - now > MARGIN and stored.began else now
@@ -108,8 +109,8 @@ class NatsEventLog:
         return f"{began}-{self._jetstream.last_sequence(self._names.events_stream)}"
 
     def holds(self, position: str) -> bool:
-        """Return whether a client listens, without a break since this position, and all events after it are
-        stored.
+        """Return whether clients have listened since this position without a break until now, and all events after
+        it are stored. Return False for a text that is not a position.
         """
         if not _POSITION.fullmatch(position):
             return False
@@ -125,9 +126,9 @@ class NatsEventLog:
         return decode(data, ListenerRecord) if data else ListenerRecord(0)
 
     def read(self, after: str, limit: int) -> EventPage:
-        """Return at most `limit` events after a position.
+        """Return at most `limit` events after a position, once the server has processed what this process sent.
 
-        `is_complete` is False if a number between them is missing.
+        `is_complete` is False if an event between `after` and the last event of the page is missing.
         """
         began, _, number = after.partition("-")
         start = int(number)

@@ -76,15 +76,16 @@ class LaneFetcher:
     def start_idle_pulls(self, consumers: list[str], *, adds: bool) -> None:
         """Start idle pulls: the next message of any of these consumers wakes this process.
 
-        With `adds`, the idle pulls of other consumers stay.
+        With `adds`, the idle pulls of other consumers stay; otherwise they end.
         """
         others = self._delivery_buffer.idle_consumers if adds else ()
         self._delivery_buffer.start_idle_pulls(dict.fromkeys((*others, *consumers)))
 
     def find(self, slots: FreeSlots, pending: dict[NatsLane, int | None], leads: LeadTimes) -> list[Delivery]:
-        """Return deliveries for free slots: from the buffer, and if they are not enough, from the consumers.
+        """Take deliveries for free slots: from the buffer, and if these are too few, from the consumers, too.
 
-        Store in `pending` how many more messages each lane has.
+        For each lane whose consumer was asked, store in `pending` how many more messages the consumer has. The
+        consumer of a lane with 0 there is not asked. There may be more deliveries than free slots.
         """
         until = None if slots.ahead else self._transactions.now() + leads.start
         open_lanes = slots.open_lanes()
@@ -134,10 +135,11 @@ class JobFetcher:
     def fetch(
         self, worker: int, demands: Sequence[Demand], lead: int, start_lead: int, *, is_remote: bool = False
     ) -> Taken:
-        """Lease jobs to a worker, as many as its free slots can take.
+        """Lease jobs to a worker, at most as many as its free slots can take. Take the requests to stop its jobs.
 
-        Return no leases and `is_alive=False` if the worker is not enrolled. The caller knows that a remote worker
-        is. A fetch for a remote worker leaves the idle pulls of other workers alone.
+        Also handle due reminders, hand back held jobs of queues that were paused, and start idle pulls. Return no
+        leases and `is_alive=False` if the worker is not enrolled; the caller has checked that a remote worker is.
+        A fetch for a remote worker does not end the idle pulls of other workers.
         """
         if not is_remote and not self._workers.is_enrolled(worker):
             return Taken([], None, False, [], is_alive=False)
@@ -162,7 +164,7 @@ class JobFetcher:
         """Lease jobs for the free slots of one `Demand`, and add them to `leases`.
 
         Return whether more due jobs may wait. An error is raised only if `leases` is empty. Otherwise it is
-        logged, because these jobs must run.
+        logged and True is returned, because the worker must run the jobs that are leased.
         """
         try:
             return self._fill_until_full(worker, slots, leads, leases)
@@ -203,8 +205,8 @@ class JobFetcher:
         return bool(left) or not slots.starts or slots.has_closed_lanes
 
     def hand_back_paused(self) -> None:
-        """Hand back the jobs of paused queues that workers of this process hold, as the engine would refuse their
-        starts.
+        """Hand back the PENDING jobs of paused queues that workers of this process hold, because the engine would
+        refuse their starts. Jobs that run are left alone.
         """
         paused = [active for active in self._leases.all() if active.job.queue in self._settings_cache.paused]
         for active in paused:

@@ -51,7 +51,10 @@ class FleetVersion(Struct):
     """The instant at which this process last read a limiter that version 0.1 has written; None if never."""
 
     def has_old(self, limiters: Limiters) -> bool:
-        """Return whether this process has read a limiter of version 0.1, now or within `OLD_SECONDS`."""
+        """Return whether version 0.1 has written one of these limiters, or one read in the last `OLD_SECONDS`.
+
+        Note the time if it has written one of these.
+        """
         if limiters.has_old:
             self.last_old = limiters.now
         return self.last_old is not None and limiters.now - self.last_old < OLD_SECONDS * MICROSECONDS

@@ -51,14 +51,20 @@ class JetStream(Connection):
         self._batch_count = 0
         self.pulls.stream = stream
         self.reads_leader = False
-        """Whether records are read from the leader, because replicas may lag behind."""
+        """Whether a read of several records asks the leader, because replicas may lag behind.
+
+        A read of one record always asks the leader.
+        """
         self.last_record = 0
         """The revision of the last job record that this process has stored."""
 
     # -- requests
 
     def api(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Call the JetStream API and return the reply; raise `ServerError` if the server refuses."""
+        """Call the JetStream API and return the reply; raise `ServerError` if the server refuses.
+
+        Raise `EngineUnavailable` if no reply comes before the timeout.
+        """
         return self.run_on_loop(self.api_async(verb, body))
 
     async def api_async(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -72,7 +78,8 @@ class JetStream(Connection):
     def find_each(self, verbs: Sequence[str]) -> list[dict[str, Any] | None]:
         """Send many requests to the JetStream API at once, and return the replies.
 
-        A reply is None if the object of the request does not exist.
+        A reply is None if the object of the request does not exist. Raise `ServerError` if the server refuses a
+        request for another reason.
         """
         return self.run_on_loop(self._find_each(verbs)) if verbs else []
 
@@ -88,7 +95,9 @@ class JetStream(Connection):
             raise
 
     async def _request_json(self, subject: str, data: bytes, deadline: float | None) -> dict[str, Any]:
-        """Return a reply of the JetStream API. Repeat the request while the servers have no leader."""
+        """Return a reply of the JetStream API. Repeat the request until the deadline while the servers have no
+        leader.
+        """
         while True:
             reply = dict(json.loads((await self.request(subject, data, deadline)).data))
             error = reply.get("error", {})
@@ -121,7 +130,10 @@ class JetStream(Connection):
         return found
 
     def read_each(self, subjects: Sequence[str], stream: str) -> dict[str, StoredMessage]:
-        """Return the last message of each subject of another stream, as its leader has it."""
+        """Return the last message of each subject of the given stream, as its leader has it.
+
+        A subject without a message has `NO_MESSAGE`.
+        """
         return self.run_on_loop(self._read_each(subjects, stream)) if subjects else {}
 
     async def _read_each(self, subjects: Sequence[str], stream: str) -> dict[str, StoredMessage]:
@@ -136,7 +148,7 @@ class JetStream(Connection):
     async def _get_message(
         self, body: dict[str, Any], deadline: float | None, stream: str | None = None
     ) -> dict[str, Any] | None:
-        """Return a message that the leader of the stream has; None if it has no such message."""
+        """Return the message that `body` asks for, from the leader of the stream; None if there is no such one."""
         subject = f"$JS.API.STREAM.MSG.GET.{stream or self._stream}"
         reply = await self._request_json(subject, json.dumps(body).encode(), deadline)
         if "error" not in reply:
@@ -175,7 +187,7 @@ class JetStream(Connection):
         self, subject: str, *, after: int = 0, most: int = 1_000, stream: str | None = None
     ) -> list[tuple[str, StoredMessage]]:
         """Return up to `most` messages after the revision `after` whose subjects match a wildcard, in stored
-        order.
+        order. A replica may answer, so the latest messages may be missing.
         """
         body = {"next_by_subj": subject, "seq": after + 1, "batch": most}
         return self.run_on_loop(self.collect(body, stream))
@@ -207,8 +219,9 @@ class JetStream(Connection):
         """Store a batch; return the revision of its first message, or 0 if it has no messages.
 
         Return None if a subject has another revision than expected, or if it is unknown whether the batch was
-        stored. The messages of a batch have consecutive revisions. After the commit, this method sends the
-        messages in `sends` and, if the role may purge, the requests in `purges`, without waiting for replies.
+        stored. Raise `LimitExceeded` if a message is too large. The messages of a batch have consecutive
+        revisions. If the result is not None, the messages in `sends` were sent, too; if it is not 0 and the role
+        may purge, also the requests in `purges`. This method does not wait for the replies to these.
         """
         first: int | None = 0
         self._require_size(batch.writes)
@@ -339,12 +352,18 @@ class JetStream(Connection):
         self.send([self._purge(subject)])
 
     def purge_all_but(self, subject: str, newest: int) -> None:
-        """Purge the messages whose subjects match a wildcard, except the newest ones, without waiting."""
+        """Purge the messages whose subjects match a wildcard, except the last `newest` of them together.
+
+        Do not wait for the reply: a lost purge does no harm.
+        """
         body = json.dumps({"filter": subject, "keep": newest}).encode()
         self.send([(f"$JS.API.STREAM.PURGE.{self._stream}", body)])
 
     def purge_before(self, subjects: Sequence[tuple[str, int]]) -> None:
-        """Purge the messages of subjects before a revision, if this role may; a lost purge does no harm."""
+        """Purge the messages of each subject before its revision, if this role may; otherwise do nothing.
+
+        Do not wait for the reply: a lost purge does no harm.
+        """
         if subjects and self.settings.may_purge:
             self.send([self._purge(subject, before=before) for subject, before in subjects])
 
@@ -353,7 +372,10 @@ class JetStream(Connection):
         return f"$JS.API.STREAM.PURGE.{self._stream}", json.dumps(body).encode()
 
     def store(self, subject: str, data: bytes) -> int:
-        """Store one message, which replaces any message of its subject; return its revision."""
+        """Store one message, which replaces any message of its subject; return its revision.
+
+        Repeat this until the server confirms it, or raise `EngineUnavailable` after the timeout.
+        """
         batch = WriteBatch()
         batch.put(subject, data)
         while True:
@@ -362,7 +384,7 @@ class JetStream(Connection):
                 return revision
 
     def note_record(self, revision: int) -> None:
-        """Note the revision of a job record that this process has stored, in `last_record`."""
+        """Note in `last_record` the revision of a job record that this process has stored, if it is higher."""
         self.last_record = max(self.last_record, revision)
 
     def last_sequence(self, stream: str) -> int:

@@ -38,9 +38,9 @@ class StoredJob(JobRecord, frozen=True, array_like=True):
     is_start_unreported: bool = False
     """Whether the `started` event of the running attempt was not written yet."""
     is_counted_as_ready: bool = True
-    """Whether the limiter of its key counts it while it is ready, so that its start must write the limiter."""
+    """Whether a limiter counts the job while it is ready, so that its start must write the limiter's record."""
     at_most_once: bool = False
-    """Whether the job was started by a worker that may not start it again: see `Demand.at_most_once`."""
+    """Whether the last start said that the job must not start a second time: see `Demand.at_most_once`."""
 
     search: tuple[str, ...] = ()
     """The search keys of the job, for the projection: see `NewJob.search`."""

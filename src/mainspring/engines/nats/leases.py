@@ -101,7 +101,7 @@ class StopRequests:
                 self._requested.add(job_id)
 
     def take(self, worker: int) -> list[str]:
-        """Return the ids of the jobs of a worker that are to stop. Each request is returned once."""
+        """Take the ids of the jobs of a worker that are to stop: each request is returned once."""
         with self._lock:
             own = [job_id for job_id in self._requested if self._belongs_to(job_id, worker)]
             self._requested = {job_id for job_id in self._requested if self.leases.get(job_id)}.difference(own)
@@ -112,7 +112,10 @@ class StopRequests:
         return active is not None and active.worker == worker
 
     def read(self) -> bool:
-        """Read the records of running jobs, at most once in `READ_INTERVAL`; return whether any job is to stop."""
+        """Read the records of running jobs, and record which of them are asked to stop; return whether any is.
+
+        Do nothing and return False if no job runs, or if the last read was less than `READ_INTERVAL` ago.
+        """
         now = self._transactions.jetstream.monotonic()
         running = [active for active in self.leases.all() if active.job.status is JobStatus.RUNNING]
         if not running or now - self._last_read < READ_INTERVAL:

@@ -94,7 +94,10 @@ def group_of(limits: Iterable[str]) -> str:
 
 
 def fair_bucket(buckets: Iterable[Bucket]) -> Bucket | None:
-    """Return the bucket that counts the ready jobs of a group; None if the group takes no turns with others."""
+    """Return the first bucket that has a key, which counts the ready jobs of the group; None if none has a key.
+
+    Groups with such a bucket take turns: see `MAX_READY`.
+    """
     return next((bucket for bucket in buckets if not bucket.endswith(SEPARATOR)), None)
 
 
@@ -134,7 +137,10 @@ class JobAdmission(NamedTuple):
 
     @property
     def changed_by_next_step(self) -> tuple[str, ...]:
-        """The limiters that the next step of an admitted job changes: its start, or else its end."""
+        """The limiters that the next step of an admitted job changes: its start, or else its end.
+
+        Empty if the job is not admitted.
+        """
         if not self.is_admitted:
             return ()
         return self.changed_by_start if self.state == READY else self.admitted_by
@@ -168,12 +174,15 @@ def with_admission(job: StoredJob, admission: JobAdmission) -> StoredJob:
 
 
 def is_ready(job: StoredJob) -> bool:
-    """Return whether all limiters have admitted a job, so that it may start."""
+    """Return whether a job needs no admission, or all its limiters have admitted it and it has not started yet."""
     return not job.needs_admission or admission_of(job).state == READY
 
 
 def wait_of(job: StoredJob) -> Wait:
-    """Return what a job waits for beside its due time and a worker, as its record says."""
+    """Return what a PENDING job waits for, as its record says: its sequence, its limits, or neither.
+
+    A job with limits that have not admitted it waits for them, also before its due time and in a paused queue.
+    """
     if job.status is not JobStatus.PENDING or not job.needs_admission:
         return Wait.NOTHING
     admission = admission_of(job)
@@ -201,7 +210,10 @@ class LimiterGroup(Struct, array_like=True):
     name: str
     waiting: int = 0
     ready: int = 0
-    """How many jobs of the group were admitted and have not started; at most `MAX_READY`, if groups take turns."""
+    """How many jobs of the group were admitted and have not started; at most `MAX_READY`, if groups take turns.
+
+    Jobs whose `JobAdmission.is_counted` is False are left out.
+    """
     turn: int = 0
     place: int = 0
     """The position of the last job in the line is `turn` and `place`: see `Waiter`."""
@@ -253,7 +265,7 @@ class Limiter(Struct, array_like=True):
         return not self.admitted and not self.groups
 
     def find(self, name: str) -> LimiterGroup | None:
-        """Return the group of this name; None if it has neither waiting nor ready jobs."""
+        """Return the group of this name; None if it has no waiting or ready jobs, or if it uses a shared line."""
         return next((group for group in self.groups if group.name == name), None)
 
     def group(self, name: str) -> LimiterGroup:
@@ -287,18 +299,21 @@ class Limiter(Struct, array_like=True):
             group.front.clear()
 
     def count_ready(self, name: str) -> None:
-        """Count a ready job of a group. If the limiter has `MAX_GROUPS` groups, further groups are not counted."""
+        """Count a ready job of a group. Do nothing if the group is new and the limiter has `MAX_GROUPS` groups."""
         if self.find(name) is not None or len(self.groups) < MAX_GROUPS:
             self.group(name).ready += 1
 
     def admit(self, job: StoredJob) -> None:
-        """Count a job as admitted by this limiter."""
+        """Count a job as admitted, and add its id to `holders`, unless `holders` has `MAX_HOLDERS` ids already."""
         self.admitted += 1
         if len(self.holders) < MAX_HOLDERS:
             self.holders.append(job.id)
 
     def release(self, job: StoredJob) -> None:
-        """Count a job as no longer admitted; do nothing if another process has already done so."""
+        """Count a job as no longer admitted, unless another process has already done so.
+
+        That is known only if `holders` has the ids of all admitted jobs (`is_exact`).
+        """
         if job.id in self.holders:
             self.holders.remove(job.id)
             self.admitted -= 1
@@ -361,12 +376,12 @@ class Limiters:
         return limiter
 
     def read(self) -> list[Limiter]:
-        """Return all limiters that this transaction has read."""
+        """Return all limiters that this transaction has read and that have a record."""
         records = [self.transaction.get(subject) for subject in self.transaction.read_limiters()]
         return [self.get(decode(data, Limiter).name) for data in records if data]
 
     def get_confirmed(self, name: str) -> Limiter:
-        """Return a limiter. If no record was found for the limiter, read the record again to make sure."""
+        """Return a limiter. If this transaction has found no record of it, read the record again to make sure."""
         subject = self._subject(name)
         if subject not in self.saved and not self.transaction.stored(subject).revision:
             self.transaction.confirm(subject)
@@ -409,7 +424,7 @@ class Limiters:
         return self.refusal((limiter.name,))
 
     def has_turn(self, buckets: tuple[Bucket, ...]) -> bool:
-        """Return whether the group of these buckets has fewer than `MAX_READY` ready jobs."""
+        """Return whether the group of these buckets has fewer than `MAX_READY` ready jobs, or takes no turns."""
         fair = fair_bucket(buckets)
         group = None if fair is None else self.get(fair).find(group_of(buckets))
         return group is None or group.ready < MAX_READY
@@ -428,9 +443,10 @@ class Limiters:
         return Admission(limits, states, self.now)
 
     def admit(self, job: StoredJob, admitted_by: tuple[str, ...]) -> None:
-        """Admit a job to all its limits, and put the job into its lane.
+        """Admit a job to all its limits, and put the job into its lane. Its rates reserve a token each.
 
-        The caller has checked that no limit refuses the job.
+        The caller has checked that no limit refuses the job. `admitted_by` names the limiters that have admitted
+        the job before: that of its sequence, if any.
         """
         buckets = tuple(dict.fromkeys(job.limits))
         reserved = tuple(bucket for bucket in buckets if self._interval(bucket))
@@ -476,7 +492,7 @@ class Limiters:
     def use_tokens(self, bucket: Bucket, full_at: int) -> None:
         """Use up tokens of a rate, so that the rate does not have all its tokens again before `full_at`.
 
-        Do nothing if the bucket belongs to no rate.
+        Do nothing if the bucket belongs to no rate, or if `full_at` has passed.
         """
         interval = self._interval(bucket)
         if interval and full_at > self.now:
@@ -510,7 +526,9 @@ class Limiters:
             self.wake_at(limiter, refusal.until)
 
     def wake_at(self, limiter: Limiter, instant: int) -> None:
-        """Schedule a wake-up of a limiter, unless an earlier wake-up is scheduled already and not overdue."""
+        """Schedule a wake-up of a limiter. Do nothing if one is scheduled for this time or earlier and is not
+        overdue.
+        """
         if limiter.wakeup is not None and self.now - OVERDUE < limiter.wakeup <= instant + 1_000:
             return
         limiter.wakeup = instant

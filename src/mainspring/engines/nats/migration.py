@@ -117,7 +117,7 @@ class MigrationCheckpoints:
         """Return True if a migration still copies jobs, and False if it is complete.
 
         If True, the transaction commits only while the stage stays the same. Raise `EngineUnavailable` if the
-        migration is being undone or reviewed.
+        migration is being undone or reviewed, or has no checkpoint.
         """
         checkpoint = self.require(transaction, move_id)
         if checkpoint.stage not in (MigrationStage.MOVING, MigrationStage.COMPLETE):
@@ -127,9 +127,9 @@ class MigrationCheckpoints:
         return checkpoint.stage is MigrationStage.MOVING
 
     def set_stage(self, move_id: str, stage: MigrationStage, *, after: Collection[MigrationStage]) -> None:
-        """Set the stage of a migration, unless it is set already.
+        """Set the stage of a migration. Do nothing if it has this stage already.
 
-        Raise `EngineUnavailable` if the present stage is not one of `after`.
+        Raise `EngineUnavailable` if its stage is not one of `after`, or if it has no checkpoint.
         """
 
         def work(transaction: Transaction) -> None:
@@ -159,7 +159,7 @@ class MigrationCheckpoints:
         self._transactions.run(lambda transaction: transaction.delete(self.subject(move_id)))
 
     def find_workers(self) -> list[str]:
-        """Return the names of the workers of this store whose heartbeat has not expired."""
+        """Return the names of the workers of this store that have not left and whose heartbeat has not expired."""
         return [record.name for record, _ in self._workers.read_all().values() if not record.has_left]
 
     def find_open(self, source: str | None = None) -> list[MigrationCheckpoint]:
@@ -216,7 +216,12 @@ class JobImporter:
         return self._transactions.jetstream.max_payload - RESERVED_BYTES
 
     def store(self, move_id: str, jobs: Sequence[MigratedJob]) -> None:
-        """Store jobs that have not arrived yet, and advance the checkpoint in the same transactions."""
+        """Store jobs that have not arrived yet, and advance the checkpoint in the same transactions.
+
+        A job whose id another job has here is left out: `compare` reports it. Do nothing if the migration is
+        complete. Raise `EngineUnavailable` if it is being undone or reviewed, and `BatchTooLarge` if one job does
+        not fit into a transaction.
+        """
         limit = len(jobs)
         while jobs:
             part = _fitting(jobs)[:limit]
@@ -294,9 +299,9 @@ class JobImporter:
         return deviations
 
     def remove_jobs(self, move_id: str) -> Iterator[int]:
-        """Delete the jobs of a migration that are still PENDING or FAILED.
+        """Delete the jobs of a migration that are still PENDING or FAILED, batch by batch.
 
-        After each batch, yield how many jobs of the migration it had.
+        After each batch, yield how many jobs of the migration it had, including those that were not deleted.
         """
         jetstream, names = self._transactions.jetstream, self._transactions.names
         # later messages are tombstones that this loop has written
@@ -407,8 +412,8 @@ class SettingsImporter:
         self._admission.prefetch_limiters(transaction, [bucket for bucket, _ in rates])
 
     def compare_settings(self, settings: MigratedSettings) -> list[MigrationDifference]:
-        """Return a difference for each paused queue, limit, token and redacted parameter that is not here as in
-        the source.
+        """Return a difference for each paused queue, limit, token and job type with redacted parameters that is
+        not here as in the source.
         """
         self._settings_cache.refresh()
         here = {limit.family: limit for limit in self._settings_cache.list_limits()}
@@ -450,7 +455,8 @@ class SettingsImporter:
     def store_schedules(self, move_id: str, schedules: Sequence[MigratedSchedule]) -> None:
         """Store schedules with their state.
 
-        A schedule that exists here is replaced only if it never fired here.
+        A schedule that exists here is replaced only if it never fired here and is not from this migration. Do
+        nothing if the migration is complete.
         """
 
         def work(transaction: Transaction, schedule: MigratedSchedule) -> None:

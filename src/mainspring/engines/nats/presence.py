@@ -51,7 +51,7 @@ SERVERS_SECONDS = 0.5
 ROLL_CALL_SECONDS = 30.0
 SERVER_KEPT_SECONDS = 300.0  # how long after its last answer a server is still expected to answer
 WATCHED = 3
-"""How many other processes each process watches."""
+"""How many other processes each process watches at most."""
 CHECK_AGAIN = 30 * MICROSECONDS
 
 logger = logging.getLogger("mainspring.nats")
@@ -84,10 +84,11 @@ class OwnPresence:
         self._arrived: asyncio.Future[bool] | None = None  # on the loop only
 
     def declare(self) -> Presence | None:
-        """Return the presence over the current connection.
+        """Return the presence of this process over the current connection.
 
         Return None if this process is not connected, or does not receive messages to its subject. The first call
-        on each connection waits until a test message arrives, so do not call this method on the event loop.
+        on each connection subscribes, and waits for a test message; so does a later call, at least `CHECK_AGAIN`
+        after a test that failed. So do not call this method on the event loop.
         """
         with self._lock:
             connection = self._jetstream.connection_id
@@ -160,7 +161,8 @@ class AbsenceCounter:
         self._absences: dict[int, Absence] = {}
 
     def absent(self, sign: Sign, *, sent: float, answered: float) -> bool:
-        """Record that a probe found no subscriber; return whether the worker is dead.
+        """Record that a probe found no subscriber; return whether the worker is dead by `MIN_PROBES` and
+        `ABSENCE_SECONDS`. A newer heartbeat of the worker starts the count again.
 
         The server looks for subscribers at some time between `sent` and `answered`. So the worker was absent at
         least from the answer to the first probe until the last probe was sent.
@@ -242,7 +244,7 @@ def is_closed(presence: Presence, answers: Mapping[str, ServerAnswer], expected:
 
 
 def choose_watched(signs: Iterable[Sign], own: int) -> list[list[Sign]]:
-    """Return the workers of the `WATCHED` processes that this process watches, as one list for each process.
+    """Return the workers of at most `WATCHED` processes that this process watches, as one list for each process.
 
     All processes form a ring, in the order of their worker numbers. This process, which has the worker `own`,
     watches the processes that follow it in the ring.
@@ -291,7 +293,7 @@ class PresenceMonitor:
             self._jetstream.call_soon(self._start)
 
     def take_dead(self) -> dict[int, int]:
-        """Return the workers that were found dead since the last call, with the revisions of their heartbeats."""
+        """Take the workers that were found dead since the last call, with the revisions of their heartbeats."""
         with self._lock:
             dead, self._dead = self._dead, {}
             return dead
@@ -377,8 +379,8 @@ class PresenceMonitor:
     async def _ask_servers(self, presence: Presence | None, expected: set[str]) -> dict[str, ServerAnswer]:
         """Ask all servers whether they have the connection of a process; return the answers by server name.
 
-        Return as soon as `find_answer` finds the answer of the process's server, otherwise after
-        `SERVERS_SECONDS`.
+        Without a presence, only learn which servers answer. Return as soon as `find_answer` finds the answer of
+        the process's server, otherwise after `SERVERS_SECONDS`.
         """
         answers: dict[str, ServerAnswer] = {}
         done = asyncio.Event()

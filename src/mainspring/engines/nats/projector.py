@@ -42,7 +42,7 @@ LAG_SECONDS = 2.0
 PERIODIC_SHARE = 0.01
 """The largest share of the processor time of a busy process that updates for periodic reads take."""
 REVISION_NS = 30_000
-"""The expected cost of an update for each revision since the last one, until updates have shown it."""
+"""The expected cost of an update for each revision since the last update, in nanoseconds, until it is measured."""
 RECEIVING = 1.3
 """The cost of an update, as a multiple of that of its thread: another thread receives the records."""
 
@@ -95,12 +95,15 @@ class Projector:
             return projection
 
     def _is_due(self) -> bool:
-        """Return whether a periodic read may update the projection. Changes of this process are known to it."""
+        """Return whether a periodic read may update the projection now, because the pace allows the expected cost.
+
+        The cost is estimated by the revisions up to the last job record that this process has stored.
+        """
         revisions = max(0, self._jetstream.last_record - self._position)
         return self._pace.is_due(revisions * self._revision_ns)
 
     def _update(self, projection: Projection, reads: PeriodicReads | None) -> None:
-        """Apply all changes that were stored until now, and measure it."""
+        """Apply all changes that were stored until now, and tell the pace how much processor time this took."""
         began, position = thread_ns(), self._position
         self._applied = 0
         self._follow(projection)
@@ -113,10 +116,10 @@ class Projector:
             self._revision_ns = cost // (self._position - position)
 
     def catch_up_for_maintenance(self) -> Projection:
-        """Do the same for the pruning and the repair of jobs.
+        """Apply changes to the projection for the pruning and the repair of jobs, and return the projection.
 
         A projection that the settings name is always updated, because operators rely on its repairs. One that
-        was opened for a list may be old while the process is busy.
+        was opened for a list is updated as `catch_up` does: in a periodic read, its state may be old.
         """
         return self.catch_up(may_be_old=self._jetstream.settings.projection is None)
 
@@ -125,7 +128,7 @@ class Projector:
         return now if periodic_reads() is None or self._as_of is None else min(now, self._as_of)
 
     def open(self) -> Projection:
-        """Return the projection, without the changes of jobs since the last `catch_up`."""
+        """Return the projection without the changes of jobs since the last `catch_up`; open its file if needed."""
         with self.lock:
             return self._opened()
 
@@ -237,7 +240,7 @@ COUNTED_STATUSES = (JobStatus.COMPLETED, JobStatus.CANCELED)
 
 
 class JobPruner:
-    """Deletes ended jobs that were kept long enough, and the oldest ones if there are too many."""
+    """Deletes ended jobs that were kept long enough, and the oldest COMPLETED and CANCELED ones if too many."""
 
     def __init__(self, projector: Projector, change: Callable[[Sequence[Command]], list[Changed]]) -> None:
         self._projector = projector

@@ -111,7 +111,8 @@ class JobQueue:
     def enqueue(self, transaction: Transaction, job: StoredJob) -> None:
         """Store a waiting job, with the message that delivers it now or shortly before it is due.
 
-        For a job in a sequence or under limits, request admission if it is due; otherwise store a reminder.
+        For a job in a sequence or under limits, request admission if it is due; otherwise store a reminder. Also
+        store a reminder of the job's expiry, if any, and its lane, unless this process has stored the lane before.
         """
         self._lanes.announce(transaction, job)
         names, batch = transaction.names, transaction.batch
@@ -153,7 +154,8 @@ class JobQueue:
         return [Write(names.scheduled("job", job.id), b"", 0, schedule_headers(ready, job.due - LEAD)), record]
 
     def dequeue(self, transaction: Transaction, job: StoredJob) -> StoredJob:
-        """Remove a waiting job from its limiters, and delete its scheduled messages; return the job.
+        """Remove a waiting job from its limiters, and delete its scheduled messages; return the job without its
+        admission. The caller writes or deletes the record of the job.
 
         A message in the lane stays: the worker that gets it reads the record and ignores it. It is not purged:
         after a purge of a subject that a consumer delivers, the server (2.15.1) may skip the next message there.

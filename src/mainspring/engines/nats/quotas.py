@@ -68,7 +68,8 @@ class NatsQuotas:
     def check(self, jobs: Sequence[NewJob]) -> None:
         """Raise `LimitExceeded` if jobs that are about to be stored exceed a quota of their queues.
 
-        Otherwise use up the tokens of their submit rates.
+        Jobs that would not be stored, because they conflict with stored jobs, are no reason for a refusal. If no
+        depth is exceeded, use up the tokens of the submit rates, queue by queue until a rate refuses.
         """
         quotas = self._settings_cache.current_quotas()
         if not quotas:  # nearly always

@@ -53,7 +53,11 @@ class BacklogReader:
         return found
 
     def read(self) -> list[Backlog]:
-        """Count the due jobs that wait for a worker, by queue and job type."""
+        """Count the due jobs that wait for a worker, by queue and job type; leave out those without such jobs.
+
+        Only the first `BACKLOG_PAGE` messages of each lane are read. If any of these is of a due job, all further
+        messages that the consumer of the lane must still deliver count as due jobs, too.
+        """
         found: dict[tuple[str, str], Backlog] = {}
         for lane, subject in self.lanes().items():
             waiting = self._read_lane(lane, subject)
@@ -109,8 +113,8 @@ class WaitingJobFinder:
     def find(self, types: frozenset[str]) -> tuple[WaitingJobs, ...]:
         """Return the due jobs that could start, by job type and queue, as this and earlier calls have found them.
 
-        `types` are the job types with a handler in this process. Of other types, it finds only whether there are
-        jobs.
+        `types` are the job types with a handler in this process. For each other type, only whether there are
+        messages of jobs is found: its count is 1 for each lane. Jobs of paused queues are left out.
         """
         lanes = [lane for lane in self._lanes.all if lane.queue not in self._settings_cache.paused]
         self._found = {lane: found for lane, found in self._found.items() if lane in lanes}
@@ -226,7 +230,7 @@ class JobReader:
 
     def find(self, query: Query) -> Page:
         """Return a page of the jobs that match a query: by ids from their records, otherwise from the
-        projection.
+        projection. A query by ids ignores `search`, `limit` and `after`.
         """
         if query.ids is None:
             return self._projector.catch_up().find(query)
@@ -241,22 +245,27 @@ class JobReader:
         return Page(wanted, None)
 
     def counts(self, *, queue: str | None, type_: str | None) -> dict[JobStatus, int]:
-        """Count jobs by status, from the projection, after it has applied all changes until now."""
+        """Count jobs by status, from the projection. For a periodic read, its state may be a little old."""
         return self._projector.catch_up().counts(queue=queue, type=type_)
 
     def count_up_to(self, query: Query, most: int) -> int:
-        """Count the jobs that match a query, at most `most`, from the projection."""
+        """Count the jobs that match a query, at most `most`, from the projection.
+
+        For a periodic read, its state may be a little old.
+        """
         return self._projector.catch_up().count_up_to(query, most)
 
     def queues(self) -> tuple[str, ...]:
-        """List the queues that have jobs, from the projection."""
+        """List the queues that have jobs, from the projection, whose state may be a little old in a periodic
+        read.
+        """
         return self._projector.catch_up().queues()
 
     def statistics(self, lookahead: int) -> StoreStatistics:
         """Count due, blocked and scheduled jobs by the projection, after it has applied all changes until now.
 
-        For a periodic read, the time of the answer is that of the projection. The settings and the limiters of
-        waiting jobs are read from the server, in one step each.
+        For a periodic read, the state of the projection may be older, and the counts are for the time of that
+        state. The settings and the limiters of waiting jobs are read from the server, in one step each.
         """
         projection = self._projector.catch_up()
         self._settings_cache.refresh()
@@ -269,7 +278,7 @@ class JobReader:
         )
 
     def upcoming(self, edges: Sequence[int]) -> list[UpcomingJobs]:
-        """Count scheduled jobs by time, by the projection, after it has applied all changes until now."""
+        """Count scheduled jobs by time, from the projection. Its state may be a little old in a periodic read."""
         return self._projector.catch_up().upcoming(edges)
 
     def situation(self, job_id: str) -> Situation | None:

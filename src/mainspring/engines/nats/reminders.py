@@ -66,11 +66,16 @@ class ReminderHandler:
         self._next_wakeup: int | None = None
 
     def consumer(self) -> str:
-        """Return the name of the consumer that delivers reminders to workers."""
+        """Return the name of the consumer that delivers reminders to workers; create the consumer if needed."""
         return self._streams.consumer_of(f"{self._transactions.names.reminders}>")
 
     def handle_due(self, *, fetches: bool = False) -> None:
-        """Handle the due reminders that were delivered; fetch more if there were any, or if `fetches` is true."""
+        """Handle at most `BATCH_SIZE` due reminders that were delivered, and acknowledge them.
+
+        First fetch more if any were delivered since the last call, or if `fetches` is true. Keep the other
+        reminders, and schedule a wake-up for the earliest of them. Raise `EngineUnavailable` if the server cannot
+        be reached.
+        """
         delivered = self._delivery_buffer.take_reminders()
         if delivered or fetches:
             delivered += self._delivery_buffer.fetch([FetchRequest(self.consumer(), BATCH_SIZE)])
@@ -126,7 +131,7 @@ class ReminderHandler:
         return kind, key
 
     def _schedule_wakeup(self, now: int) -> None:
-        """Schedule a wake-up for the next reminder that was delivered before its time."""
+        """Schedule a wake-up for the earliest of the reminders that are kept; do nothing if none is kept."""
         if not self._kept:
             return
         due = min(_due_of(delivery) for delivery in self._kept.values())
@@ -135,11 +140,13 @@ class ReminderHandler:
             self._transactions.jetstream.call_after(max(0, due - now) / MICROSECONDS, self._wake)
 
     def kept_replies(self) -> list[str]:
-        """Return the reply subjects of the reminders that wait here for their time."""
+        """Return the reply subjects of the reminders that are kept, because they are not due or not handled."""
         return [delivery.reply for delivery in list(self._kept.values())]
 
     def drop_kept(self) -> list[str]:
-        """Drop the reminders that wait here for their time; return their reply subjects."""
+        """Drop the reminders that are kept, because they are not due or not handled yet; return their reply
+        subjects.
+        """
         replies = self.kept_replies()
         self._kept.clear()
         return replies

@@ -98,7 +98,8 @@ class NatsRemoteWorkers:
     def forget(self, worker: int, ids: Sequence[str]) -> None:
         """Remove the leases of settled jobs from the record of a remote worker, and acknowledge their messages.
 
-        If the server cannot be reached, only log that: the messages are dropped when they are delivered again.
+        This counts as a heartbeat. Do nothing if the worker has left or has died. If the server cannot be reached,
+        only log that: the messages are dropped when they are delivered again.
         """
         replies: list[str] = []
 
@@ -153,7 +154,8 @@ class NatsRemoteWorkers:
     def direct(self, arrangement: DirectWorker, record_change: RecordArrangement) -> bool:
         """Store whether a remote worker should run, be quiet or terminate; return whether this changed anything.
 
-        If it does, `record_change` is called in the same transaction.
+        If it does, `record_change` is called in the same transaction. Return False, too, if the worker is no
+        remote one, has left or has died.
         """
         attempts: list[bool] = []
 

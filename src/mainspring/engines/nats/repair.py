@@ -146,7 +146,8 @@ class NatsJobRescuer:
     def sweep(self) -> tuple[list[str], list[str]]:
         """Rescue the jobs of workers that have left jobs behind, were found dead, or are remote and silent.
 
-        Return the ids of the jobs that were rescued since the last sweep, and of those that became dead letters.
+        Return the ids of the jobs that were queued again since the last sweep, and of those that became dead
+        letters. Only jobs that were running are in these lists. Also let the monitor watch the present workers.
         """
         self.take_over()
         entries = self._workers.read_all()
@@ -164,7 +165,10 @@ class NatsJobRescuer:
         return rescued, quarantined
 
     def take_over(self) -> None:
-        """Rescue the jobs of workers that the monitor has found dead since the last call."""
+        """Rescue the jobs of workers that the monitor has found dead since the last call.
+
+        A worker that has sent a heartbeat or has left meanwhile is not touched.
+        """
         for number, revision in self._monitor.take_dead().items():
             left_behind = self._in_flight.of(number)
             if self._workers.declare_dead(number, revision, left_behind):
@@ -294,7 +298,7 @@ class OrphanRepair:
         return [record.id for record in repaired]
 
     def _next_page(self, projection: Projection, query: Query) -> list[JobRecord]:
-        """Return the next page of overdue jobs, after the page of the last call."""
+        """Return the next page of overdue jobs, after that of the last call; after the last page, the first."""
         page = projection.find(replace(query, limit=PAGE_SIZE, after=self._ends.get(query.status)))
         self._ends[query.status] = page.end
         return page.records

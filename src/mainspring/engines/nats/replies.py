@@ -149,7 +149,10 @@ class ReplyInbox:
         return f"{self.subject}.{next(self._numbers)}"
 
     def register(self, *subjects: str) -> tuple[str, asyncio.Future[Msg]]:
-        """Register a request to these subjects; return its reply subject and a future for the reply."""
+        """Register a request to these subjects; return its reply subject and a future for the reply.
+
+        Raise `EngineUnavailable` if the server has denied the subscription to the inbox.
+        """
         inbox = self._next_subject()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Msg] = loop.create_future()
@@ -159,7 +162,7 @@ class ReplyInbox:
     async def wait(self, inbox: str, future: asyncio.Future[Msg], seconds: float) -> Msg | None:
         """Wait for a reply and return it; return None if no reply comes in time, or the connection is lost.
 
-        Raise `EngineUnavailable` if the server denies the subject.
+        Raise `EngineUnavailable` if the server denies a subject of the request, or that of the inbox.
         """
         try:
             return await asyncio.wait_for(future, max(0.001, seconds))
@@ -171,22 +174,23 @@ class ReplyInbox:
     def subject_for_many(self) -> str:
         """Return a reply subject for several messages. Any thread may call this.
 
-        The reply subject of each message is this subject and the index of the message.
+        The reply subject of each message is this subject, a dot and the index of the message. Raise
+        `EngineUnavailable` if the server has denied the subscription to the inbox.
         """
         return self._next_subject()
 
     def collect(self, inbox: str, replies: CollectedReplies) -> None:
-        """Collect the replies to such a subject, until `stop_collecting` is called."""
+        """Collect the replies to a subject of `subject_for_many`, until `stop_collecting` is called for it."""
         self._collected[inbox] = replies
 
     def stop_collecting(self, inbox: str) -> None:
-        """Drop replies that come from now on."""
+        """Stop collecting the replies to a subject of `subject_for_many`: those that still come are dropped."""
         self._collected.pop(inbox, None)
 
     def fail_all(self) -> None:
         """End all waits, because the connection is lost.
 
-        Also forget a denied permission, because the next connection may have other permissions.
+        Also reset `confirmed`, and forget a denied permission: the next connection may have other permissions.
         """
         self._is_denied = False
         self.confirmed = 0.0
@@ -195,7 +199,11 @@ class ReplyInbox:
         self._end_waits_of_threads()
 
     def fail_denied(self, denied: DeniedSubject) -> bool:
-        """Fail the requests to a denied subject; return whether a caller gets the error, at once or later."""
+        """Fail the requests to a denied subject; return whether a caller gets the error, at once or later.
+
+        If the subscription to the inbox is denied, fail all requests, also later ones until `open` or `fail_all`.
+        In each case, end the waits of threads: their callers repeat what got no reply.
+        """
         is_reported = bool(self._collected)
         self._end_waits_of_threads()  # the callers repeat what got no reply
         if denied.is_subscription:

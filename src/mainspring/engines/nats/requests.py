@@ -36,7 +36,10 @@ Item = TypeVar("Item", NewRequest, RequestEnd)
 
 
 class _CountedRequests(Struct):
-    """How many requests of a caller, or of all, are stored: counted at an instant, plus those added here since."""
+    """How many requests of one caller, or of all callers, are stored.
+
+    This is the count at an instant, plus the requests that this process has added since then.
+    """
 
     number: int
     at: int
@@ -58,8 +61,10 @@ class NatsRequests:
         self._counts.clear()
 
     def begin(self, requests: Sequence[NewRequest]) -> list[RequestRecord | None]:
-        """Store that requests begin; return the record of each, or None if its caller or the store has too
-        many.
+        """Store that requests begin; return the record of each, or None if its caller or the store has too many.
+
+        If a request with the same key was stored before, return its record: see `request_records.begun`. Raise
+        `RefusedByStore` if the stream of requests does not exist and this process may not create it.
         """
         return self._change_each(requests, self._begin)
 

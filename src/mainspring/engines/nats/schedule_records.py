@@ -17,7 +17,10 @@ KEPT_JOBS = 100
 """How many job ids a schedule's record keeps: those of its newest jobs, as many as one transaction can cancel."""
 KEPT_OCCURRENCES = 100
 REMOVED_KEPT_SECONDS = 604_800
-"""How many seconds the record of a removed schedule is kept, so that other processes see the removal."""
+"""How many seconds the record of a removed schedule is kept, so that other processes see the removal.
+
+A record that lists jobs which are not known to have ended is kept without end.
+"""
 
 
 class StoredSchedule(Struct, frozen=True, array_like=True):
@@ -46,7 +49,7 @@ def read_schedule(transaction: Transaction, name: str) -> StoredSchedule:
 
 
 def add_job(transaction: Transaction, job: StoredJob) -> None:
-    """Add a reopened job to the unfinished jobs in the record of its schedule."""
+    """Add a reopened job to the unfinished jobs in the record of its schedule, if it has one with a record."""
     if job.schedule is None:
         return
     stored = read_schedule(transaction, job.schedule)

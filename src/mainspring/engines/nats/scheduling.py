@@ -88,9 +88,7 @@ class ScheduleCache:
 
     def find_due(self, until: int, limit: int | None, names: Iterable[str] | None = None) -> list[ScheduleRecord]:
         """List the schedules that are due by the instant `until` and not paused, the earliest first, at most
-        `limit`.
-
-        With `names`, only these.
+        `limit`. With `names`, only these. The local copy that is read is at most two seconds old.
         """
         wanted = None if names is None else set(names)
         found: list[ScheduleRecord] = []
@@ -179,7 +177,10 @@ class ScheduleCache:
             transaction.batch.send(*notification)
 
     def update(self, transaction: Transaction, name: str, stored: StoredSchedule) -> None:
-        """Replace the local copy of a schedule, after the commit, with the record that a transaction has read."""
+        """Replace the local copy of a schedule, after the commit, with the record that a transaction has read.
+
+        If there is no record, drop the schedule from the copy, and let the next reader read all schedules again.
+        """
         revision = transaction.stored(transaction.names.schedule(name)).revision
 
         def update_copy() -> None:
@@ -232,7 +233,9 @@ class FiringWriter:
     def fire_all(self, firings: Sequence[Firing], recorder: AuditRecorder | None) -> list[Fired]:
         """Fire schedules in order: many small firings in one transaction, large ones in parts.
 
-        Return an answer for each firing. With a recorder, the firing is a trigger.
+        Return an answer for each firing. `is_done` is False if another worker has fired the schedule, or if the
+        schedule was changed, paused or removed. With a recorder, which adds to the audit trail, a firing is a
+        trigger.
         """
         results: list[Fired] = []
         for is_large, group in groupby(firings, lambda firing: len(firing.jobs) > MAX_JOBS):
@@ -338,7 +341,10 @@ def _alive_jobs(transaction: Transaction, stored: StoredSchedule) -> list[Stored
 
 
 def _still_alive(transaction: Transaction, jobs: tuple[str, ...], *, must_read: bool) -> tuple[str, ...]:
-    """Return the jobs that the record keeps. Ended jobs are removed if there are many, or with `must_read`."""
+    """Return the ids of the jobs that the record of a schedule keeps, at most `KEPT_JOBS`.
+
+    Ended jobs are left out if there are more ids than that, or with `must_read`.
+    """
     if must_read or len(jobs) > KEPT_JOBS:
         jobs = tuple(job.id for job in _alive_jobs(transaction, StoredSchedule(None, jobs)))
     return jobs[-KEPT_JOBS:]
@@ -403,7 +409,8 @@ class NatsSchedules:
     def put(self, command: PutSchedule, record: RecordArrangement = record_nothing) -> bool:
         """Store a schedule if the stored one has the expected revision, or does not exist if that is None.
 
-        Return whether it was stored. If it was, `record` is called in the same transaction.
+        Return whether it was stored. If it was, `record` is called in the same transaction. A schedule that exists
+        already stays paused if it is, and keeps the time of its last occurrence.
         """
 
         def put(stored: ScheduleRecord | None, now: int) -> ScheduleRecord | None:
@@ -487,7 +494,10 @@ class NatsSchedules:
         return True
 
     def fire_all(self, firings: Sequence[Firing], recorder: AuditRecorder | None = None) -> list[Fired]:
-        """Advance schedules and store the jobs of their occurrences, unless another worker has done so."""
+        """Advance schedules and store the jobs of their occurrences, each unless another worker has done so.
+
+        Return an answer for each firing: see `FiringWriter.fire_all`.
+        """
         return self._firing_writer.fire_all(firings, recorder)
 
     # -- reading
@@ -497,7 +507,10 @@ class NatsSchedules:
         return self.schedule_cache.next_firing()
 
     def find(self, names: Sequence[str] | None, due_until: int | None, limit: int | None) -> list[ScheduleRecord]:
-        """List schedules by name; with `due_until`, only those that are due by then, the earliest first."""
+        """List schedules by name; with `names`, only these, and at most `limit`.
+
+        With `due_until`, list only those that are due by then and not paused, the earliest first.
+        """
         if due_until is not None:
             return self.schedule_cache.find_due(due_until, limit, names)
         if names is None:

@@ -78,7 +78,7 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
     """Whether the streams and consumers exist already, so that this process creates none."""
 
     def __post_init__(self) -> None:
-        """Raise an error for an unknown role."""
+        """Raise `EngineUnavailable` for an unknown role."""
         if self.role is not None and self.role not in ROLES:
             raise EngineUnavailable(
                 engine=f"role {self.role!r}",
@@ -122,7 +122,7 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
 def parse_url(url: str, settings: NatsSettings) -> tuple[list[str], NatsSettings]:
     """Return the servers that a URL names, and the settings with the values of the URL's query.
 
-    Raise `EngineUnavailable` if it names no valid server, or an unknown or invalid setting.
+    Raise `EngineUnavailable` if the URL names no valid server, or an unknown or invalid setting.
     """
     address, _, query = url.partition("?")
     servers = [_with_scheme(part.strip(), url) for part in address.split(",") if part.strip()]

@@ -60,7 +60,11 @@ class NatsJobSettler:
         self._uncertain: dict[tuple[str, int], str] = {}  # nonces of outcomes that may have been stored
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Store outcomes, and end their leases; return for each outcome whether its lease was still valid."""
+        """Store outcomes, and end their leases; return for each outcome whether its lease was still valid.
+
+        After `EngineUnavailable`, the caller may settle the same outcomes again: this process recognizes those
+        that were stored.
+        """
         results: dict[int, bool] = {}
         new = token_hex(8)
         nonces = {number: self._nonce_of(outcome, f"{new}{number}") for number, outcome in enumerate(outcomes)}
@@ -167,7 +171,8 @@ class NatsJobSettler:
     def _nonce_of(self, outcome: Outcome, new: str) -> tuple[str, bool]:
         """Return the nonce that identifies an outcome, and whether the outcome may have been stored already.
 
-        An outcome that is settled for the first time gets the nonce `new`.
+        An outcome that is settled for the first time gets the nonce `new`. The nonce of an earlier try is
+        returned once.
         """
         nonce = self._uncertain.pop((outcome.lease.id, outcome.lease.token), None)
         return (new, False) if nonce is None else (nonce, True)
@@ -318,7 +323,9 @@ def _is_running(job: StoredJob, lease: Lease, worker: int) -> bool:
 
 
 def _with_lost_start(job: StoredJob | None, outcome: Outcome, worker: int) -> Outcome:
-    """Mark a handed-back lease as started, if its start was stored and only the server's reply was lost."""
+    """Return an outcome. Its lease is marked as started if it hands back a job whose start was stored, although
+    the reply was lost.
+    """
     lease = outcome.lease
     is_held = outcome.kind is OutcomeKind.HANDED_BACK and not lease.is_started
     if job is None or not is_held or not _is_running(job, lease, worker):

@@ -40,7 +40,7 @@ class SpentEnvelopes:
     def remember(self, settled: Sequence[tuple[Outcome, bool]], now: int) -> None:
         """Send the envelopes of signed jobs whose outcome, COMPLETED or CANCELED, was accepted, to the server.
 
-        Jobs that are not signed, and those whose signatures have ended, are left out.
+        Do not wait for a reply. Jobs that are not signed, and those whose signatures have ended, are left out.
         """
         messages: list[tuple[str, bytes, str, Mapping[str, str]]] = []
         for outcome, is_accepted in settled:
@@ -54,7 +54,10 @@ class SpentEnvelopes:
         self._jetstream.send(messages)
 
     def store(self, envelopes: Sequence[Envelope], now: int) -> None:
-        """Store envelopes of another store, and wait for the server. Newer ones of the same ids stay."""
+        """Store envelopes of another store, and wait for the server. Newer ones of the same ids stay.
+
+        Raise `EngineUnavailable` if the server does not confirm them, or if its stream is of an earlier version.
+        """
         if envelopes and not self._streams.stores_spent:
             raise self._jetstream.unavailable(
                 "its stream was made by an earlier version, and cannot remember signed jobs that have ended",

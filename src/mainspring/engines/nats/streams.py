@@ -91,7 +91,11 @@ class Streams:
         """The creation time of the main stream, which tells it from a later stream of the same name."""
 
     def prepare(self) -> None:
-        """Check the server and its streams; create or update the streams, if this process may."""
+        """Check the server and its streams; create or update the streams, if this process may.
+
+        Then measure the server's time. Raise `EngineUnavailable` if the server is too old, has no JetStream, or
+        lacks a stream that this process may not create.
+        """
         self._require_version()
         self._require_jetstream()
         info = self._ensure(self.stream_config())
@@ -121,7 +125,10 @@ class Streams:
         return f"{self._names.audit}>" in info.get("config", {}).get("subjects", ())
 
     def last_sequence(self) -> int:
-        """Return the sequence number of the last message of the main stream. In a cluster the leader replies."""
+        """Return the sequence number of the last message of the main stream. In a cluster the leader replies.
+
+        If the stream was deleted, create it again, if this process may.
+        """
         reply = self._jetstream.ask(f"$JS.API.STREAM.INFO.{self._names.stream}")
         info = _decode_info(reply) if reply else _StreamInfo()
         if info.created == self.created:
@@ -243,7 +250,7 @@ class Streams:
     def ensure_requests(self) -> bool:
         """Create or update the stream of requests with an idempotency key, if this process may.
 
-        Return whether it exists. If that fails, only log a warning: jobs do not need the stream.
+        Return whether the stream exists. If the server refuses, only log a warning: jobs do not need the stream.
         """
         config = self._requests_config()
         is_there = False
@@ -324,6 +331,7 @@ class Streams:
         """Return the name of the consumer of each subject; create the consumers that do not exist.
 
         A subject whose consumer does not exist, and may not be created by this process, is logged and left out.
+        It is looked up again after `MISSING_RETRY`.
         """
         found: dict[str, str] = {}
         for subject in subjects:
@@ -399,7 +407,11 @@ class Streams:
         self._consumers.clear()
 
     def measure_time(self) -> None:
-        """Measure the server's time with a few requests. The fastest reply is the most exact."""
+        """Measure the server's time with a few requests. The fastest reply is the most exact.
+
+        If even that took longer than `CLOCK_SLACK`, an earlier measurement stays. The requests also notice that
+        the main stream was deleted, and create it again, if this process may.
+        """
         best: tuple[int, str | None, int] | None = None
         for _ in range(CLOCK_TRIES):
             before = self._jetstream.monotonic()
@@ -437,7 +449,10 @@ class Streams:
             self._jetstream.set_time(to_instant(datetime.fromisoformat(text), "the server's time"), instant)
 
     def measure_time_if_old(self) -> None:
-        """Measure the server's time if the last measurement is old, the connection was lost, or a clock jumped."""
+        """Measure the server's time if the last measurement is old, the connection was lost, or a clock jumped.
+
+        If the server cannot be reached, the last measurement stays. Raise `EngineUnavailable` if there is none.
+        """
         # The gap between the clocks changes if the wall clock is set, or if the machine sleeps.
         monotonic = self._jetstream.monotonic()
         gap = self._jetstream.local_time() - monotonic

@@ -12,7 +12,7 @@
     P.worker.<n>                        the heartbeat of a worker
     P.lane.<queue>.<type>.<priority>    a lane
     P.move.<move>                       the checkpoint of a migration
-    P.settings                          paused queues, limits and dead-letter handlers
+    P.settings                          paused queues, limits, dead-letter handlers and redacted parameters
     P.listeners                         until when events are written
     P.tokens, P.token-uses              the tokens of HTTP servers; when they were last used
     P.request.<caller>.<key>            in a stream of its own: a request with an idempotency key
@@ -157,11 +157,11 @@ class SubjectNames:
         return f"{self.limiters}{digest(family)}.*"
 
     def waiting_job(self, limiter: str, group: str, job_id: str) -> str:
-        """Return the subject of a job that waits for a limiter."""
+        """Return the subject of the message of a job that waits for a limiter."""
         return f"{self.prefix}.line.{digest(limiter)}.{digest(group)}.{to_token(job_id)}"
 
     def line(self, limiter: str, group: str) -> str:
-        """Return the subject of all jobs of a group that wait for a limiter, with a wildcard."""
+        """Return the subject, with a wildcard, of the messages of all jobs of a group that wait for a limiter."""
         return f"{self.prefix}.line.{digest(limiter)}.{digest(group)}.*"
 
     def limiter_of_line(self, subject: str) -> str | None:

@@ -50,7 +50,11 @@ class JobSubmitter:
         self._last_place = 0
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
-        """Store jobs; return for each the conflict that kept it from being stored, or None."""
+        """Store jobs; return for each the conflict that kept it from being stored as a new job, or None.
+
+        With `ConflictKind.REPLACED`, the stored job has got the arguments and the due time of the new one. Raise
+        `ArgumentsTooLarge`, before anything is stored, if a job does not fit into a message.
+        """
         for job in jobs:
             self._require_size(job)
         nonce = token_hex(8)
@@ -68,7 +72,7 @@ class JobSubmitter:
         return results
 
     def _require_size(self, job: NewJob) -> None:
-        """Raise `ArgumentsTooLarge` if a job is too large for a message, before anything is stored."""
+        """Raise `ArgumentsTooLarge` if the arguments of a job do not fit into a message of the server."""
         limit = self._transactions.jetstream.max_payload - RESERVED_BYTES
         if len(job.payload) > limit:
             raise ArgumentsTooLarge(
@@ -101,7 +105,8 @@ class JobSubmitter:
 
         A worker that gets a message without a record returns it to the server for a while. A batch would cost the
         server some milliseconds, whatever its size. Return True if all jobs are stored. Return False if some may
-        be missing: then the caller must read the records.
+        be missing: then the caller must read the records. If a client listens to events, or a lane is new to this
+        process, store none and return False.
         """
         transaction = self._transactions.begin()
         if self._event_log.has_listener(transaction):
@@ -121,9 +126,10 @@ class JobSubmitter:
 
     def add(self, transaction: Transaction, job: NewJob, nonce: str) -> Conflict | None:
         """Store a job within a transaction and return None, or return the conflict that keeps it from being
-        stored.
+        stored as a new job.
 
-        A job that an earlier try of the same submit (`nonce`) has stored is no conflict.
+        With `ConflictKind.REPLACED`, the stored job gets the arguments and the due time of the new one. A job that
+        an earlier try of the same submit (`nonce`) has stored is no conflict.
         """
         existing = transaction.job(job.id)
         if existing is not None:
@@ -170,7 +176,7 @@ def _is_plain(job: NewJob) -> bool:
 
 
 def _prefetch(transaction: Transaction, items: Sequence[JobWithNonce]) -> None:
-    """Read the records that the jobs may conflict with, in one request."""
+    """Read the records that the jobs may conflict with, and their limiters, in one request."""
     names = transaction.names
     subjects = [names.job(item.job.id) for item in items]
     subjects += [names.key(item.job.unique.key) for item in items if item.job.unique is not None]

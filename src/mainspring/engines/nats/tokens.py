@@ -35,14 +35,15 @@ class NatsTokens:
         """A number that grows when this process changes tokens, or when tokens may have changed elsewhere."""
 
     def list(self) -> list[TokenRecord]:
-        """Return the stored tokens, by name."""
+        """Return the stored tokens, sorted by name, each with the time of its last use."""
         transaction = self._transactions.begin()  # reads each record alone: see `Transaction.confirm`
         return merge_uses(_tokens_in(transaction), _uses_in(transaction))
 
     def change(self, arrangement: TokenArrangement, record: RecordArrangement = record_nothing) -> bool:
         """Store or revoke a token, or store uses; return whether that changed anything.
 
-        If it does, `record` is called in the same transaction.
+        If it does, `record` is called in the same transaction. Other processes are notified of new and revoked
+        tokens.
         """
         # whether each attempt changed the record: after a lost reply, the next attempt changes nothing
         attempts: list[bool] = []

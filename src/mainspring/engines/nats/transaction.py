@@ -143,7 +143,8 @@ class Transaction:
     def scan(self, subject: str, *, after: int = 0, most: int = 1_000) -> list[tuple[str, StoredMessage]]:
         """Return messages whose subjects match a wildcard, in the order in which they were stored.
 
-        Return at most `most` messages, and only messages with a revision greater than `after`.
+        Return at most `most` messages, and only messages with a revision greater than `after`. The writes of this
+        transaction are not among them.
         """
         return self._jetstream.scan(subject, after=after, most=most)
 
@@ -198,10 +199,10 @@ class Transaction:
         self._jobs[job_id] = None
 
     def publish_ready(self, job: StoredJob) -> None:
-        """Add the ready message of a job, which delivers the job to a worker.
+        """Add the ready message of a job, which delivers the job to a worker. The caller also writes the record.
 
         The message is stored right behind the record of the job and contains the same data. So the worker that
-        gets the message knows the record and its revision.
+        gets the message knows the record and its revision. In a hand-over, the message has no data.
         """
         self._ready[self.names.job(job.id)] = self._ready_subject(job)
 
@@ -220,7 +221,7 @@ class Transaction:
         self.batch.after_commit(partial(self._notes.append, note))
 
     def purge(self, *subjects: str) -> None:
-        """Purge subjects after the commit."""
+        """Purge subjects after the commit, and drop the unconditional writes to them."""
         self.batch.purge(*subjects)
 
     # -- committing
@@ -244,7 +245,10 @@ class Transaction:
         return list(self._written)
 
     def independent_writes(self) -> list[Write] | None:
-        """Return the writes if all of them are job records, which can be stored one by one; otherwise None."""
+        """Return the writes if all of them are job records, which can be stored one by one; otherwise None.
+
+        Return None, too, if there are no writes, or if the commit has to store, send or do anything else.
+        """
         batch = self.batch
         has_more = batch.writes or batch.sends or batch.events or batch.purges or batch.has_callbacks
         are_jobs = all(subject.startswith(self.names.jobs) for subject in self._written)
@@ -321,7 +325,10 @@ class TransactionManager:
         self.notes: deque[EngineNote] = deque()
         """What committed transactions did beside the answers of their calls. Any thread may take a note away."""
         self.retention: dict[JobStatus, int] = {}
-        """How many microseconds after its end the server deletes a job, by status. Other jobs are not deleted."""
+        """How many microseconds after its end the server deletes a job, by status.
+
+        The server does not delete jobs with a status that is not in this mapping.
+        """
 
     def now(self) -> int:
         """Return the server's time, in microseconds."""
@@ -336,7 +343,8 @@ class TransactionManager:
     def run(self, work: Callable[[Transaction], T]) -> T:
         """Run work in a new transaction, again after each failed commit, and return its result.
 
-        After `MAX_TRIES` failed commits, raise `EngineUnavailable`.
+        After `MAX_TRIES` failed commits, raise `EngineUnavailable`. Raise `BatchTooLarge` if the writes do not fit
+        into one batch.
         """
         for attempt in range(MAX_TRIES):
             transaction = self.begin()
@@ -367,7 +375,7 @@ class TransactionManager:
         return {write.subject for write, revision in zip(writes, revisions, strict=True) if revision is None}
 
     def commit_in_order(self, transaction: Transaction, writes: OrderedWrites) -> set[str]:
-        """Store writes in the order of a hand-over.
+        """Store writes in the order of a hand-over; then send the events of stored records, and purge.
 
         If a write is refused, or its reply is lost, the later writes of the same limiter are left out. Return the
         subjects of ended jobs that were not stored, and of limiters whose writes were not all stored. The caller
@@ -411,10 +419,11 @@ class TransactionManager:
         )
 
     def commit(self, transaction: Transaction) -> bool:
-        """Store all writes of a transaction, and return True.
+        """Store all writes of a transaction, do what is to be done after the commit, and return True.
 
         If another process has changed one of the written records meanwhile, store nothing and return False. Also
-        return False if the reply was lost; then the writes are stored all or none.
+        return False if the reply was lost; then the writes are stored all or none. Raise `BatchTooLarge` if the
+        writes do not fit into one batch.
         """
         first = self.jetstream.commit(transaction.build_batch())
         if first is None:
@@ -434,7 +443,8 @@ class TransactionManager:
     ) -> list[T]:
         """Run work for each of many items, with up to `batch_size` items in one transaction; return the results.
 
-        The work for an item sees the changes of the items before it.
+        The work for an item sees the changes of the items before it. If a transaction fails, those before it stay
+        committed. Raise `BatchTooLarge` if the writes for one item do not fit into a batch.
         """
         results: list[T] = []
         while items:

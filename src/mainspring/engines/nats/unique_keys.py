@@ -25,7 +25,9 @@ class KeyHolders(Struct, frozen=True, array_like=True):
 
 
 def find_conflict(transaction: Transaction, job: NewJob) -> Conflict | None:
-    """Return the stored job with the same occurrence or unique key as a conflict; None if there is none."""
+    """Return the conflict with a stored job of the same occurrence, or that holds the unique key; None if there is
+    none. Jobs with the same id are not looked for.
+    """
     return conflict_of(
         job,
         same_id=False,
@@ -82,7 +84,7 @@ def find_alive_holder(transaction: Transaction, job: StoredJob) -> str | None:
 
 
 def release(transaction: Transaction, job: StoredJob) -> None:
-    """Delete the keys of a deleted job, unless another job holds them."""
+    """Delete the records of the unique key and the occurrence of a deleted job, unless they name another job."""
     for subject in _keys_of(transaction, job):
         holders = transaction.get_struct(subject, KeyHolders)
         if holders is not None and holders.ids == (job.id,):
@@ -90,7 +92,10 @@ def release(transaction: Transaction, job: StoredJob) -> None:
 
 
 def release_later(transaction: Transaction, job: StoredJob, seconds: int) -> None:
-    """Make the keys of a job expire a little after the job itself, unless another job holds them."""
+    """Make the records of the unique key and of the occurrence of an ended job expire a minute after the job.
+
+    A record that names another stored job is left alone. The job expires in `seconds`.
+    """
     for subject in _keys_of(transaction, job):
         others = [other for other in _jobs_of(transaction, subject) if other.id != job.id]
         if not others:

@@ -29,7 +29,7 @@ from mainspring.jobs.limits import family_of
 FRONT = 32
 """How many jobs the fronts of all lines of a limiter contain together.
 
-The lines share this number equally. The front of each line may contain at least one job.
+The lines share this number equally. If there are more lines, the front of each contains one job.
 """
 MIXED_PAGE = 64
 
@@ -98,7 +98,10 @@ class WaitingLines:
         self._transaction.batch.purge(self._names.waiting_job(limiter, group, job_id))
 
     def first(self, limiter: Limiter, group: LimiterGroup) -> StoredJob | None:
-        """Return the first job of a line; None if the line is empty, or a lagging replica lacks its messages."""
+        """Return the first job of a line; None if the line is empty, or a lagging replica lacks its messages.
+
+        Take jobs that no longer wait in the line out of its front, and delete their messages.
+        """
         while group.waiting:
             if not group.front:
                 self.fill([(limiter, group)])
@@ -129,7 +132,10 @@ class WaitingLines:
     # -- reading the messages
 
     def fill(self, lines: Sequence[tuple[Limiter, LimiterGroup]]) -> None:
-        """Fill the fronts of lines from their messages. Each request to the server reads a page of every line."""
+        """Fill the fronts of lines from their messages. Each request to the server reads a page of every line.
+
+        Stale messages are deleted. The front of a mixed line stays as it is if a lagging replica lacks messages.
+        """
         readers = [
             _LineReader(self._names.line(limiter.name, group.name), MIXED_PAGE if group.is_mixed else FRONT)
             for limiter, group in lines
@@ -181,7 +187,7 @@ def _decode(limiter: Limiter, subject: str, message: StoredMessage) -> Waiter:
 def _waits_in(job: StoredJob, limiter: Limiter, group: LimiterGroup) -> bool:
     """Return whether a job waits in a line.
 
-    The record of a job that a hand-over has admitted may still say that the job waits: see `handover`.
+    A job that a hand-over has admitted does not, although its record may still say so: see `handover`.
     """
     admission = admission_of(job)
     return (admission.limiter, admission.group) == (limiter.name, group.name) and job.id not in limiter.holders

@@ -53,7 +53,7 @@ class HeartbeatThread:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, unless it is running already."""
+        """Start the thread. Do nothing if it was started before and `join` was not called since then."""
         if self._thread is None:
             self._stopped = False
             self._woken.clear()
@@ -142,7 +142,7 @@ class SilenceWatch:
         self._silences: dict[int, tuple[int, int]] = {}  # by worker: the revision, and how long it has not changed
 
     def find_silent(self, entries: Mapping[int, HeartbeatEntry]) -> list[int]:
-        """Compare the records with those of the last call; return the remote workers that count as dead."""
+        """Compare the records with those of the last call; return the remote workers silent for a whole lease."""
         now = self._monotonic()
         passed, self._checked = now - self._checked, now
         before, self._silences = self._silences, {}
@@ -240,7 +240,8 @@ class WorkerRegistry:
     def renew(self, worker: int) -> bool:
         """Store a heartbeat of a worker, and return True.
 
-        Return False if the last heartbeat has expired, or another worker has declared this worker dead.
+        Return False if the last heartbeat has expired, if another worker has declared this worker dead, or if it
+        is no worker of this process. Then its heartbeats stop.
         """
         with self._lock:
             if worker not in self._ours:
@@ -286,9 +287,10 @@ class WorkerRegistry:
             self._jetstream.store(subject, encode(record))
 
     def has_lease(self, worker: int) -> bool:
-        """Return whether the last heartbeat of a worker is younger than a lease.
+        """Return whether the last heartbeat of a worker of this process is younger than a lease.
 
-        If the heartbeat is older, other workers may claim the jobs of the worker.
+        If the heartbeat is older, other workers may claim the jobs of the worker. Return False for a worker of
+        another process.
         """
         if worker not in self._ours:
             return False
@@ -303,7 +305,7 @@ class WorkerRegistry:
         Two seconds after the connection of a worker was closed, other workers may claim its jobs. `connection` is
         the connection over which the claim began. If it is still open, and the server has replied to a request of
         the last `CONFIRMED_SECONDS`, return True. Otherwise send a heartbeat, and return whether the server stores
-        it and replies in time.
+        it and replies in time. Return False if the last heartbeat is older than a lease.
         """
         if not self.has_lease(worker):
             return False
@@ -368,7 +370,10 @@ class WorkerRegistry:
         }
 
     def states(self) -> list[WorkerRecord]:
-        """Return all workers, except those whose heartbeats have expired."""
+        """Return all workers, except those whose heartbeats have expired.
+
+        `is_gone` is True for workers that have left or died, and whose jobs must still be rescued.
+        """
         return [
             WorkerRecord(
                 number,
@@ -397,7 +402,11 @@ class WorkerRegistry:
         ]
 
     def lease_left(self, worker: int, now: int) -> int:
-        """Return how many microseconds of a worker's lease are left; 0 if other workers may claim its jobs."""
+        """Return how many microseconds of a worker's lease are left; 0 if other workers may claim its jobs.
+
+        A worker of this process has a whole lease, and another one whose record exists at least a fifth of a
+        second.
+        """
         if worker in self._ours:
             return self._lease
         data = self._jetstream.read_one(self._names.worker(worker)).data

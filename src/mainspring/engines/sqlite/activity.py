@@ -100,7 +100,10 @@ _pairs = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
 def add_batch(execute: Execute, batch: ActivityBatch, now: int) -> None:
-    """Add the counts of a process to the stored counts of the same minutes, unless the batch was added before."""
+    """Add the counts of a process to the stored counts of the same minutes.
+
+    Do nothing if this batch, or a later one of the same process, was added before.
+    """
     execute(NOTE_BATCH, (batch.sender, batch.number, now))
     if not execute(CHANGES, ()) or not batch.counts:
         return

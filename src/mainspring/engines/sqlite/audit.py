@@ -55,7 +55,7 @@ class AuditWriter:
         commands: Sequence[Command],
         draft: AuditDraft,
     ) -> list[Changed]:
-        """Execute commands, store the audit entry of `draft` about them, and return the answers."""
+        """Execute commands, and return the answers. If a job was changed, store the audit entry of `draft`."""
         ids = to_json([command.id for command in commands])
         found = _places(self._database.write(PLACES_OF_JOBS, (ids,)))
         places = {job_id: (type_, queue) for job_id, type_, queue in found}
@@ -69,7 +69,10 @@ class AuditWriter:
         arrangements: Sequence[Arrangement],
         draft: AuditDraft,
     ) -> list[bool]:
-        """Execute arrangements, store an audit entry for each that changed something, and return the answers."""
+        """Execute arrangements, and return the answers.
+
+        Store an audit entry for each arrangement that changed something, if its kind is audited.
+        """
         answers = []
         for index, arrangement in enumerate(arrangements):
             place = self._place_of(arrangement)
@@ -85,7 +88,7 @@ class AuditWriter:
         return found
 
     def put_firings(self, firings: Sequence[Firing], answers: Sequence[Fired], draft: AuditDraft) -> None:
-        """Store the audit entry of a triggered schedule, if the trigger has made a job."""
+        """Store the audit entry of each schedule that was triggered and has made a job."""
         for firing, fired in zip(firings, answers, strict=True):
             self.put(draft.for_firing(firing, fired))
 
@@ -109,7 +112,7 @@ def prune_entries(write: Callable[..., Any], changes: Callable[[], int], retenti
 
 
 def read_entries(connection: apsw.Connection, query: AuditQuery) -> list[AuditEntry]:
-    """List the audit entries that match a query, the latest first."""
+    """List the audit entries that match a query, the latest first, at most `query.limit`."""
     found: list[AuditEntry] = []
     with closing(connection.execute(LATEST, (query.first_id,))) as rows:
         for (text,) in rows:

@@ -130,8 +130,10 @@ class LimitedJobClaimer:
         return runs
 
     def _pick(self, groups: list[int], share: int, until: int) -> list[LeaseRow]:
-        """Pick at most `share` jobs behind the head of each group, due by `until`; those of a group by
-        submission.
+        """Pick jobs behind the head of each group that are due by `until`; those of a group by submission.
+
+        These are at most `share` jobs of each group, and as many again if the group has moved jobs. Jobs that
+        cannot be read are left out, and become dead letters.
         """
         write, batch = self._database.write, to_json(groups)
         rows = self._rows.read(waiting_sql.PICK_OF_GROUPS, (batch, share, until))
@@ -166,10 +168,13 @@ class _ClaimAdmission:
         self.last: dict[int, LeaseRow] = {}
         """For each group, the last job that starts, not counting suspects."""
         self.refusals: dict[int, Refusal] = {}
-        """For each group with a job that a limit refused, the bucket that refused it."""
+        """For each group with a job that a limit refused, this refusal: it names the bucket that refused."""
 
     def admit_heads(self, rows: Iterable[LeaseRow]) -> list[LeaseRow]:
-        """Return the jobs that may start: heads of groups whose limits admit them, and jobs without limits."""
+        """Admit heads of groups as far as their limits allow, and count them; return the jobs that may start.
+
+        Jobs without limits may always start.
+        """
         started = []
         for row in rows:
             number = row.grp
@@ -184,7 +189,10 @@ class _ClaimAdmission:
         return started
 
     def admit_members(self, runs: Mapping[int, list[LeaseRow]]) -> list[LeaseRow]:
-        """Return the jobs behind the heads that may start, too, taking one job of each group in turn."""
+        """Admit jobs behind the heads as far as their limits allow, and count them; return those that may start.
+
+        The result has one job of each group in turn. Jobs that are not admitted are removed from `runs`.
+        """
         admitted: list[list[LeaseRow]] = []
         for number, run in runs.items():
             count = self._admit(number, len(run))
@@ -195,7 +203,10 @@ class _ClaimAdmission:
         return [row for turn in zip_longest(*admitted) for row in turn if row is not None]
 
     def with_room(self) -> list[int]:
-        """Return the numbers of the groups that start jobs in this claim and whose limits would admit one more."""
+        """Return the numbers of the groups whose limits would admit one more job.
+
+        Only groups with a job that starts in this claim and is no suspect are returned.
+        """
         if not self._admission.is_tight:  # the usual case
             return list(self.last)
         return [number for number in self.last if number not in self.refusals and self._gates[number].room(1)]
@@ -269,7 +280,8 @@ class JobClaimer:
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         """Claim jobs for a worker; return their leases, and when the worker should fetch again.
 
-        Return `is_alive=False` if the worker is not enrolled.
+        First expire jobs and unpark groups, if it is time. Jobs that cannot be read become dead letters. Return
+        `is_alive=False` if the worker is not enrolled.
         """
         write = self._database.write
         now = self._now()
@@ -452,8 +464,8 @@ class JobClaimer:
         ]
 
     def _has_more(self, lanes: str, until: int) -> bool:
-        """Return whether due jobs are left that could be claimed; if not, unpark groups whose limits have room
-        first.
+        """Return whether due jobs are left that could be claimed. If none is, unpark groups whose limits have
+        room, and look again.
         """
         return self._has_due(lanes, until) or (self._unpark_for_free_capacity() and self._has_due(lanes, until))
 
@@ -507,7 +519,9 @@ class JobClaimer:
 
 
 def _is_full_of_single_attempts(demand: Demand, taken: Sequence[Lease]) -> bool:
-    """Return whether no further job that runs at most once may start for this demand."""
+    """Return whether no further job that runs at most once may start for this demand; False if it has no such
+    types.
+    """
     if not demand.at_most_once:
         return False
     return sum(lease.at_most_once for lease in taken) >= demand.at_most_once_starts

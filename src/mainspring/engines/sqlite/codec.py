@@ -102,7 +102,7 @@ RAW_RECORD_COLUMNS = (
     .replace("j.follow_up", "CAST(j.follow_up AS BLOB)")
 )
 UNREADABLE = (ValueError, msgspec.MsgspecError)
-"""What reading a row raises. `UnicodeDecodeError` is a `ValueError`."""
+"""The errors that decoding a row raises if its values are damaged. `UnicodeDecodeError` is a `ValueError`."""
 
 
 class Extras(msgspec.Struct, array_like=True, gc=False):
@@ -469,7 +469,10 @@ def to_record(row: Sequence[Any]) -> JobRecord:
 
 
 def drop_unreadable(row: Sequence[Any]) -> list[Any]:
-    """Convert a row with `RAW_RECORD_COLUMNS` to one for `to_record`, without headers and plans it cannot read."""
+    """Convert a row with `RAW_RECORD_COLUMNS` to one for `to_record`.
+
+    Headers and a follow-up job that cannot be read are replaced with None.
+    """
     values = list(row)
     for place, read in ((_HEADERS, to_headers), (_FOLLOW_UP, to_follow_up)):
         column: bytes | None = values[place]

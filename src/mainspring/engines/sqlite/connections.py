@@ -102,7 +102,7 @@ class ConnectionPool(Protocol):
     """Whether to open connections that only read, and create no files beside the database: see `read_only`."""
 
     def open_writer(self) -> apsw.Connection:
-        """Return the writing connection. The calling thread must hold `writing`."""
+        """Return the writing connection; open it if needed. The calling thread must hold `writing`."""
 
     def writer(self) -> AbstractContextManager[apsw.Connection]:
         """Lend the writing connection to this thread for a `with` block."""
@@ -111,7 +111,10 @@ class ConnectionPool(Protocol):
         """Lend a connection for reading to this thread for a `with` block."""
 
     def dedicated(self, purpose: str) -> AbstractContextManager[apsw.Connection]:
-        """Lend to this thread, for a `with` block, the connection that is reserved for `purpose`."""
+        """Lend to this thread, for a `with` block, the connection that is reserved for `purpose`.
+
+        Only one thread may use the connection of a purpose.
+        """
 
     def temporary(self) -> AbstractContextManager[apsw.Connection]:
         """Lend a new connection to this thread for a `with` block, and close it afterwards."""
@@ -164,7 +167,7 @@ class FileConnectionPool:
             yield self.open_writer()
 
     def open_writer(self) -> apsw.Connection:
-        """Return the writing connection. The calling thread must hold `writing`."""
+        """Return the writing connection; open it if needed. The calling thread must hold `writing`."""
         if self._writer is None:
             self._writer = self._make_writer()
         return self._writer
@@ -202,7 +205,10 @@ class FileConnectionPool:
 
     @contextmanager
     def dedicated(self, purpose: str) -> Iterator[apsw.Connection]:
-        """Lend to this thread, for a `with` block, the connection that is reserved for `purpose`."""
+        """Lend to this thread, for a `with` block, the connection that is reserved for `purpose`.
+
+        Only one thread may use the connection of a purpose.
+        """
         with self._fork_lock:
             connection = self._dedicated.get(purpose)
             if connection is None:
@@ -220,7 +226,7 @@ class FileConnectionPool:
                 connection.close()
 
     def close(self) -> None:
-        """Close all connections. The next use opens new ones."""
+        """Wait until no other thread uses a connection, and close all connections. The next use opens new ones."""
         self.suspend()
         self.resume()
 

@@ -100,9 +100,10 @@ class Database:
         self.after_rollback: Callable[[], None] = _nothing
 
     def open(self) -> None:
-        """Open the file, create it if it does not exist, and migrate its schema.
+        """Open the file, create it if it does not exist, and migrate its schema. Do nothing if it is open.
 
-        If this user may not write to the file, it is opened for reading. Raises `EngineUnavailable` if that fails.
+        If this user may not write to the file, it is opened for reading. Raise `EngineUnavailable` if that fails,
+        and `StoreMoved` if the jobs of the file were moved to another store.
         """
         with self._writing, translated(self.path):  # so that no unit runs
             if self._is_open:
@@ -188,7 +189,8 @@ class Database:
     def run(self, function: Callable[..., Result], *arguments: Any, durable: bool) -> Result:
         """Call a function in one unit (transaction), and return its result.
 
-        Inside a unit, the function joins this unit.
+        The unit is committed, or rolled back if the function raises an error. Inside a unit, the function joins
+        this unit. With `durable`, the commit is on the disk when this method returns, if `durability` is "full".
         """
         me = get_ident()
         if self._unit_thread == me:
@@ -331,7 +333,10 @@ class Database:
         return self._writer.changes()
 
     def require_sync(self) -> None:
-        """Make the current unit durable with its commit, even if it was begun with `durable=False`."""
+        """Make the current unit durable with its commit, even if it was begun with `durable=False`.
+
+        Without effect if `durability` is not "full".
+        """
         self._must_sync = True
 
     def _sync_log(self) -> None:
@@ -375,7 +380,7 @@ class Database:
             yield connection
 
     def copy_to(self, path: str) -> None:
-        """Write a consistent, compact copy of the database to a new file."""
+        """Write a consistent, compact copy of the database to a new file. Raise `apsw.Error` if that fails."""
         with self._connections.temporary() as connection:
             connection.execute("VACUUM INTO ?", (path,))
 

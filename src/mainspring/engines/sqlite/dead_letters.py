@@ -72,8 +72,8 @@ class DeadLetterNotifier:
         """Signs the jobs of dead-letter handlers; None if they are not signed."""
 
     def notify(self, ids: Sequence[str]) -> None:
-        """Store a job for each of these jobs that is a dead letter and each dead-letter handler, and wake
-        workers.
+        """For each of these jobs that is a dead letter, store a job for each dead-letter handler, and wake
+        workers. Dead letters of the jobs of dead-letter handlers get none.
         """
         handlers = [_handler(text) for text in _texts(self._database.write(HANDLERS))]
         if not handlers:

@@ -140,7 +140,7 @@ class EventWriter:
         return self.is_followed
 
     def write_begun(self, leases: Iterable[Lease]) -> None:
-        """Write the `started` events of handlers that begin now, unless they were written before.
+        """Write the `started` events of handlers that begin now, unless they were written before; mark these jobs.
 
         Call it only if a client listens.
         """
@@ -155,7 +155,7 @@ class EventWriter:
     def write_started_of(self, ids: list[str]) -> None:
         """Write the `started` events of the running attempts of these jobs, which crashed, unless written before.
 
-        Call it only if a client listens.
+        Delete the marks of these jobs. Call it only if a client listens.
         """
         seqs = numbers(self._database.write(SEQS_OF, (to_json(ids),)))
         marked = self._marked_among(seqs)
@@ -256,7 +256,9 @@ class EventWriter:
     def listen(self, until: int) -> str:
         """Record that a client listens until the instant `until`; return the position after which it reads events.
 
-        If no client was listening before, it leaves one number out, and marks the attempts that run.
+        A later end that another client has asked for stays, unless it is more than a day ahead. If no client was
+        listening before, leave one number out, and mark the attempts that run. Also delete all but the latest
+        `MAX_EVENTS` events.
         """
         self._settings.forget()
         now = self._now()
@@ -271,7 +273,11 @@ class EventWriter:
 
 
 def read_events(connection: apsw.Connection, after: str, limit: int) -> EventPage:
-    """Read at most `limit` events after a position. `is_complete` is False if a number between them is missing."""
+    """Read at most `limit` events after a position.
+
+    `is_complete` is False if an event between the position and the end of the page is missing; if the page has
+    fewer than `limit` events, also if a later one is missing.
+    """
     start = int(after)
     last, rows = _page(connection.execute(READ, (start, limit)).get)
     end = rows[-1][0] if rows else start
@@ -282,8 +288,8 @@ def read_events(connection: apsw.Connection, after: str, limit: int) -> EventPag
 
 
 def holds_position(connection: apsw.Connection, position: str, now: int) -> bool:
-    """Return whether a client listens, and all events after a position are stored; False for text of other
-    form.
+    """Return whether a client listens, and all events after a position are stored; False for a text that is no
+    position.
     """
     if not _POSITION.fullmatch(position):
         return False

@@ -138,9 +138,10 @@ _heads = msgspec.json.Decoder(list[HeadRow]).decode
 
 
 def find_waiting(store: Store, now: int) -> tuple[WaitingJobs, ...]:
-    """Return the due jobs that could start, counted by job type and queue.
+    """Return the due jobs that could start, counted by job type and queue, without paused queues.
 
-    For use inside a unit (one transaction).
+    Of jobs in sequences and under limits, only heads that their limits would admit count. The numbers of jobs and
+    heads that are read in each lane are bounded. For use inside a unit (one transaction).
     """
     write = store.database.write
     is_suspect_running, lanes = _circumstances(write(CIRCUMSTANCES, (now,)))
@@ -153,7 +154,7 @@ def find_waiting(store: Store, now: int) -> tuple[WaitingJobs, ...]:
 
 
 def _admitted(store: Store, heads: list[HeadRow]) -> list[HeadRow]:
-    """Return the heads that their limits would admit."""
+    """Return the heads that have no limits, and those that their limits would admit, each on its own."""
     groups = store.groups.load(heads)
     if not groups:
         return heads

@@ -147,7 +147,7 @@ class SqliteExport:
     # -- the mark
 
     def move(self) -> MoveRecord | None:
-        """Return the record of the migration; None if none has begun."""
+        """Return the record of the migration; None if the file is not marked as moved."""
         with self._database.reader() as connection:
             if not is_moved(connection):
                 return None
@@ -218,7 +218,7 @@ class SqliteExport:
     def record_receipt(self) -> None:
         """Record in the file that the target has a checkpoint of this migration.
 
-        A resumed migration must find it there.
+        A migration that is resumed then requires this checkpoint.
         """
         self._record(RECORD_RECEIPT)
 

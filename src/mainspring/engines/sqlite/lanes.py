@@ -21,7 +21,7 @@ _lane_rows = msgspec.json.Decoder(list[tuple[int, str, str, int, int, str]]).dec
 
 
 class Lane(NamedTuple):
-    """A lane: the queue, job type and priority that its jobs share."""
+    """What the jobs of a lane share: queue, job type, priority, whether they need admission, search parameters."""
 
     queue: str
     type: str
@@ -29,7 +29,7 @@ class Lane(NamedTuple):
     exact: int
     """1 if the jobs have a sequence or limits. No worker holds such jobs before their due time."""
     search: str = ""
-    """The parameters by which its jobs are in the search index: `,order_id,customer,`."""
+    """The parameters by which its jobs are in the search index, such as `,order_id,customer,`; empty for none."""
 
 
 def lane_of(job: NewJob) -> Lane:
@@ -80,7 +80,7 @@ class LaneCache:
     def lane_under(self, job_id: str, limits: tuple[str, ...], search: tuple[str, ...] | None = None) -> int:
         """Return the number of the lane to which a stored job would belong if it had these limits and search keys.
 
-        Without `search`, the job keeps its search keys.
+        Create the lane if it does not exist. Without `search`, the job keeps its search keys.
         """
         queue, kind, priority, parameters, sequence = self._database.write(sql.KIND_OF, (job_id,))
         if search is not None:
@@ -90,7 +90,8 @@ class LaneCache:
     def limited(self, queue: str, kind: str, priority: int) -> list[int]:
         """Return the row numbers of the lanes of a queue, type and priority whose jobs have a sequence or limits.
 
-        These lanes differ in the parameters by which their jobs are in the search index.
+        These lanes differ in the parameters by which their jobs are in the search index. The lane without such
+        parameters is created if it does not exist.
         """
         self.number(Lane(queue, kind, priority, 1))
         return [number for lane, number in self._numbers.items() if lane[:4] == (queue, kind, priority, 1)]

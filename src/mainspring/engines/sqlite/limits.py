@@ -190,7 +190,10 @@ class BucketCounts:
     # -- when limits change
 
     def recount(self, family: str) -> None:
-        """Count the running jobs in the buckets of a family again, because its limit has changed."""
+        """Count the running jobs in the buckets of a family again, because its limit has changed.
+
+        If the family has no limit on concurrency now, only delete the counts.
+        """
         self._flush()
         bounds = family_bounds(family)
         self._database.write(sql.DELETE_COUNTS, bounds)
@@ -213,7 +216,7 @@ class BucketCounts:
         self._database.write(sql.DELETE_RATES, family_bounds(family))
 
     def cap_missing_tokens(self, now: int) -> None:
-        """Cap the missing tokens of a bucket at its capacity if they are more than twice that.
+        """Cap the missing tokens of each bucket at its capacity if they are more than twice that.
 
         After the clock was set back, the bucket would otherwise take too long to fill up.
         """

@@ -43,12 +43,18 @@ class LogGrower:
         self.is_nearly_full = False
 
     def after_write(self, pages: int) -> None:
-        """Set `is_nearly_full`: whether the log, which has this many pages, has nearly filled its file."""
+        """Set `is_nearly_full`: whether the log, which has this many pages, has nearly filled its file.
+
+        It is False for a log of less than `SHORT` pages.
+        """
         self._used = HEADER + pages * self._frame
         self.is_nearly_full = pages >= SHORT and self._used + MARGIN > self._size
 
     def grow(self) -> None:
-        """Append zeros to the file if the log has nearly filled it. Must be called inside a transaction."""
+        """Append zeros to the file if the log has nearly filled it. Must be called inside a transaction.
+
+        If that fails, no further attempts are made.
+        """
         self.is_nearly_full = False
         try:
             descriptor = os.open(self._path, os.O_WRONLY)
