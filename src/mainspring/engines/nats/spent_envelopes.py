@@ -61,7 +61,7 @@ class SpentEnvelopes:
         if envelopes and not self._streams.stores_spent:
             raise self._jetstream.unavailable(
                 "its stream was made by an earlier version, and cannot remember signed jobs that have ended",
-                remedy="let an operator run `mainspring nats prepare`",
+                remedy="an operator creates it: `mainspring queues list`, with role=operator in the URL",
             )
         left = self.missing(envelopes)
         for _ in range(TRIES):
