@@ -95,9 +95,9 @@ class Deliverer:
     async def deliver(self, target: CallbackTarget) -> dict[str, Any]:
         """Send the request of the running job, and return the answer if it is a success.
 
-        If the host is paused or has enough requests in flight, raise `Snooze` and send nothing, unless the job
-        runs at most once. Raises `NoAnswer` if no answer comes, `CallbackRefused` for a forbidden address, and for
-        an answer that is no success the exceptions of `judge`.
+        If the host is paused or has enough requests in flight, send nothing and raise `Snooze`; the request of an
+        at-most-once job is sent nevertheless. Raises `NoAnswer` if no answer comes, `CallbackRefused` for a
+        forbidden address, and the exceptions of `judge` for an answer that is no success.
         """
         import asyncio  # noqa: PLC0415 - the event loop has imported it
 
