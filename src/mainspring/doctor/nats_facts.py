@@ -56,7 +56,11 @@ class NatsFacts:
 def read_facts(
     servers: list[str], settings: NatsSettings, clock: Clock, monitor: Mapping[str, Any] | None = None
 ) -> NatsFacts:
-    """Connect to one of the servers and read the facts; raise `EngineUnavailable` if none responds."""
+    """Connect to one of the servers, read the facts, and disconnect.
+
+    Facts that this user may not read stay None, and the denials are listed in `NatsFacts.denied`. Raises
+    `EngineUnavailable` if no server responds, or if a server refuses a request for another reason.
+    """
     quick = replace(settings, timeout=min(settings.timeout or TIMEOUT_SECONDS, TIMEOUT_SECONDS), prepared=True)
     names = SubjectNames(settings.prefix)
     jetstream = JetStream(servers, quick, names.stream, clock)
