@@ -114,7 +114,7 @@ class Runtime:
         )
 
     def close(self, grace: Duration) -> None:
-        """Stop the worker, if it runs, after at most `grace`; then shut down the pools and close the engine."""
+        """Stop the worker, if it runs, with `grace` for its handlers; shut down the pools and close the engine."""
         try:
             self.manager.shutdown(grace)
         finally:
