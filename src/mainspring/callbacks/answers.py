@@ -52,7 +52,10 @@ class ReceiverFailed(ReceiverError):
 
 
 class ReceiverGone(ReceiverError):
-    """The receiver answered 410, or a code of `stop`: the job becomes a dead letter without further attempts."""
+    """The receiver answered 410, or a code of `app.http_job(stop=...)`.
+
+    The job becomes a dead letter without further attempts.
+    """
 
 
 class ReceiverBusy(RetryLater):

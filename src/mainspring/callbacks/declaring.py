@@ -37,7 +37,10 @@ FINAL = (CallbackRefused, InvalidArguments, ReceiverGone)
 
 
 class CallbackArguments(Arguments):
-    """Encodes the arguments of a callback, and refuses those that make no request which the policy allows."""
+    """Encodes the arguments of a callback, and checks the request that they make.
+
+    Raises `CallbackRefused` if the policy does not allow the request, and `InvalidArguments` for other faults.
+    """
 
     def __init__(self, delivery: DeclaredDelivery | FreeDelivery, serializer: Serializer, redacted: Any) -> None:
         super().__init__(delivery.name, delivery, serializer, redacted)

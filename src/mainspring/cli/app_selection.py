@@ -163,7 +163,8 @@ def app_for_url(url: str | None) -> Mainspring:
 def import_app(reference: str, *, folder: Path | None = None) -> Mainspring:
     """Import the application `module:name`, after `folder`, or the working directory, was put on `sys.path`.
 
-    Raises a usage error if there is no such module or application, and `AppImportFailed` if the import raises.
+    Raises a usage error if there is no such module or application, and `AppImportFailed` if the module raises an
+    error, whose traceback is written to stderr. Errors of Mainspring are raised as they are.
     """
     from mainspring.app import Mainspring  # noqa: PLC0415 - probes need the URL only
 

@@ -221,7 +221,7 @@ class Admitter:
         """Return the state of a job towards its limiters.
 
         If an incomplete hand-over has admitted the job, the record of the limiter says so, and the record of the
-        job does not yet.
+        job does not yet. Then also delete the message of the job in its line.
         """
         admission = admission_of(job)
         if admission.state == WAITS and job.id in self.limiters.get(admission.limiter).holders:
@@ -319,7 +319,10 @@ class Admitter:
             self._transaction.prefetch_jobs(job_id for limiter in full for job_id in limiter.holders)
 
     def _is_full(self, limiter: Limiter) -> bool:
-        """Return whether the next job would be the first one that waits for a limiter."""
+        """Return whether the next job may become the first one that waits for a limiter.
+
+        No job waits for it yet, and it is the limiter of a sequence, or it refuses jobs now.
+        """
         if limiter.has_waiting:
             return False
         return limiter.name.startswith(SEQUENCE_PREFIX) or self.limiters.refusal_by(limiter) is not None
