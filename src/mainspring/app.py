@@ -114,7 +114,7 @@ class Runtime:
         )
 
     def close(self, grace: Duration) -> None:
-        """Stop the worker, if it runs, after at most `grace`; then shut down the pools and close the engine."""
+        """Stop the worker, if it runs, with `grace` for its handlers; shut down the pools and close the engine."""
         try:
             self.manager.shutdown(grace)
         finally:
@@ -376,7 +376,8 @@ class Mainspring(Decorators, HttpJobs):
 
         A RUNNING job is asked to stop, and is not retried if its attempt fails. If its handler has not begun and
         the worker hands it back, it is CANCELED then. The call returns when the store has committed the cancel.
-        After `timeout` it raises `TimeoutError`; the request stays queued and may still take effect.
+        Raises `JobNotFound` if there is no job with this id. After `timeout` it raises `TimeoutError`; the request
+        stays queued and may still take effect.
         """
         return self.manager().cancel(job_id, timeout=timeout)
 
@@ -385,7 +386,10 @@ class Mainspring(Decorators, HttpJobs):
         return await (await open_manager(self)).cancel_async(job_id, timeout=timeout)
 
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
-        """Make a PENDING job due after `delay`, or at `at`; return False if it is RUNNING or has ended."""
+        """Make a PENDING job due after `delay`, or at `at`; return False if it is RUNNING or has ended.
+
+        Without `delay` and `at`, the job is due now. Raises `JobNotFound` if there is no job with this id.
+        """
         return self.manager().reschedule(job_id, delay=delay, at=at)
 
     async def reschedule_async(
@@ -398,7 +402,7 @@ class Mainspring(Decorators, HttpJobs):
         """Make a pending job due now, also one that waits for a retry; return False if it has started or ended.
 
         A job that is due starts when a worker has a free slot, unless its queue is paused, or a limit or its
-        sequence holds it back: see `explain`.
+        sequence holds it back: see `explain`. Raises `JobNotFound` if there is no job with this id.
         """
         return self.manager().run_now(job_id)
 
@@ -502,16 +506,20 @@ class Mainspring(Decorators, HttpJobs):
     audit_async = async_twin(audit)
 
     def prune(self) -> int:
-        """Delete ended jobs that are older than `keep` allows, and return their number.
+        """Delete the ended jobs that `keep` no longer allows, and return their number.
 
-        Workers also do this regularly.
+        Old results and audit entries are deleted, too, and not counted. Workers also do this regularly.
         """
         return self.manager().prune()
 
     prune_async = async_twin(prune, writes=True)
 
     def retry(self, job_id: str) -> None:
-        """Run a dead letter again at once, as the same job; raise `InvalidTransition` for any other job."""
+        """Make a dead letter PENDING again, due now, as the same job; raise `InvalidTransition` for any other job.
+
+        Also raises it if an unended job has the unique key of the dead letter, and `JobNotFound` if there is no
+        job with this id.
+        """
         self.manager().retry(job_id)
 
     async def retry_async(self, job_id: str) -> None:
@@ -521,7 +529,8 @@ class Mainspring(Decorators, HttpJobs):
     def backup(self, path: str) -> None:
         """Write a consistent copy of the store to a new file. Workers and callers continue meanwhile.
 
-        Raises `FileExistsError` if the file exists, and `EngineUnavailable` if the engine makes no backups (NATS).
+        Raises `FileExistsError` if the file exists, and `EngineUnavailable` if it cannot be written, or if the
+        engine makes no backups (NATS).
         """
         self.manager().engine.backup(path)
 
@@ -531,9 +540,10 @@ class Mainspring(Decorators, HttpJobs):
 
     @contextmanager
     def running(self) -> Iterator[Mainspring]:
-        """Run a worker in this process until the end of the `with` block.
+        """Import the handlers of `include`, and run a worker in this process until the end of the `with` block.
 
-        Several processes may do this at once.
+        Several processes may do this at once. Raises `RuntimeError` if a worker of this application runs in this
+        process already.
         """
         self.load_handlers()
         manager = self.manager()
@@ -547,7 +557,7 @@ class Mainspring(Decorators, HttpJobs):
 
     @asynccontextmanager
     async def running_async(self) -> AsyncIterator[Mainspring]:
-        """Run a worker in this process until the end of the `async with` block; do not block the event loop."""
+        """Run a worker as `running` does, until the end of the `async with` block; do not block the event loop."""
         worker = self.running()
         start = self._off_loop.submit(worker.__enter__, writes=True)
         try:
@@ -629,7 +639,10 @@ class Mainspring(Decorators, HttpJobs):
         return self._choice if self.url == self._choice.url else StoreChoice(self.url, UrlSource.OPTION)
 
     def use_store(self, url: str) -> None:
-        """Use another store, as the option `--url` of a command does; call it before the first use."""
+        """Use another store, as the option `--url` of a command does; call this before the store is opened.
+
+        Raises `EngineUnavailable` if the URL names no store of a known engine.
+        """
         self.url = check_url(url)
         self._choice = StoreChoice(url, UrlSource.OPTION)
         self._import_engine()
@@ -656,7 +669,10 @@ class Mainspring(Decorators, HttpJobs):
         return None if runtime is None or runtime.process != os.getpid() else runtime.manager
 
     def _prepare_store(self) -> None:
-        """Use the worker's store in a child process; elsewhere warn if the environment names another store."""
+        """Use the worker's store in a child process of a worker.
+
+        In other processes, warn once if the code and `MAINSPRING_URL` name different stores.
+        """
         of_worker = worker_url(self._id)
         if of_worker is not None:
             self.url = of_worker
@@ -707,9 +723,9 @@ class Mainspring(Decorators, HttpJobs):
     close_async = async_twin(close, writes=True)
 
     def exchange_runtime(self, runtime: Runtime | None) -> Runtime | None:
-        """Replace the open runtime (engine, pools, manager) and return the previous one.
+        """Replace the open runtime (engine, pools, manager) and return the previous one, which is not closed.
 
-        Only the test kit uses this.
+        None stands for no open runtime. Only the test kit uses this.
         """
         with self._lock:
             before, self._runtime = self._runtime, runtime
@@ -735,7 +751,10 @@ class Mainspring(Decorators, HttpJobs):
         return f"Mainspring({provider_for(self.url).public_url(self.url)!r})"
 
     def forget_after_fork(self) -> None:
-        """Drop the parent's runtime in a forked child, without touching its threads, locks and connections."""
+        """Drop the runtime of the parent process in a forked child. The next use opens a new one.
+
+        The threads, locks and connections of the parent are not touched.
+        """
         self._lock = RLock()
         runtime, self._runtime = self._runtime, None
         if runtime is not None:

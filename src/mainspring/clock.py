@@ -33,7 +33,7 @@ class ClockMember(Protocol):
         """Return the next monotonic time, in nanoseconds, at which this member has work to do; None for never."""
 
     def activity(self) -> object:
-        """Return a value that changes whenever this member has done work. The clock compares it."""
+        """Return a value that changes whenever this member has done work. A manual clock compares the values."""
 
     def settle(self, real_seconds: float) -> str | None:
         """Wait until all started work of this member has ended or waits for the clock, and return None.
@@ -52,9 +52,10 @@ class Clock(Protocol):
         """Return the wall-clock time as an aware UTC `datetime`."""
 
     def wait(self, condition: Condition, deadline_ns: int | None) -> bool:
-        """Wait on the held `condition`; return True if it was notified, False if `deadline_ns` has passed.
+        """Wait on `condition`, whose lock the caller holds; return True if it was notified before `deadline_ns`.
 
-        Without a deadline, wait until it is notified.
+        Return False if the monotonic time `deadline_ns` has passed. Without a deadline, wait until the condition
+        is notified.
         """
 
     def attach(self, member: ClockMember) -> None:
@@ -114,7 +115,10 @@ def to_nanoseconds(value: Duration, name: str) -> int:
 
 
 def deadline_after(clock: Clock, timeout: Duration | None, name: str = "timeout") -> int | None:
-    """Return the monotonic time `timeout` from now, in nanoseconds; None if `timeout` is None."""
+    """Return the monotonic time `timeout` from now, in nanoseconds; None if `timeout` is None.
+
+    Raises `TypeError` or `ValueError`, which names the argument `name`, if `timeout` is no duration.
+    """
     if timeout is None:
         return None
     return clock.monotonic_ns() + to_nanoseconds(timeout, name)

@@ -47,13 +47,16 @@ class MeasurementBudget:
         self._began_ns = self.clock.monotonic_ns()
 
     def begin(self) -> None:
-        """Begin a measurement: its time starts to run."""
+        """Start the time of the next measurement, and report its begin, as `report` does.
+
+        Raises `BenchStopped` if the user has asked to stop.
+        """
         self._began_ns = self.clock.monotonic_ns()
         self.report()
 
     @property
     def spent(self) -> float:
-        """How many seconds the current measurement has taken."""
+        """How many seconds have passed since `begin`, the start of the current measurement."""
         return self.since(self._began_ns)
 
     @property
@@ -83,10 +86,11 @@ class MeasurementBudget:
         return measured
 
     def best_rate(self, work: Callable[[int], float], *, first: int = 1, most: int | None = None) -> RateFigure:
-        """Call `work` with growing counts until a call takes long enough, then repeat it; return the best rate.
+        """Return the best rate of several calls of `work`, which gets a count and returns the seconds it took.
 
-        `work` gets a count and returns the seconds that it took. The first count is `first`, the largest `most`,
-        or `jobs` of the budget.
+        The count grows from `first` to at most `most` (without it, `jobs` of the budget) until a call takes long
+        enough to be measured. Calls before do not count. The last count is repeated until the time of the
+        measurement is over; at least one call counts. Raises `BenchStopped` if the user has asked to stop.
         """
         limit = self.jobs if most is None else most
         long_enough = min(self.seconds * ROUND_SHARE, ROUND_SECONDS)

@@ -48,7 +48,7 @@ SLACK_SECONDS = 0.2
 
 
 def drain(store: BenchStore, budget: MeasurementBudget) -> RateFigure:
-    """Measure how many jobs per second that do nothing a worker completes, from its start to its stop."""
+    """Measure how many jobs, which do nothing, a worker completes per second, from its start to its stop."""
     runs: list[None] = []
     all_ran = Event()
     expected = 0

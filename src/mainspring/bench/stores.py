@@ -51,7 +51,10 @@ class StoreFactory(Protocol):
         """Return the engine of an application's store, its version and its settings, as texts by name."""
 
     def store(self) -> AbstractContextManager[BenchStore]:
-        """Create an empty store for the duration of the `with` block."""
+        """Create an empty store, and remove it at the end of the `with` block.
+
+        Raises `EngineUnavailable` if no store can be created there.
+        """
 
 
 def stores_of(app: Mainspring) -> StoreFactory:
@@ -151,7 +154,7 @@ class NatsStores:
                 engine.components.streams.remove()
 
     def _require_no_role(self) -> None:
-        """Raise `EngineUnavailable` if the URL has a role: it may only use the streams of its own prefix."""
+        """Raise `EngineUnavailable` if the URL names a role, which may use only the streams of its own prefix."""
         servers, settings = parse_url(self._like.url, self._like.nats or NatsSettings())
         if settings.role is not None:
             raise EngineUnavailable(
@@ -168,7 +171,10 @@ def _application(like: Mainspring, url: str, nats: NatsSettings | None = None) -
 
 
 def _with_own_prefix(url: str) -> str:
-    """Return a NATS URL with the same servers and settings and a new prefix, so that it reaches no user's data."""
+    """Return a NATS URL with the same servers and settings, but with a random prefix and without a projection.
+
+    A store at this URL shares no streams with the user's store.
+    """
     address, _, query = url.partition("?")
     kept = [(name, value) for name, value in parse_qsl(query) if name not in ("prefix", "projection")]
     return f"{address}?{urlencode([*kept, ('prefix', f'{PREFIX}{token_hex(6)}')])}"

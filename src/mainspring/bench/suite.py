@@ -26,10 +26,7 @@ class Measurement:
 
 
 def with_store(measure: Callable[[BenchStore, MeasurementBudget], Result | None]) -> Measure:
-    """Turn a function that measures on one store into one that creates an empty store of a factory for it.
-
-    The store is removed afterwards.
-    """
+    """Return a function that creates an empty store with a factory, calls `measure` with it, and removes it."""
 
     def measure_on_store(stores: StoreFactory, budget: MeasurementBudget) -> Result | None:
         with stores.store() as store:
@@ -91,9 +88,10 @@ MEASUREMENTS = (
 def run_measurements(
     stores: StoreFactory, budget: MeasurementBudget, begin: Callable[[str], None]
 ) -> Iterator[tuple[Measurement, Result]]:
-    """Run the measurements one after the other, and yield each with its result, if it has one.
+    """Run the measurements one after the other, and yield each one that has a result, with the result.
 
-    `begin` is called with the title of each before it starts. Raises `BenchStopped` if the user asks to stop.
+    `begin` is called with the title of each measurement before it starts. Raises `BenchStopped` if the user asks
+    to stop.
     """
     for measurement in MEASUREMENTS:
         begin(measurement.title)
@@ -104,7 +102,10 @@ def run_measurements(
 
 
 def describe(stores: StoreFactory) -> dict[str, Any]:
-    """Return facts about the engine of the stores, and the file system if the stores are in a folder."""
+    """Return facts about the engine of the stores, and the file system if the stores are in a folder.
+
+    To read the facts, it creates and removes a temporary store.
+    """
     with stores.store() as store:
         described: dict[str, Any] = dict(stores.describe(store.app))
     if stores.folder is not None:

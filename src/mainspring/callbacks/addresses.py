@@ -78,9 +78,10 @@ _ISATAP = 0x5EFE
 
 @lru_cache(maxsize=4_096)
 def find_objection(text: str, *, allow_private: bool = False) -> str | None:
-    """Return why a callback must not connect to an IP address, such as `private`; None if it may.
+    """Return why a callback must not connect to an IP address, such as `private`; None if it may connect.
 
-    With `allow_private`, it may connect to private, shared and loopback addresses.
+    With `allow_private`, it may connect to private, shared and loopback addresses, except for those of metadata
+    services. Text that is not an IP address is refused, too.
     """
     try:
         address = ip_address(text)

@@ -31,7 +31,10 @@ _ENCODED_TRAP = re.compile(r"%(2[fF]|5[cC]|[01][0-9A-Fa-f]|7[fF])")
 
 @dataclass(frozen=True, slots=True)
 class CallbackUrl:
-    """The URL of a callback in its parts. Scheme and host are in lower case; without a port, it is 443 or 80."""
+    """The URL of a callback in its parts. Scheme and host are in lower case.
+
+    If the text has no port, `port` is 443 or 80, as the scheme says. `path` is without the query.
+    """
 
     text: str
     scheme: str
@@ -181,7 +184,8 @@ def parse_pattern(text: object) -> UrlPattern:
 def parse_patterns(texts: Iterable[object], what: str) -> tuple[UrlPattern, ...]:
     """Parse the entries of an allow-list; `what` is the name of the option, for errors.
 
-    Raises `ValueError` for an invalid entry, and `TypeError` for a single string instead of a list.
+    Raises `ValueError` for an invalid entry, and `TypeError` for an entry that is no string, or for a single
+    string instead of a list.
     """
     if isinstance(texts, str):
         raise TypeError(f"{what} must be a list of URLs, got {texts!r}; write [{texts!r}]")

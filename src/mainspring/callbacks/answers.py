@@ -45,14 +45,17 @@ class NoAnswer(ReceiverError):
 
 
 class ReceiverFailed(ReceiverError):
-    """The receiver answered with a code that is no success.
+    """The receiver answered with a failure that is neither `ReceiverGone` nor `ReceiverBusy`.
 
     The attempt fails, and is retried by the retry policy.
     """
 
 
 class ReceiverGone(ReceiverError):
-    """The receiver answered 410, or a code of `stop`: the job becomes a dead letter without further attempts."""
+    """The receiver answered 410, or a code of `app.http_job(stop=...)`.
+
+    The job becomes a dead letter without further attempts.
+    """
 
 
 class ReceiverBusy(RetryLater):
@@ -79,7 +82,8 @@ def judge(
     """Return if the answer is a success; else raise `ReceiverGone`, `ReceiverBusy` or `ReceiverFailed`.
 
     - `what`: the request, for the text of the error: `POST https://hooks.example.com/orders`
-    - `host`: the host that answered; `gate` pauses it after 429 and 503
+    - `host`: the host that answered
+    - `gate`: pauses the host after 429 and 503, and forgets its earlier pauses after a success
     - `success`: the codes of a success; None for 200 to 299
     - `stop`: codes that end the job, beside 410
     """

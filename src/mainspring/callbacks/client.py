@@ -108,7 +108,10 @@ class CallbackClient:
 
 
 def _to_text(value: str) -> str:
-    """Return a header with U+FFFD for bytes that are not UTF-8; aiohttp's surrogates could not be stored."""
+    """Return the value of a header, with U+FFFD in place of the surrogates that aiohttp uses for invalid UTF-8.
+
+    A store could not store surrogates.
+    """
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -131,10 +134,10 @@ def _find_refusal(error: BaseException | None) -> CallbackRefused | None:
 
 
 async def _read(answer: aiohttp.ClientResponse, most: int) -> tuple[bytes, bool]:
-    """Return at most `most` bytes of a body after decompression, and whether something is missing.
+    """Return at most `most` bytes of a body after decompression, and whether a part of the body is missing.
 
-    A body with an unknown or wrong compression is returned as empty. If the body is longer than `most` bytes, its
-    connection is closed; else it can be used again.
+    A body with an unknown or wrong compression is returned as empty. If more than `most` bytes are received before
+    decompression, the connection is closed; otherwise the client can use it again.
     """
     chunks, size, is_cut = [], 0, False
     async for chunk in answer.content.iter_any():

@@ -37,7 +37,10 @@ FINAL = (CallbackRefused, InvalidArguments, ReceiverGone)
 
 
 class CallbackArguments(Arguments):
-    """Encodes the arguments of a callback, and refuses those that make no request which the policy allows."""
+    """Encodes the arguments of a callback, and checks the request that they make.
+
+    Raises `CallbackRefused` if the policy does not allow the request, and `InvalidArguments` for other faults.
+    """
 
     def __init__(self, delivery: DeclaredDelivery | FreeDelivery, serializer: Serializer, redacted: Any) -> None:
         super().__init__(delivery.name, delivery, serializer, redacted)
@@ -109,7 +112,10 @@ class DeclaredDelivery:
         return self._target.method
 
     async def __call__(self, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
-        """Send the request of the running job to the declared URL, and return the answer as the job's result."""
+        """Send the request of the running job to the declared URL; return a successful answer as the job's result.
+
+        Raises what `check` and `Deliverer.deliver` raise, and `RuntimeError` if no job runs here.
+        """
         require_job(self.name)
         self.check({"body": body, "headers": headers})
         url = self.deliverer.policy.check(self._target.url.text)
@@ -144,7 +150,10 @@ class FreeDelivery:
         secret: str | None = None,
         keep_result: bool = False,  # noqa: FBT001, FBT002 - an argument of a job
     ) -> dict[str, Any] | None:
-        """Send the request of the running job to `url`; return the answer if `keep_result` is set, else None."""
+        """Send the request of the running job to `url`; return a successful answer if `keep_result`, else None.
+
+        Raises what `check` and `Deliverer.deliver` raise, and `RuntimeError` if no job runs here.
+        """
         require_job(self.name)
         self.check({"url": url, "method": method, "headers": headers, "body": body, "secret": secret})
         target = CallbackTarget(

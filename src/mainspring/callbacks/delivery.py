@@ -85,9 +85,9 @@ class Deliverer:
             )
 
     def most_requests(self) -> int:
-        """Return how many requests this process may have in flight: `in_flight`, or as many as it may open files.
+        """Return how many requests this process may have in flight: `in_flight`, or less if it may open few files.
 
-        `OTHER_FILES` of the files are left for other uses; at least one request is allowed.
+        A request needs a file, and `OTHER_FILES` are left for other uses. At least one request is allowed.
         """
         files = _most_files()
         return self.policy.in_flight if files is None else max(1, min(self.policy.in_flight, files - OTHER_FILES))
@@ -95,8 +95,9 @@ class Deliverer:
     async def deliver(self, target: CallbackTarget) -> dict[str, Any]:
         """Send the request of the running job, and return the answer if it is a success.
 
-        Raises `Snooze` if the host is paused or has enough requests in flight, and for a failure the exception
-        that decides the outcome: see `judge`.
+        If the host is paused or has enough requests in flight, send nothing and raise `Snooze`; the request of an
+        at-most-once job is sent nevertheless. Raises `NoAnswer` if no answer comes, `CallbackRefused` for a
+        forbidden address, and the exceptions of `judge` for an answer that is no success.
         """
         import asyncio  # noqa: PLC0415 - the event loop has imported it
 
@@ -149,7 +150,7 @@ class Deliverer:
 
 
 def _trace_of(job: JobContext, target: CallbackTarget) -> dict[str, str]:
-    """Return the headers of the job's trace; none if the job or the declaration names another trace."""
+    """Return the headers of the job's trace; empty if a header of the request names a trace already."""
     given = {name.lower() for mapping in target.headers for name in mapping}
     return {} if TRACEPARENT in given else trace_headers(job.headers)
 

@@ -52,7 +52,8 @@ class HostGate:
     def enter(self, host: str, at_least: int = 0) -> float | None:
         """Count a request that may be sent now, and return None; else return after how many seconds to ask again.
 
-        `at_least` is a number of requests to the host that may always be in flight, whatever `most` is.
+        `at_least` is a number of requests to the host that may be in flight even if `most` is smaller. No request
+        may be sent during a pause.
         """
         state = self._hosts.get(host)
         if state is None:
@@ -76,10 +77,10 @@ class HostGate:
             del self._hosts[host]
 
     def slow_down(self, host: str, seconds: float | None) -> float:
-        """Pause a host, and return the length of the pause in seconds: `seconds`, at most one day.
+        """Pause a host for `seconds`, at most one day, and return the length of this pause in seconds.
 
-        If `seconds` is None, the pause doubles with each pause in a row, from one second to a minute. A request to
-        the host must be in flight.
+        If `seconds` is None, the pause doubles with each pause in a row, from one second to a minute. An earlier
+        pause that ends later stays. A request to the host must be in flight.
         """
         state = self._hosts[host]
         now = self._now_ns()
@@ -92,7 +93,10 @@ class HostGate:
         return pause
 
     def recover(self, host: str) -> None:
-        """Forget how many pauses a host had in a row, because it has answered with success."""
+        """Forget how many pauses a host had in a row, because it has answered with success.
+
+        A pause that has not ended stays. A request to the host must be in flight.
+        """
         state = self._hosts[host]
         state.strikes = 0
 

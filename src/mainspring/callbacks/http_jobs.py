@@ -36,7 +36,10 @@ class HttpJobs(ABC):
     callbacks: CallbackPolicy | None
 
     def _use_callbacks(self, policy: CallbackPolicy | None, clock: Clock) -> None:
-        """Set the policy of callbacks, and register the handler of `HTTP_TYPE`; None allows no callbacks."""
+        """Set the policy of callbacks, and register the handler of `HTTP_TYPE`.
+
+        A worker that starts then loads the HTTP client. With None, only record that no callbacks are allowed.
+        """
         self.callbacks = policy
         self._deliverer: Deliverer | None = None
         if policy is None:

@@ -160,7 +160,7 @@ def make_request(
 
 
 def is_dropped(name: str) -> bool:
-    """Return whether a header that a job or a declaration sets is not sent.
+    """Return whether a header of this name is not sent if a job or a declaration sets it.
 
     Mainspring sets such a header itself, or HTTP reserves it.
     """

@@ -37,7 +37,10 @@ class AppSelection(Struct, frozen=True):
 
     app: str | None
     url: str | None
-    """The URL of the store: of `--url`, or of another place if there is no application; None for that of `app`."""
+    """The URL of the store, if `--url` names it, or another place does and there is no application.
+
+    None stands for the store that `app` names.
+    """
     folder: Path | None = None
     """The folder of the configuration file, if that file names the application; else None."""
 
@@ -68,7 +71,10 @@ def find_selection(app: str | None, url: str | None) -> AppSelection | None:
 
 
 def require_selection(app: str | None, url: str | None) -> AppSelection:
-    """Return the application and the store of a command; raise a usage error if no place names either of them."""
+    """Return the application and the store of a command, as `find_selection` does.
+
+    Raises a usage error if no place names an application or a store.
+    """
     selection = find_selection(app, url)
     if selection is not None:
         return selection
@@ -111,7 +117,8 @@ def open_app(app: str | None, url: str | None, *, creates_store: bool = False) -
     """Yield the application of a command, and close its store at the end of the `with` block.
 
     A `ValueError` in the block becomes a usage error. The audit trail records changes in the block as those of the
-    user. Unless `creates_store`, raise `EngineUnavailable` if the SQLite file does not exist.
+    user. Raises `EngineUnavailable` if other processes cannot use the store (`memory://`), and, without
+    `creates_store`, if the SQLite file does not exist.
     """
     application = load_application(app, url)
     require_store(application, creates_store=creates_store)
@@ -156,7 +163,8 @@ def app_for_url(url: str | None) -> Mainspring:
 def import_app(reference: str, *, folder: Path | None = None) -> Mainspring:
     """Import the application `module:name`, after `folder`, or the working directory, was put on `sys.path`.
 
-    Raises a usage error if there is no such module or application, and `AppImportFailed` if the import raises.
+    Raises a usage error if there is no such module or application, and `AppImportFailed` if the module raises an
+    error, whose traceback is written to stderr. Errors of Mainspring are raised as they are.
     """
     from mainspring.app import Mainspring  # noqa: PLC0415 - probes need the URL only
 

@@ -42,7 +42,8 @@ def parse_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and named arguments for a handler, from `name=value` pairs or the JSON of `--args`.
 
-    Raises a usage error if both are given.
+    Raises a usage error if both are given, or if one of them has a wrong form, and `InvalidArguments` if the
+    handler refuses the values of the pairs. The JSON of `--args` is not compared with the handler here.
     """
     if text is None:
         return (), convert_values(split_pairs(pairs), lambda values: handler.arguments.encode((), values))

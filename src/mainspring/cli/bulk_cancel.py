@@ -63,10 +63,11 @@ def cancel_by_filters(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Cancel the PENDING and RUNNING jobs that match the filters, after a confirmation, unless `yes`.
+    """Ask the user, and cancel the PENDING and RUNNING jobs that match the filters. With `yes`, do not ask.
 
-    With `dry_run`, only print them; a dry run may name them by `ids` instead. Exits with 1 if no job matches, or
-    if a RUNNING job could only be asked to stop.
+    With `dry_run`, only print these jobs, or those of `ids` if ids are given. Exits with 1 if no job matches, if
+    the user answers no, or if a RUNNING job could only be asked to stop. Raises a usage error if the filters name
+    another status, or if no user can be asked because stdin is no terminal.
     """
     if filters.status not in (None, *CANCELABLE):
         raise click.BadParameter(

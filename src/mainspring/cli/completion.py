@@ -50,9 +50,9 @@ def show_completion(context: click.Context, _: click.Parameter, shell: str | Non
 
 
 def install_completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
-    """Install the completion script of a shell and exit; do nothing if the option was not given.
+    """Install the completion script of a shell, let its start-up file load the script, and exit.
 
-    An empty name means the current shell.
+    An empty name means the current shell. Do nothing if the option was not given.
     """
     if shell is None or context.resilient_parsing:
         return
@@ -92,7 +92,10 @@ def _choose(given: str) -> str:
 
 
 def _current_shell() -> str:
-    """Return the name of the shell that is the nearest ancestor process, else of the login shell (`$SHELL`)."""
+    """Return the name of the shell that is the nearest ancestor process, else of the login shell (`$SHELL`).
+
+    Return an empty text if neither is known.
+    """
     pid = os.getppid()
     while pid > 1:
         try:

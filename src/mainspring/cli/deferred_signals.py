@@ -20,9 +20,10 @@ ALL_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class DeferredSignals:
-    """Records a signal during a `with` block instead of ending the command; a second signal ends it at once.
+    """Records the first of `signals` in a `with` block, so that it does not end the command; a second one does.
 
-    The block asks for it: `if signals.is_stop_requested: break`. `on_request` is called at the first signal.
+    The block must check for the signal: `if signals.is_stop_requested: break`. `on_request` is called at the first
+    signal. The second one raises `KeyboardInterrupt`. Only the main thread can defer signals.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class DeferredSignals:
             signal.signal(number, handler)
 
     def exit_if_requested(self) -> None:
-        """End the command if a signal has arrived, with the exit code 128 plus the number of the signal."""
+        """End the command if a deferred signal has arrived, with the exit code 128 plus the signal's number."""
         if self._received is not None:
             raise click.exceptions.Exit(128 + self._received)
 

@@ -105,7 +105,11 @@ def events(
 
 
 def print_event(event: JobEvent, *, as_json: bool) -> None:
-    """Print an event as one line of text or JSON. On a terminal, a long note is printed on a second line."""
+    """Print an event as one line of JSON, or as text with the first line of its note.
+
+    Text is one line. On a terminal, a note that does not fit is printed on a second line, and lines are cut to the
+    width.
+    """
     if as_json:
         print_json_line(event_fields(event))
         return

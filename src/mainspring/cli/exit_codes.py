@@ -30,7 +30,7 @@ from mainspring.similar_names import did_you_mean
 
 
 def error_message(error: MainspringError) -> str:
-    """Return the message of an error, in which the remedy is a command instead of a Python call."""
+    """Return the message of an error, with a command in place of a remedy that is a Python call."""
     match error:
         case DuplicateJob():
             why = "exists already" if error.key is None else f"has the unique key {error.key!r}"

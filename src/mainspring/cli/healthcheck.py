@@ -79,7 +79,11 @@ def healthcheck(
 
 
 def problem_of(sign: HealthRecord, level: HealthLevel, now: int, allowed: int) -> str | None:
-    """Return the problem that keeps a worker below a level of health, with a remedy; None if it has the level."""
+    """Return the problem that keeps a worker below a level of health, with a remedy; None if it has the level.
+
+    `now` is the monotonic time, and `allowed` is how old the last health report and the last answer of the store
+    may be; both are in nanoseconds.
+    """
     if sign.is_stale:
         return "was killed or has crashed; start it again"
     found = find_problem(sign.health, level, engine=sign.worker.engine, now=now, allowed=allowed)

@@ -94,9 +94,9 @@ class HttpOptions:
 
 @contextmanager
 def listening(options: HttpOptions | None) -> Iterator[HttpEntry | None]:
-    """Listen at the address of the options for the duration of the `with` block; yield None if they are None.
+    """Listen at the address of the options until the end of the `with` block; without options, yield None.
 
-    The server itself starts later: connections wait for it. Raises `CannotListen` if listening is impossible.
+    No server is started: connections wait for one. Raises what `open_entry` raises.
     """
     if options is None:
         yield None
@@ -107,7 +107,7 @@ def listening(options: HttpOptions | None) -> Iterator[HttpEntry | None]:
 
 @contextmanager
 def open_entry(options: HttpOptions) -> Iterator[HttpEntry]:
-    """Listen at the address of the options for the duration of the `with` block.
+    """Listen at the address of the options until the end of the `with` block. No server is started.
 
     Raises `CannotListen` if that is impossible, `MissingExtra` without the extra `web`, and a usage error for a
     wrong option.

@@ -79,7 +79,10 @@ class JobFilters(Struct, frozen=True, kw_only=True):
         return {name: value for name, value in given.items() if value is not None} | times
 
     def report_unknown_names(self, application: Mainspring) -> None:
-        """Print a message for each unknown queue, job type or argument in the filters, with similar names."""
+        """Print a message for each unknown queue, job type or argument in the filters, with similar names.
+
+        Arguments are compared with the parameters of the handler, if the filters name a type with a handler here.
+        """
         report_unknown_names(application, queue=self.queue, type=self.type)
         if self.type is not None:
             self._report_arguments(application, self.type)

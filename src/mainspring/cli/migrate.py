@@ -86,8 +86,8 @@ def migrate(
 def _application_at(source: str, target: str | None, app: str | None) -> Mainspring:
     """Return the application whose NATS store gets the jobs: that of `target`, else of `app`.
 
-    The NATS settings of `app` have the credentials. Raises a usage error if `source` is no SQLite file or the
-    store is not on NATS.
+    The NATS settings of `app` have the credentials. Raises a usage error if `source` is no `sqlite:///` URL or the
+    store is not on NATS, and `EngineUnavailable` if the SQLite file does not exist.
     """
     if not is_sqlite(source):
         raise click.BadParameter(

@@ -197,7 +197,8 @@ class NatsServers:
     def wait_until_ready(self, seconds: float = READY_SECONDS) -> None:
         """Wait until every node is ready: JetStream is up and, in a cluster, has a leader with current peers.
 
-        Raises `EngineUnavailable` if a node has ended, or is not ready within `seconds`.
+        Raises `EngineUnavailable` if a node has ended, or is not ready within `seconds`. The time begins again for
+        each node.
         """
         peers = len(self.nodes) - 1
         for node in self.nodes:
@@ -237,7 +238,7 @@ class NatsServers:
     def _plan(self) -> list[Node]:
         """Make the nodes with their ports, not started yet; raise `EngineUnavailable` if a given port is taken.
 
-        Ports that the user has not given are chosen, and held until `kill` or the next call.
+        Ports that the user has not given are chosen, and held until `kill` or the next call of this method.
         """
         count = len(self._names)
         given = self._given_ports()

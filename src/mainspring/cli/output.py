@@ -74,9 +74,10 @@ def print_message(text: str) -> None:
 
 
 def print_rich(renderable: RenderableType, *, wraps: bool = True, crops: bool = False) -> None:
-    """Print text or a table of rich. On a terminal, it has colors, and long lines are wrapped or cropped.
+    """Print text or a table of rich. On a terminal, it has colors, and long lines are wrapped.
 
-    In a pipe, and with `wraps=False`, lines are neither wrapped nor cropped.
+    With `crops`, long lines on a terminal are cropped instead; with `wraps=False`, they are printed as they are.
+    In a pipe, lines are neither wrapped nor cropped.
     """
     from rich.console import Console  # noqa: PLC0415 - slow to import, and a pipe gets its tables without it
 

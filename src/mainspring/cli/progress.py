@@ -56,7 +56,7 @@ class ProgressBar:
         return (self._clock.monotonic_ns() - self._began_ns) / NANOSECONDS
 
     def advance(self, count: int = 1) -> None:
-        """Add `count` finished items, and redraw the bar, if it is shown."""
+        """Add `count` finished items, and draw the bar, if this is a terminal and a second has passed."""
         self.done += count
         if self._progress is None and self._console.is_terminal and self._is_slow():
             self._progress = self._make()

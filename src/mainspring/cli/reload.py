@@ -137,7 +137,10 @@ def _signature(file: str) -> tuple[int, int, int] | None:
 
 
 class Reloader:
-    """Restarts this process after a change of a source file. Create it before the application is imported."""
+    """Waits for a change of a source file, and replaces this process by a new one.
+
+    Create it before the application is imported: it lets Python write no bytecode files.
+    """
 
     def __init__(self) -> None:
         self._folder = Path.cwd()

@@ -236,10 +236,11 @@ def run(
 
 
 def _run_until_signal(work: Callable[[], bool], reloader: Reloader | None) -> None:
-    """Run the worker by calling `work`; with a reloader, restart the process after a change of a source file.
+    """Run the worker by calling `work`; with a reloader, replace the process after a change of a source file.
 
-    `work` returns whether a file has changed. With a reloader, an application that cannot be imported, or a
-    restarted worker that cannot start, makes it log the error and wait for the next change.
+    `work` returns whether a file has changed. If the application cannot be imported, or if a worker cannot start
+    after a reload, the reloader's process logs the error and waits for the next change. Without a reloader, the
+    error is raised.
     """
     if reloader is None:
         work()

@@ -35,8 +35,9 @@ Calls: TypeAlias = list[dict[str, Any]]
 def read_calls(handler: Handler, file: Path, skip: int) -> Calls:
     """Return the arguments of each job in a file of JSON lines, checked against the handler.
 
-    The first `skip` jobs are left out. Empty lines do not count. Raises a usage error for a line that is no JSON
-    and if there are no jobs, and `InvalidArguments` for arguments that do not match the handler.
+    The first `skip` jobs are left out, unchecked. Empty lines do not count. Raises a usage error for a file that
+    cannot be read, for a line that is no JSON object or list, and if no jobs are left; and `InvalidArguments` for
+    arguments that do not match the handler.
     """
     name = "stdin" if str(file) == "-" else str(file)
     calls: Calls = []

@@ -21,7 +21,10 @@ class WorkerOutage:
     end: float
 
     def delayed(self, start: JournalEntry) -> bool:
-        """Return whether a job may have started late because no worker ran: it was due before the outage ended."""
+        """Return whether a job may have started late because no worker ran.
+
+        That is so if the job was due before the outage ended, and started after the outage began.
+        """
         return start.due <= self.end and start.at >= self.begin
 
 
@@ -119,7 +122,7 @@ class OrderAudit:
         return {order for order in self._orders[OrderEvent.PAID] if customer_of(order) is not None}
 
     def close(self, *, replayed: int, outage: WorkerOutage, nights: int) -> ClosingFigures:
-        """Compare the promises of the shop with the events, and return the closing figures."""
+        """Compare the promises of the shop with the counted events and the jobs; return the closing figures."""
         placed, paid, canceled = (
             self._orders[event] for event in (OrderEvent.PLACED, OrderEvent.PAID, OrderEvent.CANCELED)
         )
@@ -171,7 +174,7 @@ def _unended_starts(events: Counter[OrderEvent]) -> int:
 
 
 def _surplus_runs(events: Counter[OrderEvent]) -> int:
-    """Count the surplus runs of a job: those that started and did not end, and those after a success."""
+    """Count the surplus runs of a job: starts without an end, and each end of a kind after the first one."""
     return max(0, _unended_starts(events)) + sum(max(0, events[end] - 1) for end in ENDS)
 
 

@@ -68,7 +68,10 @@ def timer_of(order: int) -> str:
 
 @app.job(queue="orders", retry=Retry(max_attempts=4, base=0.2, factor=2, max_delay=2, jitter=0.1))
 def cancel_order(order: int) -> None:
-    """Cancel an order that was not paid in time."""
+    """Cancel an order that was not paid in time, and note each step in the journal.
+
+    Raises `ServiceDown`, so that the job is retried, if the order service is down.
+    """
     job = current_job()
     journal.note(OrderEvent.STARTED, order, job.id, job.due)
     try:
@@ -84,7 +87,10 @@ def cancel_order(order: int) -> None:
 
 @app.job(queue="parcels", retry=Retry(max_attempts=50, base=0.2, factor=2, max_delay=1))
 def charge(order: int) -> None:
-    """Charge an order. The customer's later jobs wait in the sequence until this one has succeeded."""
+    """Charge an order. The customer's later jobs wait in the sequence until this job has ended.
+
+    Raises `ServiceDown`, so that the job is retried, if the order service is down.
+    """
     job = current_job()
     try:
         service.charge(order)
@@ -112,7 +118,10 @@ def customer_of(order: int) -> int | None:
 
 
 def promise_parcel(order: int) -> None:
-    """Submit the jobs that charge, pack and mail an order. They run after all earlier jobs for its customer."""
+    """Submit the jobs that charge, pack and mail an order, and note this in the journal.
+
+    These jobs run after all earlier jobs of the sequence of the order's customer.
+    """
     sequence = f"customer-{customer_of(order)}"
     charge.options(sequence=sequence).submit(order)
     pack.options(sequence=sequence).submit(order)
@@ -127,7 +136,10 @@ def promise_parcel(order: int) -> None:
 @app.cron(f"*/{NIGHT} * * * * *", tz="Asia/Taipei", misfire=CatchUp(100), overlap="queue")
 @app.job(queue="reports")
 def nightly_report() -> str:
-    """Return the text of the report: the current numbers of unpaid, paid and canceled orders and of parcels."""
+    """Note the report in the journal, and return its text.
+
+    The text has the current numbers of unpaid, paid and canceled orders and of parcels.
+    """
     job = current_job()
     timers, parcels = app.counts(type=cancel_order.name), app.counts(queue="parcels")
     journal.note(OrderEvent.REPORTED, 0, job.id, job.due)

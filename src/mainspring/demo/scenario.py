@@ -89,7 +89,10 @@ class DemoScenario:
         return self._audit.close(replayed=len(letters), outage=outage, nights=nights)
 
     def _end_reports(self) -> int:
-        """Pause the schedule of the nightly report; return how many reports it must have written."""
+        """Pause the schedule of the nightly report, and wait until all jobs have ended, at most 15 seconds.
+
+        Return how many reports the schedule must have written.
+        """
         app.schedules.pause(nightly_report.name)
         self._wait_for(self._is_all_settled)
         schedule = app.schedules.get(nightly_report.name)

@@ -81,7 +81,7 @@ def _name(worker: WorkerRecord) -> str:
 
 
 def check_handlers(snapshot: Snapshot) -> Iterator[Finding]:
-    """Report due jobs and handlers of the application for which no running worker has the handler.
+    """Report due jobs whose handler no running worker has, and handlers of the application that no worker has.
 
     Also report stored jobs for which the application has no handler.
     """
@@ -202,7 +202,10 @@ def _wait(backlogs: Sequence[Backlog]) -> str:
 
 
 def check_lateness(snapshot: Snapshot) -> Iterator[Finding]:
-    """Report jobs that are due for over a minute, and wait for a free worker, or behind a sequence or limit."""
+    """Warn about jobs that wait for over a minute: due jobs that a running worker can run, and blocked jobs.
+
+    Blocked jobs are those behind a sequence or a limit here. If they were not counted, a finding says so.
+    """
     known = snapshot.known
     late = [
         waiting
@@ -328,7 +331,10 @@ def check_slots(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def check_dead_letters(snapshot: Snapshot) -> Iterator[Finding]:
-    """Report the number of dead letters, and as a warning those in quarantine, whose process or worker crashed."""
+    """Warn about the dead letters in quarantine, which crashed three times, and report how many others there are.
+
+    If dead letters were not counted, a finding says so.
+    """
     if snapshot.counts is None:
         yield info(
             "dead letters were not counted",

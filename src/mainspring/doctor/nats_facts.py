@@ -43,7 +43,10 @@ class NatsFacts:
     wanted: Mapping[str, Any] = field(default_factory=dict)
     """The configuration with which this version of Mainspring would create the stream."""
     consumers: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
-    """The consumers of the reminders and of the lanes, by subject; None for a subject without a consumer."""
+    """The consumers of the reminders and of up to 199 lanes, by subject; None for a subject without a consumer.
+
+    Empty if they cannot be read, or if there is no stream.
+    """
     round_trip: float = 0.0
     ahead: float = 0.0
     """How many seconds the server's clock is ahead of the local clock; negative if it is behind."""
@@ -56,7 +59,11 @@ class NatsFacts:
 def read_facts(
     servers: list[str], settings: NatsSettings, clock: Clock, monitor: Mapping[str, Any] | None = None
 ) -> NatsFacts:
-    """Connect to one of the servers and read the facts; raise `EngineUnavailable` if none responds."""
+    """Connect to one of the servers, read the facts, and disconnect.
+
+    Facts that this user may not read stay None, and the denials are listed in `NatsFacts.denied`. Raises
+    `EngineUnavailable` if no server responds, or if a server refuses a request for another reason.
+    """
     quick = replace(settings, timeout=min(settings.timeout or TIMEOUT_SECONDS, TIMEOUT_SECONDS), prepared=True)
     names = SubjectNames(settings.prefix)
     jetstream = JetStream(servers, quick, names.stream, clock)

@@ -26,7 +26,7 @@ def check_stream(facts: NatsFacts) -> Iterator[Finding]:
     """Report an error if there is no stream of jobs, and findings about its unsuitable settings.
 
     Unsuitable are limits that delete jobs, locks that forbid changes, copies from other streams, and settings of
-    another version of Mainspring.
+    another version of Mainspring. Also warn if the stream of events is missing.
     """
     stream = facts.stream
     if stream is None:
@@ -138,7 +138,10 @@ def check_activity(facts: NatsFacts) -> Finding:
 
 
 def check_replicas(facts: NatsFacts) -> Iterator[Finding]:
-    """Report a stream without a leader, with too few or an even number of copies, or with servers that lag."""
+    """Report a stream without a leader, with an unsuitable number of copies, or with lagging or offline servers.
+
+    Unsuitable are one copy in a cluster, an even number, and another number than the settings request.
+    """
     stream = facts.stream or {}
     replicas = int(stream.get("config", {}).get("num_replicas", 1))
     cluster = stream.get("cluster", {})

@@ -49,7 +49,8 @@ class SignatureFacts:
 def read_signatures(engine: Engine, schedules: Sequence[ScheduleRecord], ring: KeyRing | None) -> SignatureFacts:
     """Count the stored jobs and schedules by the keys that have signed them.
 
-    If the application has no keys and none of the first thousand jobs is signed, no more jobs are read.
+    At most 100,000 jobs of a status are read. If the application has no keys (`ring` is None) and none of the
+    first thousand jobs of a status is signed, no more jobs of this status are read.
     """
     pending, has_all_pending = _count(engine, ring, JobStatus.PENDING, JobStatus.RUNNING)
     letters, has_all_letters = _count(engine, ring, JobStatus.FAILED)

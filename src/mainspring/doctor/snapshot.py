@@ -93,7 +93,8 @@ class Snapshot:
 def take_snapshot(engine: Engine, app: Mainspring | None, *, counts: bool, patience: int = STALE) -> Snapshot:
     """Read the state of the store of an open engine.
 
-    Pass `app` only if its handlers are loaded, else None. With `counts=False`, all jobs are not counted or read.
+    Pass `app` only if its handlers are loaded, else None. With `counts=False`, no reads are made that take long in
+    a store with many jobs: the fields for which jobs must be counted or listed stay None or empty.
     """
     letters = Query(status=JobStatus.FAILED, is_replayed=False, limit=READ)
     pending = Query(status=JobStatus.PENDING, limit=READ)

@@ -60,7 +60,7 @@ def store_checks(
 
 
 def check_file(path: Path) -> Finding:
-    """Report an error if the file of the store or its folder does not exist, or if this user may not reach it."""
+    """Report an error if the path of the store is no file, or its folder is missing or closed to this user."""
     try:
         return _find_problem(path)
     except PermissionError as problem:

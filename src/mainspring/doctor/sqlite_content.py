@@ -46,7 +46,10 @@ GAP = 10 * MINUTE  # processes store their counts after 15 s, so a longer gap ha
 
 @contextmanager
 def opened_read_only(path: Path) -> Iterator[apsw.Connection]:
-    """Open a read-only connection to a SQLite file, and close it at the end of the `with` block."""
+    """Open a read-only connection to a SQLite file, and close it at the end of the `with` block.
+
+    Errors of SQLite, also those in the block, are raised as errors of Mainspring, such as `EngineUnavailable`.
+    """
     with translated(str(path)):
         connection = apsw.Connection(
             read_only_address(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
@@ -101,9 +104,10 @@ def _has_log(path: Path) -> bool:
 def check_integrity(
     path: Path, clock: Clock, budget: float, on_step: Callable[[], None] = lambda: None
 ) -> Finding:
-    """Search the file for damage, for at most `budget` seconds, and report an error if there is any.
+    """Search the file for damage, and report an error if there is any.
 
-    `on_step` is called repeatedly meanwhile.
+    After `budget` seconds, the search ends, and the finding says that the file was not checked. `on_step` is
+    called repeatedly meanwhile.
     """
     deadline_ns = clock.monotonic_ns() + budget * NANOSECONDS
 
@@ -149,7 +153,7 @@ def check_log(path: Path) -> Finding:
 
 
 def check_free_pages(path: Path) -> Finding:
-    """Report how much of the file is in use, with a remedy if half of it, and 256 MiB, or more are free."""
+    """Report how much of the file is in use, with a remedy if at least a half and at least 256 MiB are free."""
     with opened_read_only(path) as connection:
         pages, free, size = (
             int(connection.pragma(name)) for name in ("page_count", "freelist_count", "page_size")
@@ -164,7 +168,10 @@ def check_free_pages(path: Path) -> Finding:
 
 
 def check_times(path: Path, now: datetime) -> Finding:
-    """Warn if the store has times of heartbeats or submits in the future, because the clock was set back."""
+    """Warn if a heartbeat, or one of the last 100 submits, is more than two seconds in the future.
+
+    Then the clock was set back, or was wrong.
+    """
     with opened_read_only(path) as connection:
         latest = connection.execute(LATEST).get if connection.execute(HAS_TABLES).get else None
     ahead = 0 if latest is None else int(latest) - to_instant(now, "now")
@@ -180,7 +187,10 @@ def check_times(path: Path, now: datetime) -> Finding:
 
 
 def check_activity(path: Path, now: datetime) -> Finding:
-    """Report if the history of activity lacks the last submits, so that some process does not store its counts."""
+    """Report whether the history of activity ends more than ten minutes before the last submit.
+
+    Then a process does not store its counts. A submit of the last ten minutes is not checked.
+    """
     with opened_read_only(path) as connection:
         if not connection.execute(HAS_ACTIVITY).get:
             return ok("the file is too old to have a history of activity")

@@ -190,7 +190,10 @@ def measure_sync(folder: Path, clock: Clock, sync: Callable[[int], None] = os.fs
 
 
 def check_sync(seconds: float, durability: str | None) -> Finding:
-    """Warn if an fsync is so fast that it does not reach a disk, or slower than 50 ms with `durability="full"`."""
+    """Warn if an fsync takes under 20 µs, which is too fast for a disk, or over 50 ms.
+
+    With `durability="normal"`, a slow fsync is no problem.
+    """
     took = in_seconds(seconds)
     if seconds < TOO_QUICK:
         return warning(

@@ -35,7 +35,10 @@ class NatsActivity:
         self._projector = projector
 
     def record(self, batch: ActivityBatch) -> None:
-        """Store a batch of counts. If it is sent again, the server or the projection ignores it."""
+        """Store a batch of counts. If the same batch is sent again, the server or the projection ignores it.
+
+        Raises `EngineUnavailable` if the server does not confirm the batch.
+        """
         message = WriteBatch()
         headers = {"Nats-Msg-Id": f"{batch.sender}.{batch.number}"}
         message.put(self._names.activity, encode(batch), headers=headers)
@@ -43,7 +46,10 @@ class NatsActivity:
             raise self._jetstream.unavailable("the server has not confirmed a batch of counts", remedy="try again")
 
     def read(self, since: int, until: int, step: int) -> list[ActivityCount]:
-        """Return the counts from `since` to `until`, after the projection has read all stored batches."""
+        """Copy all stored batches to the projection, and return its counts from `since` to `until`.
+
+        See `Engine.activity`. If the stream of the activity was created again, the older counts are deleted.
+        """
         projection = self._projector.open()
         with self._projector.lock:
             position = projection.activity_position()

@@ -80,7 +80,11 @@ class Admitter:
     # -- requesting
 
     def acquire_sequence(self, job: StoredJob) -> bool:
-        """Give a job its sequence, and return True; or put the job in line, and return False."""
+        """Give a job its sequence, and return True; or put the job in line, and return False.
+
+        If the job has an earlier turn than the holder of the sequence, and no worker owns the holder, the job gets
+        the sequence, and the holder goes back in line.
+        """
         assert job.sequence is not None
         limiter = self.limiters.get(sequence_limiter(job.sequence))
         self._release_ended(limiter)
@@ -113,9 +117,9 @@ class Admitter:
         self.admit_waiting([name for name in freed if name != limiter.name])
 
     def request_limits_again(self, job: StoredJob) -> None:
-        """Take an admitted job of a paused queue out of its limits, and let it wait for the queue.
+        """Take an admitted job out of its limits, and request them again, because its queue was paused.
 
-        Jobs of other queues can then use the limits.
+        The job then waits until the queue is resumed, and waiting jobs of other queues are admitted to the limits.
         """
         self._transaction.withdraw_ready(job)
         job, freed = self.release(job, keeps_sequence=True)
@@ -138,11 +142,10 @@ class Admitter:
         self._try_limits(job)
 
     def _try_limits(self, job: StoredJob) -> bool:
-        """Admit a job to all its limits, or make it wait for the first one that refuses; return whether it was
-        admitted.
+        """Admit a job to all its limits, and return True; or make it wait for the first limit that refuses it.
 
-        A job under limits also waits if its queue is paused, or if its group already has as many ready jobs as it
-        may have.
+        Return False if the job waits. A job under limits also waits if its queue is paused, or if its group
+        already has as many ready jobs as it may have.
         """
         buckets = tuple(dict.fromkeys(job.limits))
         admitted_by = () if job.sequence is None else (sequence_limiter(job.sequence),)
@@ -176,9 +179,9 @@ class Admitter:
     # -- releasing
 
     def yield_sequence(self, job: StoredJob) -> StoredJob:
-        """Take the sequence from a job that will run again, if the first job in line has an earlier position.
+        """Give up the sequence of a job that will run again, if the first job in line has an earlier position.
 
-        Put the job in line then. Return the job with its new state.
+        Then put the job in line and admit that first job. Return the job with its new state; otherwise unchanged.
         """
         limiter = self.limiters.get(admission_of(job).admitted_by[0])
         group = limiter.find("")
@@ -193,7 +196,8 @@ class Admitter:
     def release(self, job: StoredJob, *, keeps_sequence: bool) -> tuple[StoredJob, list[str]]:
         """Take a job out of its line and its limiters; return the job, and the names of the limiters it has left.
 
-        With `keeps_sequence`, the job keeps its sequence if it holds it.
+        With `keeps_sequence`, the job keeps its sequence if it holds it. No waiting job is admitted here: the
+        caller passes the names to `admit_waiting`.
         """
         admission = self._current_admission(job)
         if admission.state == WAITS:
@@ -217,7 +221,7 @@ class Admitter:
         """Return the state of a job towards its limiters.
 
         If an incomplete hand-over has admitted the job, the record of the limiter says so, and the record of the
-        job does not yet.
+        job does not yet. Then also delete the message of the job in its line.
         """
         admission = admission_of(job)
         if admission.state == WAITS and job.id in self.limiters.get(admission.limiter).holders:
@@ -241,8 +245,9 @@ class Admitter:
     def finish(self, job: StoredJob) -> None:
         """Complete the hand-over of an ended job: release the job, admit the next job, and make that job ready.
 
-        The caller must have read the record of the job after the record of the limiter, because the job may have
-        been reopened.
+        If the job was released or reopened meanwhile, only make the jobs ready that its limiter has admitted. The
+        caller must have read the record of the job after the record of the limiter, because the job may have been
+        reopened.
         """
         (name,) = limiters_of(job)
         limiter = self.limiters.get_confirmed(name)
@@ -304,14 +309,20 @@ class Admitter:
         return bool(ended)
 
     def _prefetch_holders(self) -> None:
-        """Read the holders of all limiters for which a job may have to wait, in one request for a transaction."""
+        """Read the holders of all limiters for which a job may have to wait, in one request.
+
+        Do nothing if this transaction has read them before.
+        """
         if not self._has_read_holders:
             self._has_read_holders = True
             full = [limiter for limiter in self.limiters.read() if self._is_full(limiter)]
             self._transaction.prefetch_jobs(job_id for limiter in full for job_id in limiter.holders)
 
     def _is_full(self, limiter: Limiter) -> bool:
-        """Return whether the next job would be the first one that waits for a limiter."""
+        """Return whether the next job may become the first one that waits for a limiter.
+
+        No job waits for it yet, and it is the limiter of a sequence, or it refuses jobs now.
+        """
         if limiter.has_waiting:
             return False
         return limiter.name.startswith(SEQUENCE_PREFIX) or self.limiters.refusal_by(limiter) is not None
@@ -447,7 +458,7 @@ class AdmissionControl:
     def record_start(self, transaction: Transaction, job: StoredJob) -> StoredJob:
         """Record the start of a ready job, and admit jobs that wait for a limiter that the start has changed.
 
-        The caller writes the returned job.
+        A job that is not ready is returned unchanged. The caller writes the returned job.
         """
         admission = admission_of(job)
         if admission.state != READY:
@@ -495,7 +506,10 @@ class AdmissionControl:
         return None if self._fleet.has_old(limiters) else order_writes(transaction, limiters)
 
     def finish(self, transaction: Transaction, job: StoredJob) -> None:
-        """Complete the hand-over of an ended job, if the process that began the hand-over has not completed it."""
+        """Complete the hand-over of an ended job, if the process that began the hand-over has not completed it.
+
+        Do nothing if the job does not have exactly one limiter: only such a job has a hand-over.
+        """
         if len(limiters_of(job)) == 1:
             admitter = self._admitter(transaction)
             admitter.limiters.prefetch([job])
@@ -511,7 +525,10 @@ class AdmissionControl:
             self._admitter(transaction).complete_admissions(limiter.name)
 
     def finish_for(self, transaction: Transaction, job: StoredJob) -> bool:
-        """Complete hand-overs of the limiter that a job waits for; return whether this changes any record."""
+        """Complete hand-overs of the limiter that a job waits for; return whether the transaction writes a record.
+
+        Return False if the job does not wait for a limiter.
+        """
         admission = admission_of(job)
         if admission.state != WAITS:
             return False
@@ -529,7 +546,10 @@ class AdmissionControl:
         self._admitter(transaction).limiters.use_tokens(bucket, full_at)
 
     def wake(self, transaction: Transaction, family: str, name: str) -> None:
-        """Handle a wake-up of a limiter, or of all limiters of a family if `name` is empty: admit waiting jobs."""
+        """Handle a wake-up of a limiter, or of all limiters of a family if `name` is empty: admit waiting jobs.
+
+        If `name` is the limiter of a paused queue, first take ready jobs of the queue out of their limits.
+        """
         admitter = self._admitter(transaction)
         if not name:
             self._check_family(transaction, family)
@@ -544,7 +564,10 @@ class AdmissionControl:
         admitter.admit_waiting([name])
 
     def apply_limit_changes(self, transactions: TransactionManager, families: Iterable[str]) -> None:
-        """Admit the jobs that wait for limits whose settings have changed, as far as the limits have room now."""
+        """Admit the jobs that wait for limits whose settings have changed, as far as the limits have room now.
+
+        A wake-up five seconds later does this once more: see `RECHECK_DELAY`.
+        """
         for family in families:
             transactions.run(partial(self._apply_limit_change, family=family))
 
@@ -574,7 +597,10 @@ class AdmissionControl:
     # -- queues
 
     def apply_queue_change(self, transactions: TransactionManager, queue: str) -> None:
-        """Take the jobs of a paused queue out of their limits; admit the waiting jobs of a resumed queue."""
+        """Take the ready jobs of a paused queue out of their limits, or admit the waiting jobs of a resumed queue.
+
+        A wake-up five seconds later does this once more: see `RECHECK_DELAY`.
+        """
         transactions.run(partial(self._apply_queue_change, queue=queue))
 
     def _apply_queue_change(self, transaction: Transaction, queue: str) -> None:
@@ -583,7 +609,10 @@ class AdmissionControl:
         self._check_again_later(transaction, family_of(name), name)
 
     def _release_if_paused(self, transaction: Transaction, queue: str) -> None:
-        """Release the limits of the ready jobs of a paused queue, so that other queues can use the limits."""
+        """Release the limits of the ready jobs of a paused queue, so that other queues can use the limits.
+
+        After 100 jobs, store a wake-up for the others. Do nothing if the queue is not paused.
+        """
         admitter = self._admitter(transaction)
         if not admitter.limiters.is_paused(queue):
             return
@@ -602,9 +631,10 @@ class AdmissionControl:
     # -- readers
 
     def refusal_of(self, transaction: Transaction, job: StoredJob) -> tuple[Refusal | None, tuple[str, ...]]:
-        """Return a pair: the first limit's refusal of a job, and some ids of the jobs that fill this limit.
+        """Return the refusal of the first limit that refuses a job, and ids of jobs that this limit has admitted.
 
-        The refusal is None if no limit refuses the job now. There are no ids then, or if the limit is a rate.
+        The refusal is None if no limit refuses the job now, or if the job is ready or has started. There are no
+        ids then, nor if the limit is a rate.
         """
         limiters = Limiters(transaction, self._settings_cache)
         if admission_of(job).state in (READY, STARTED):

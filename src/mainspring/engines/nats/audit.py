@@ -110,8 +110,10 @@ class NatsAudit:
         return [subject for subject, message in found if subject < end and message.data]
 
     def store(self, entries: Iterable[AuditEntry]) -> None:
-        """Store audit entries of another store, unless the stream of an earlier version cannot; replace equal
-        ids.
+        """Store audit entries that come from another store. An entry replaces one with the same id.
+
+        Do nothing if the stream is of an earlier version, which cannot store entries. Raises `EngineUnavailable`
+        if the server does not confirm the entries.
         """
         remaining = iter(entries if self._streams.stores_audit() else ())
         while part := list(islice(remaining, IMPORTED_AT_ONCE)):
@@ -138,8 +140,10 @@ class AuditRecorder:
         answers: Sequence[Changed],
         places: dict[str, Place],
     ) -> None:
-        """Add the audit entry of the commands that this transaction and earlier ones of the call have carried
-        out.
+        """Add an audit entry about all commands of the call so far. It replaces the entry of earlier transactions.
+
+        `commands` and `answers` are those of this transaction and of earlier ones. If no job was changed, add no
+        entry.
         """
         _put(transaction, self._draft.for_commands(commands, answers, places))
 
@@ -157,7 +161,7 @@ class AuditRecorder:
 
 
 def record_nothing(_transaction: Transaction, _place: Place | None) -> None:
-    """Add no audit entry, because the call has no actor."""
+    """Add no audit entry: the call has no actor, or the stream cannot store entries."""
 
 
 def _put(transaction: Transaction, entry: AuditEntry | None) -> None:

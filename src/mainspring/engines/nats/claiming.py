@@ -146,7 +146,7 @@ def subject_of(names: SubjectNames, delivery: Delivery) -> str:
 
 
 class ClaimDecider:
-    """Decides whether a delivery is claimed, left, postponed or dropped."""
+    """Decides for each delivery whether its job is claimed. `ClaimResult` lists the possible decisions."""
 
     def __init__(
         self,
@@ -172,7 +172,10 @@ class ClaimDecider:
     def decide(
         self, transaction: Transaction, worker: int, slots: FreeSlots, delivery: Delivery, leads: LeadTimes
     ) -> ClaimDecision:
-        """Decide about a delivery, and add the changes of records to the transaction; return the decision."""
+        """Decide about a delivery, and return the decision. The caller must commit the transaction.
+
+        The changes of records are added to the transaction, and the slot of a claimed job is taken from `slots`.
+        """
         job = transaction.job_at(subject_of(transaction.names, delivery))
         if job is None or job.is_over:
             return self._decide_without_job(transaction, delivery)
@@ -284,9 +287,11 @@ class NatsJobClaimer:
     def claim(
         self, worker: int, slots: FreeSlots, deliveries: list[Delivery], leads: LeadTimes
     ) -> list[ClaimDecision]:
-        """Claim the jobs of deliveries, and return all decisions.
+        """Claim the jobs of deliveries, and return the decisions that were stored.
 
-        If other processes keep changing the record of a job, its delivery goes back to the server.
+        If other processes keep changing the record of a job, its delivery goes back to the server, without a
+        decision. If one transaction cannot store all claims, half of the deliveries go back to the buffer. Raises
+        `EngineUnavailable` only if no decision was stored before.
         """
         decided: list[ClaimDecision] = []
         try:
@@ -318,7 +323,10 @@ class NatsJobClaimer:
         *,
         is_first: bool,
     ) -> list[Delivery]:
-        """Decide about deliveries and commit; return the deliveries whose jobs another process has changed."""
+        """Decide about deliveries, commit, and add the stored decisions to `decided`.
+
+        Return the deliveries whose jobs another process has changed meanwhile.
+        """
         before = slots.free()
         transaction = self._transactions.begin()
         self._read(transaction, deliveries, reads_all=not is_first)
@@ -347,7 +355,7 @@ class NatsJobClaimer:
         return self.claim(worker, slots, deliveries[:half], leads) if half else []
 
     def _read(self, transaction: Transaction, deliveries: list[Delivery], *, reads_all: bool) -> None:
-        """Read the job records of deliveries.
+        """Read the job records of deliveries, and the limiters of these jobs.
 
         A message that was stored right behind the record of its job contains the record, so no read is needed.
         """
@@ -382,7 +390,10 @@ class NatsJobClaimer:
         return subject_of(self._transactions.names, delivery)
 
     def _apply(self, transaction: Transaction, worker: int, decisions: list[ClaimDecision]) -> None:
-        """Register the leases, acknowledge outdated deliveries, return the deliveries of postponed jobs."""
+        """Carry out stored decisions: register leases, and acknowledge deliveries or return them to the server.
+
+        Deliveries with the result LEFT are not touched: the caller keeps them.
+        """
         revisions = transaction.revisions()
         replies: list[tuple[str, bytes]] = []
         for decision in decisions:
@@ -420,8 +431,11 @@ class StartWriter:
         self._event_log = event_log
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        """Mark held jobs RUNNING; return for each lease whether its job may run: not if it was canceled or taken
-        over.
+        """Mark held jobs RUNNING, and return for each lease whether its job may run.
+
+        It may not if it was canceled, rescheduled or claimed by another worker, or if its queue is paused: then
+        its lease is dropped. It may not either if the start could not be stored. Raises `EngineUnavailable` only
+        if no start was stored before.
         """
         left = list(leases)
         accepted: set[tuple[str, int]] = set()
@@ -438,7 +452,10 @@ class StartWriter:
     def _try(
         self, worker: int, leases: list[Lease], accepted: set[tuple[str, int]], *, must_read: bool
     ) -> list[Lease]:
-        """Store starts; return the leases whose jobs another process has changed meanwhile."""
+        """Store starts, and add the ids and tokens of the started leases to `accepted`.
+
+        Return the leases whose jobs another process has changed meanwhile.
+        """
         transaction = self._transactions.begin()
         if must_read:
             transaction.prefetch_jobs(lease.id for lease in leases)

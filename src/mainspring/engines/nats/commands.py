@@ -96,7 +96,10 @@ class NatsCommands:
         transaction.prefetch_jobs(command.id for command in commands)
 
     def carry_out(self, transaction: Transaction, command: Command) -> Changed:
-        """Carry out one command, if the job exists and its status allows it; return the answer."""
+        """Carry out one command, if the job exists and its status allows it; return the answer.
+
+        The answer has `is_done=False` if nothing was done, and the status None if there is no such job.
+        """
         job = transaction.job(command.id)
         if job is None:
             return Changed(False, None)
@@ -134,8 +137,9 @@ class NatsCommands:
         return False
 
     def _remove_from_queue(self, transaction: Transaction, job: StoredJob) -> StoredJob:
-        """Remove a waiting job from its queue, and revoke the lease of a worker that holds it; return the
-        record.
+        """Remove a PENDING job from its queue, and return its record without the lease of a worker that holds it.
+
+        The caller stores the returned record.
         """
         return transitions.lease_revoked(self._job_queue.dequeue(transaction, job))
 
@@ -167,7 +171,7 @@ def _rescheduled(job: StoredJob, command: Reschedule | Reopen) -> StoredJob:
 
 
 def _new_headers(command: Reschedule | Reopen | Edit) -> dict[str, object]:
-    """Return the change of a job's headers by a command, which has a new signature; empty if it has none."""
+    """Return the new headers of a job, as a field of its record; empty if the command has no new signature."""
     return {} if command.headers is None else {"headers": command.headers}
 
 

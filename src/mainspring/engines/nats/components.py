@@ -157,9 +157,7 @@ def _optional_subjects(names: SubjectNames) -> tuple[str, ...]:
 
 
 def _optional_requests(names: SubjectNames) -> list[str]:
-    """Return the subjects of API requests about the streams of activity and idempotency keys, which jobs do not
-    need.
-    """
+    """Return the subjects of API requests about streams that jobs do not need: activity and idempotency keys."""
     verbs = ("STREAM.INFO", "STREAM.CREATE", "STREAM.UPDATE", "DIRECT.GET")
     streams = (names.activity_stream, names.requests_stream)
     return [f"$JS.API.{verb}.{stream}" for verb in verbs for stream in streams]

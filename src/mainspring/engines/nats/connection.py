@@ -150,7 +150,10 @@ class Connection:
         )
 
     def close(self) -> None:
-        """Disconnect from the server, and end the thread of the event loop."""
+        """Disconnect from the server, and end the thread of the event loop; do nothing if it has ended.
+
+        Requests that wait for a reply fail.
+        """
         loop, self._loop = self._loop, None
         if loop is None or self._thread is None:
             return
@@ -233,7 +236,8 @@ class Connection:
     def unconfirmed_seconds(self) -> float:
         """The seconds since the last request that got a reply was sent.
 
-        For at most this long, the connection may have been closed without this process noticing.
+        For at most this long, the connection may have been closed without this process noticing. It is infinite if
+        this process has closed the connection.
         """
         loop = self._loop
         return math.inf if loop is None else loop.time() - self._inbox.confirmed
@@ -253,7 +257,7 @@ class Connection:
 
     @property
     def server(self) -> dict[str, Any]:
-        """The INFO message of the connected server. It contains the id, name and cluster of the server."""
+        """The INFO message of the server: its id, name and cluster; empty if the connection is closed."""
         return self._client.server if self._client else {}
 
     @property
@@ -264,7 +268,7 @@ class Connection:
     # -- time
 
     def now(self) -> int:
-        """Return the server's time, in microseconds since 1970."""
+        """Return the server's time, in microseconds since 1970; the local time until `set_time` was called."""
         since, server = self._time_sample
         return self.local_time() if since is None else server + self.monotonic() - since
 
@@ -274,7 +278,7 @@ class Connection:
 
     @property
     def has_time(self) -> bool:
-        """Whether the server's time is known."""
+        """Whether the server's time is known, because `set_time` was called."""
         return self._time_sample[0] is not None
 
     def local_time(self) -> int:
@@ -291,9 +295,10 @@ class Connection:
     # -- threads
 
     def run_on_loop(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Run a coroutine on the event loop, and wait at most `timeout` seconds for its result; None for no limit.
+        """Run a coroutine on the event loop, wait at most `timeout` seconds, and return its result.
 
-        Raise `EngineUnavailable` if the time is over, or if the connection is closed.
+        If `timeout` is None, there is no limit. Raises what the coroutine raises, and `EngineUnavailable` if the
+        time is over, or if the connection is closed. The coroutine is not canceled when the time is over.
         """
         loop = self._loop
         if loop is None:
@@ -327,7 +332,7 @@ class Connection:
     def call_after(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call a function on the event loop after some seconds.
 
-        Any thread may call this; a closed loop is ignored.
+        Any thread may call this. Do nothing if the loop is closed.
         """
 
         def start_timer() -> None:
@@ -382,7 +387,10 @@ class Connection:
             _shared_deadline.set(None)
 
     def restart_deadline(self) -> None:
-        """Begin the timeout of the `shared_deadline` block again, because a long operation has made progress."""
+        """Begin the timeout of the `shared_deadline` block again, because a long operation has made progress.
+
+        Do nothing outside of such a block.
+        """
         timeout = self.settings.timeout
         if timeout is not None and _shared_deadline.get() is not None:
             _shared_deadline.set(self.monotonic() / 1e6 + timeout)
@@ -395,7 +403,8 @@ class Connection:
     async def request(self, subject: str, data: bytes, deadline: float | None) -> Msg:
         """Send a request until the server replies, and return the reply.
 
-        Raises `EngineUnavailable` if the deadline passes first.
+        `deadline` is a time of the event loop's clock; None for no limit. Raises `EngineUnavailable` if the
+        deadline passes first, if the connection is closed, or if this user has no permission for the request.
         """
         while deadline is None or loop_time() < deadline:
             client = self._connected()
@@ -455,7 +464,10 @@ class Connection:
     # -- notifications
 
     def subscribe(self, subject: str, on_message: Callable[[str, bytes], None]) -> None:
-        """Subscribe to a subject that no stream stores; call a function on the event loop for each message."""
+        """Subscribe to a subject that no stream stores: `on_message` gets the subject and data of each message.
+
+        It is called on the event loop. Raises `EngineUnavailable` if the connection is closed.
+        """
 
         async def receive(message: Msg) -> None:
             on_message(message.subject, message.data)

@@ -103,7 +103,10 @@ class PullRequests:
         """
         self.on_delivery: Callable[[Delivery], None] = lambda _delivery: None
         self.on_end: Callable[..., None] = lambda **_why: None
-        """Called when an idle pull has ended without a message."""
+        """Called with `is_expired` when an idle pull has ended without a message.
+
+        `is_expired` is True if its time is over, and False if it failed, for example because its consumer is gone.
+        """
 
     async def subscribe(self, client: Client) -> None:
         """Subscribe to the deliveries of idle pulls."""
@@ -164,7 +167,10 @@ class PullRequests:
     # -- fetching
 
     async def fetch(self, requests: Sequence[FetchRequest], seconds: float) -> list[Delivery]:
-        """Return messages that these consumers have right now, at most `FetchRequest.most` of each."""
+        """Return messages that these consumers have right now, at most `FetchRequest.most` of each.
+
+        Wait at most `seconds` for them. Messages that come later are passed to `on_delivery`.
+        """
         replies = await asyncio.gather(*(self._fetch(request, seconds) for request in requests))
         return [delivery for reply in replies for delivery in reply]
 

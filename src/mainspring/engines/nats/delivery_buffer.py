@@ -130,7 +130,10 @@ class DeliveryBuffer:
             return found
 
     def put_back(self, deliveries: Iterable[tuple[Delivery, StoredJob | None]]) -> None:
-        """Keep deliveries for a worker with free slots; if none takes them in time, they go back to the server."""
+        """Keep deliveries for a worker with free slots; if none takes them in time, they go back to the server.
+
+        Each delivery comes with its job, whose due time `take_jobs` compares; None if the job is unknown.
+        """
         with self._lock:
             kept = list(deliveries)
             for delivery, job in kept:

@@ -179,9 +179,7 @@ class NatsEngine:
             self._wake()
 
     def _expire_caches(self) -> None:
-        """Mark the cached settings, schedules, listeners and tokens as outdated, as notifications may have been
-        missed.
-        """
+        """Mark cached settings, schedules, listeners and tokens as outdated, because notifications may be lost."""
         self.components.settings_cache.must_refresh = True
         self.components.event_log.must_refresh = True
         self.components.schedules.must_refresh = True
@@ -201,8 +199,9 @@ class NatsEngine:
         self.projector.close()
 
     def _on_notification(self, subject: str, data: bytes) -> None:
-        """Handle a notification from another process: mark a cache as outdated or add a stop request, and wake
-        workers.
+        """Handle a notification from another process: mark a cache as outdated, or add a stop request.
+
+        Then wake the workers of this process, except after a change of listeners or tokens.
         """
         match subject.removeprefix(self._names.notifications):
             case "lane":
@@ -224,7 +223,10 @@ class NatsEngine:
         self._wake()
 
     def _beat(self) -> None:
-        """Send the heartbeats of this process's workers, and tell the server which messages are in progress."""
+        """Send the heartbeats of this process's workers, and tell the server which messages are in progress.
+
+        Wake the workers if one of them was declared dead.
+        """
         self._jetstream.send([(active.reply, IN_PROGRESS) for active in self.components.leases.all()])
         self._jetstream.send(
             [
