@@ -166,7 +166,7 @@ def test_a_monitor_says_how_often_a_server_syncs(make_nats_server: MakeServers) 
     assert read_monitor(servers.nodes[0].monitor_url.removeprefix("http://"))["server_name"] == "mainspring"
 
 
-@pytest.mark.parametrize("address", ["ftp://127.0.0.1", "http://127.0.0.1:1", ""])
+@pytest.mark.parametrize("address", ["ftp://127.0.0.1", "http://127.0.0.1:1", "http://127.0.0.1:99999", ""])
 def test_a_monitor_that_does_not_answer_is_a_warning_and_hides_nothing(
     nats_server: Servers, nats_prefix: str, address: str
 ) -> None:

@@ -85,6 +85,15 @@ def test_a_program_that_is_something_else_is_told_by_what_it_says(tmp_path: Path
         NatsServers(program=make_program(tmp_path, "hello"))
 
 
+def test_a_program_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nats-server"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(nats_process, "VERSION_SECONDS", 0.05)
+    with pytest.raises(EngineUnavailable, match=r"nats-server has not answered --version within 0\.05 s"):
+        NatsServers(program=program)
+
+
 def test_a_program_that_does_not_run_is_named(tmp_path: Path) -> None:
     program = make_program(tmp_path, "")
     program.chmod(0o644)

@@ -68,7 +68,7 @@ def audit(
 
     The list has what the commands of this program and the HTTP API changed: cancels, retries, replays, edits,
     purges, pauses, changes and triggers of schedules, tokens. Submits are not in it, nor changes by the code of an
-    application. Times are in UTC.
+    application, unless it names an actor with acting_as(). Times are in UTC.
 
     Example: mainspring audit --since 7d --actor alice --action job.cancel
     """

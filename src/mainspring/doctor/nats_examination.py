@@ -35,8 +35,12 @@ def read_monitor(url: str) -> dict[str, Any]:
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if not parts.hostname or parts.scheme not in ("http", "https"):
         raise ConnectionError("it is not an http or https address such as http://127.0.0.1:8222")
+    try:
+        port = parts.port or PORT
+    except ValueError as error:
+        raise ConnectionError(f"its port is wrong: {error}") from error
     make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    with closing(make(parts.hostname, parts.port or PORT, timeout=TIMEOUT_SECONDS)) as connection:
+    with closing(make(parts.hostname, port, timeout=TIMEOUT_SECONDS)) as connection:
         try:
             connection.request("GET", f"{parts.path.rstrip('/')}/varz")
             response = connection.getresponse()
