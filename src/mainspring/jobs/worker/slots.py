@@ -109,7 +109,7 @@ class Slots:
             self._window = min(self._max_window, max(self.size, 2 * self._window))
 
     def close_window(self) -> None:
-        """Prefetch no more jobs, because a job found no slot in time. A later `adapt` may prefetch again."""
+        """Prefetch no more jobs, because a job found no slot in time. A later `adapt` may change that."""
         self._window = 0
         self._longest_wait = SLOW_NS + 1  # so that the next `adapt` does not open the window
 

@@ -157,7 +157,7 @@ class Worker:
         self._control.post(self._handle, self.machine.stop_requested)
 
     def interrupt(self) -> None:
-        """Interrupt the handlers that still run at the end of the grace period, and end the leases of their jobs."""
+        """At the end of the grace period, interrupt the running handlers and end the leases of their jobs."""
         self._control.post(self._handle, self.machine.interrupt_requested)
 
     def hurry(self) -> None:
