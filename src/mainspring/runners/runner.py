@@ -282,7 +282,7 @@ class TaskRunner(TaskAcceptor):
 
     @abstractmethod
     def is_quiet(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
-        """Return whether nothing is queued and `is_resting` is true for every worker that serves this runner."""
+        """Return whether no queued task can run, and `is_resting` is true for each worker of this runner."""
 
     @abstractmethod
     def runs_tasks_in_current_sequence(self) -> bool:
@@ -298,7 +298,7 @@ class TaskRunner(TaskAcceptor):
 
     @abstractmethod
     def serving_workers(self) -> list[WorkerThread]:
-        """Return the workers that may have taken a task of this runner."""
+        """Return the threads of a group that may have taken a task of this runner; none for an event loop."""
 
     @property
     def width(self) -> int:

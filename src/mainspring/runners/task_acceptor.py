@@ -257,7 +257,7 @@ class TaskAcceptor(ABC):
         return self._waiting() >= room
 
     def takes_blocking_tasks(self) -> bool:
-        """Return whether the caller may post BLOCK tasks. During a shutdown, only tasks of the same pool may."""
+        """Return whether the caller may post BLOCK tasks: during a shutdown, only tasks of the pool; then none."""
         if self._state is not RunnerState.CLOSING:
             return self._state is RunnerState.OPEN
         worker = current_worker()

@@ -243,8 +243,8 @@ class OutcomeFactory:
 def for_interruption(job: LeasedJob) -> Outcome:
     """Return the outcome of a job whose attempt a shutdown or the loss of its program has interrupted.
 
-    The job runs again. A job that runs at most once ends instead: as CANCELED if it was asked to stop, else as a
-    dead letter.
+    The outcome is INTERRUPTED: the job runs again, or the engine cancels it if it was asked to stop. A job that
+    runs at most once ends instead: as CANCELED if it was asked to stop, else as a dead letter.
     """
     lease = job.lease
     if not lease.at_most_once:
