@@ -257,7 +257,10 @@ class TaskAcceptor(ABC):
         return self._waiting() >= room
 
     def takes_blocking_tasks(self) -> bool:
-        """Return whether the caller may post BLOCK tasks: during a shutdown, only tasks of the pool; then none."""
+        """Return whether the caller may post BLOCK tasks.
+
+        In a shutdown, only tasks of the same pool may; after it, no caller may.
+        """
         if self._state is not RunnerState.CLOSING:
             return self._state is RunnerState.OPEN
         worker = current_worker()

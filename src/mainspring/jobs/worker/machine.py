@@ -211,9 +211,9 @@ class WorkerMachine:
         self._fetch(now)
 
     def enroll_failed(self, now: ClockReading, error: Exception) -> None:
-        """Handle the event that the engine could not register this worker again: it tries that again in a second.
+        """Handle the event that the engine could not register this worker: try again in a second.
 
-        During a shutdown, it does not try again.
+        During a shutdown, do not try again.
         """
         self._is_enrolling = False
         self._retry_later(now, error, "register again")

@@ -67,7 +67,8 @@ class Slots:
     ) -> Demand:
         """Return how many jobs of these types the worker should fetch, and whether it accepts a suspect.
 
-        Of the types `at_most_once`, there are never more jobs in this worker than slots.
+        For the types `at_most_once`, the window does not apply: the worker starts at most as many due jobs as
+        there are slots.
         """
         starts = max(0, self.size + 2 * self._window - self.started - self.used_by_batches)
         return Demand(
