@@ -72,7 +72,7 @@ def choose_store(in_code: str | None, environment: Mapping[str, str], folder: Pa
     """Choose the store of an application: from its code, the environment, `pyproject.toml`, or the default.
 
     `in_code` is the URL that its code names, or None; `folder` is the working directory. Raises
-    `EngineUnavailable` for a URL that no engine supports.
+    `EngineUnavailable` for a URL that no engine supports, or if `pyproject.toml` is needed and cannot be read.
     """
     in_environment = environment.get(VARIABLE) or None
     if in_code is not None:

@@ -29,12 +29,18 @@ class WorkerHooks:
         self._stop: list[Callable[[], Any]] = []
 
     def add_start(self, function: F) -> F:
-        """Add a function that runs before the worker fetches its first job."""
+        """Add a function that runs before the worker fetches its first job, and return it.
+
+        Raises `TypeError` if it is a coroutine function, or cannot be called without arguments.
+        """
         self._start.append(_require_plain(function, "on_worker_start"))
         return function
 
     def add_stop(self, function: F) -> F:
-        """Add a function that runs after the last handler of the worker."""
+        """Add a function that runs after the last handler of the worker has ended, and return it.
+
+        Raises `TypeError` if it is a coroutine function, or cannot be called without arguments.
+        """
         self._stop.append(_require_plain(function, "on_worker_stop"))
         return function
 

@@ -54,7 +54,7 @@ class WorkerStatus:
 def to_worker_status(record: WorkerRecord, now: int) -> WorkerStatus:
     """Make a snapshot of a stored worker.
 
-    It is silent if its last heartbeat is too old at `now`, unless it is dead.
+    The worker counts as dead if its record says so; else as silent if its last heartbeat is too old at `now`.
     """
     terms = record.info.remote
     patience = STALE if terms is None else terms.lease

@@ -56,13 +56,13 @@ class Migrator:
         self.is_complete = False
         """Whether the migration was complete before this run."""
         self.deviations: list[MigrationDifference] = []
-        """The jobs, settings and schedules on the target that differ from the file, as `verifying` found them."""
+        """The jobs, settings, schedules and envelopes that differ on the target, as `verifying` found them."""
 
     def begin(self) -> None:
         """Mark the file as moving and write the checkpoint to the target. If both exist, resume the migration.
 
-        Raises `EngineUnavailable` if the target has workers or is the wrong one, and `LimitExceeded` if a job is
-        too large for it.
+        Raises `EngineUnavailable` if the target has workers or is the wrong one, or if the migration is being
+        undone; and `LimitExceeded` if a job is too large for the target.
         """
         move = self._source.move()
         if move is None:
@@ -121,9 +121,10 @@ class Migrator:
     # -- step by step
 
     def copying(self) -> Iterator[int]:
-        """Copy the settings, jobs and schedules that the target does not have yet.
+        """Copy the settings, audit entries, envelopes, jobs and schedules that the target does not have yet.
 
-        After each batch, yield how many jobs were in it.
+        First delete what abandoned migrations of this file left on the target. After each batch, yield how many
+        jobs were in it. Raises `EngineUnavailable` if the target has workers.
         """
         self._clear_leftovers()
         checkpoint = self._checkpoints.require(self._target.components.transactions.begin(), self._id)
@@ -170,9 +171,10 @@ class Migrator:
                     pass
 
     def verifying(self) -> Iterator[int]:
-        """Compare settings, jobs and schedules on the target with the file, and keep differences in `deviations`.
+        """Compare the target with the file: settings, jobs, schedules, envelopes. Set `deviations`.
 
-        After each batch, yield how many jobs were in it.
+        After each batch, yield how many jobs were in it. If another process has finished the migration meanwhile,
+        `deviations` is empty.
         """
         self.deviations = self._settings_importer.compare_settings(self._source.settings())
         for jobs in pages(self._source, 0, LAST_PLACE):
@@ -213,7 +215,7 @@ def pages(source: SqliteExport, after: int, until: int) -> Iterator[list[Migrate
 
 
 def wrong_target(source: SqliteExport, move: MoveRecord, url: str) -> EngineUnavailable:
-    """Return the error for a target that has no checkpoint of the migration which the file names."""
+    """Return the error for a target that has no checkpoint of the file's migration."""
     return EngineUnavailable(
         engine=source.description,
         reason=f"the jobs of this file are moving or were moved to {move.target}, and {url} has no record of that",
@@ -229,7 +231,8 @@ def source_name(source: SqliteExport) -> str:
 def delete_moved(target: NatsEngine, move_id: str, stage: MigrationStage) -> Iterator[int]:
     """Delete the jobs and schedules that a migration has stored on the target, and then its checkpoint.
 
-    After each batch, yield how many jobs were in it. `stage` is the stage that the checkpoint must have.
+    After each batch, yield how many jobs were in it. Raises `EngineUnavailable` if the stage of the checkpoint is
+    neither `stage` nor UNDOING.
     """
     checkpoints = target.components.checkpoints
     checkpoints.set_stage(move_id, MigrationStage.UNDOING, after=[stage])

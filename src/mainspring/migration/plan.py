@@ -30,7 +30,7 @@ class MigrationPlan(Struct, frozen=True):
 
 
 def plan_migration(source: SqliteExport) -> MigrationPlan:
-    """Count the jobs that a migration would copy and leave behind, and name the workers that must be stopped."""
+    """Count what a migration would copy, and the jobs that it would leave behind; name the workers to stop."""
     counts = source.counts()
     settings = source.settings()
     return MigrationPlan(

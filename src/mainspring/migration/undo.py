@@ -33,7 +33,10 @@ class MigrationUndo:
         self._url = url
 
     def total(self) -> int:
-        """Return how many jobs have arrived at the target. The undo compares and deletes each of them."""
+        """Return how many jobs have arrived at the target; 0 without a migration.
+
+        The undo compares and deletes each of them.
+        """
         move = self._source.move()
         checkpoint = None if move is None else self._checkpoints.find(move.id)
         return 0 if checkpoint is None else self._source.count_jobs_until(checkpoint.position)
@@ -41,7 +44,9 @@ class MigrationUndo:
     def run(self) -> Generator[int]:
         """Undo the migration; after each batch, yield how many jobs it compared or deleted.
 
-        Raises `EngineUnavailable` if the target is the wrong one, has workers, or has run or changed a job.
+        If the file is not marked as moved, only delete what abandoned migrations left on the target. Raises
+        `EngineUnavailable` if there is nothing to undo, or if the target is the wrong one, has workers, or has run
+        or changed a job.
         """
         move = self._source.move()
         if move is None:
@@ -71,8 +76,9 @@ class MigrationUndo:
     def _review(self, move: MoveRecord, checkpoint: MigrationCheckpoint) -> Iterator[int]:
         """Raise `EngineUnavailable` if a worker is alive on the target, or has run or changed migrated jobs.
 
-        After each batch, yield the number of compared jobs. No worker can enroll during the comparison. If another
-        process finishes the migration meanwhile, workers may enroll, and it cannot be undone any more.
+        Otherwise set the stage UNDOING. After each batch, yield the number of compared jobs. No worker can enroll
+        during the comparison. If another process finishes the migration meanwhile, workers may enroll, and the
+        migration cannot be undone any more.
         """
         stage = checkpoint.stage
         if stage is MigrationStage.COMPLETE:

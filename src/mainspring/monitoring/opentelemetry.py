@@ -165,7 +165,7 @@ class OpenTelemetryMiddleware(Middleware):
     def attempting(self, job: JobContext) -> Iterator[None]:
         """Start the CONSUMER span of an attempt and make it current while the handler runs.
 
-        `attempted` ends it.
+        Add the ids of the span to the log fields of the jobs. `attempted` ends the span.
         """
         jobs = current_batch()
         span = self._start_attempt(job, jobs, is_batch=runs_batch())
@@ -204,7 +204,10 @@ class OpenTelemetryMiddleware(Middleware):
         )
 
     def attempted(self, ends: Sequence[AttemptEnd]) -> None:
-        """End the span of an attempt with its outcome, count it, and link follow-up jobs to it."""
+        """End the span of an attempt with its outcome, count the attempt, and link follow-up jobs to the span.
+
+        Do nothing if `attempting` was not called for the attempt.
+        """
         attempt = self._open.pop(ends[0].job, None)
         if attempt is None:  # another middleware failed before `attempting`
             return
@@ -333,7 +336,7 @@ def _error_type(end: AttemptEnd) -> str | None:
 
 
 def _record(span: Span, error: BaseException | None, error_type: str, text: str) -> None:
-    """Set the status of a span to ERROR, and record the exception, unless it is only a request to retry later."""
+    """Set the status of a span to ERROR. Record the exception, too, if there is one that is not `Retry.Later`."""
     summary = text.partition("\n")[0] or error_type
     span.set_attribute(names.ERROR_TYPE, error_type)
     span.set_status(Status(StatusCode.ERROR, summary))

@@ -82,7 +82,11 @@ class PrometheusCollector(Collector):
         ]
 
     def collect(self) -> Iterable[Family]:
-        """Return the metrics with their current values. prometheus_client calls this for each scrape."""
+        """Return the metrics with their current values. prometheus_client calls this for each scrape.
+
+        The metrics of the process are left out if the application is not open. With `store=True`, the call opens
+        the application and waits for the store; if it does not answer in time, its only metric is `store_up`.
+        """
         # The store is read first: a scrape opens an application that was closed, and then it has process metrics.
         of_store = [] if self._store is None else list(self._collect_store(self._store))
         return [*self._collect_process(), *of_store]
@@ -170,7 +174,7 @@ class _BoundedNames:
         self._names: set[str] = set()
 
     def bounded(self, name: str) -> str:
-        """Return the name itself, or `other` if `most` other names were returned before."""
+        """Remember and return the name; return `other` instead if `most` other names are remembered already."""
         if name in self._names:
             return name
         if len(self._names) >= self._most:

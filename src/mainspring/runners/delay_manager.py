@@ -11,9 +11,10 @@ from mainspring.timing.wheel import TimerEntry
 
 
 class DelayManager(Timer):
-    """Keeps the delayed tasks of all runners of a pool on one timing wheel. The timer calls the tasks themselves.
+    """Keeps the delayed tasks of all runners of a pool on one timing wheel.
 
-    `lock` also guards the set of delayed tasks that each runner has.
+    When a task is due, the timer calls the task, which queues itself on its runner. `lock` also guards the set of
+    delayed tasks that each runner has.
     """
 
     def __init__(self, clock: Clock, *, name: str) -> None:

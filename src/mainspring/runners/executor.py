@@ -46,7 +46,8 @@ class RunnerExecutor(Executor):
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[R]:
         """Run `fn(*args, **kwargs)` on the runner; return the future of its result.
 
-        Raises `RuntimeError` after the shutdown of this executor or of its runner.
+        Raises `RuntimeError` after the shutdown of this executor or of its runner, and `QueueFull` if the runner
+        has a capacity and is full.
         """
         function = partial(fn, **kwargs) if kwargs else fn
         with self._lock:
@@ -68,10 +69,10 @@ class RunnerExecutor(Executor):
             self._futures.discard(future)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Take no more calls, and with `wait` return when the calls that were submitted have ended.
+        """Accept no more tasks, and with `wait` return when the tasks that were submitted have ended.
 
-        `cancel_futures` cancels the calls that have not begun. The runner goes on. A call inside of a task does
-        not wait for that task.
+        `cancel_futures` cancels the tasks that have not begun. The runner goes on. A task of this executor that
+        calls `shutdown` does not wait for itself.
         """
         with self._lock:
             self._is_shut_down = True

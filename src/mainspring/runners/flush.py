@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class FlushBarrier(TracedTask):
-    """A marker in a queue of tasks.
+    """A marker in a queue of tasks. The worker that pops it sets `is_passed` and wakes the waiter.
 
-    The worker that pops it stores the running tasks in it and wakes the waiter.
+    With `list_running`, that worker first stores the tasks that run at this moment in `running`.
     """
 
     __slots__ = ("_idle_condition", "_list_running", "is_passed", "running")
@@ -90,12 +90,12 @@ class EarlierTasks:
         self._coroutines += [pair for barrier in barriers for pair in barrier.running if pair[0].is_stand_in]
 
     def have_tasks_ended(self) -> bool:
-        """Return whether all tasks that run on threads have ended."""
+        """Return whether all earlier tasks that run on threads have ended; earlier coroutines do not count."""
         tasks = self._tasks
         while tasks and tasks[-1].function is None:
             tasks.pop()  # drops ended tasks, so that all calls together go through a long list once
         return not tasks and all(snapshot.has_passed() for snapshot in self._snapshots)
 
     def have_coroutines_ended(self, runner: TaskRunner) -> bool:
-        """Return whether all coroutines that run on the loop of `runner` have ended."""
+        """Return whether all earlier coroutines on the loop of `runner` have ended."""
         return all(worker.task is not task for worker, task in self._coroutines if worker.home is runner)

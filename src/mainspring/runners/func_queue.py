@@ -123,8 +123,9 @@ class FuncQueue(Generic[T]):
     def dispatch_all(self, items: Iterable[T]) -> None:
         """Queue many items and wake the handler, for up to `concurrency` calls at once.
 
-        Raises `QueueFull` for the first item that has no room; the items before that one stay queued. Raises
-        `RunnerClosed` after shutdown.
+        Raises `QueueFull` for the first item that has no room; the items before that one stay queued. If the pool
+        is closed or full, raises `RunnerClosed` or `QueueFull`, and takes back the items that the handler does not
+        have yet.
         """
         cells = [[item] for item in items]
         for place, cell in enumerate(cells):

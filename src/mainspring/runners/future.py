@@ -91,7 +91,10 @@ class TaskFuture(Future[R], Wrapper):
     # -- called by the runner
 
     def execute(self, function: Callable[..., R], arguments: tuple[Any, ...]) -> object:
-        """Run the function of the task, and store its result or exception. The runner calls it."""
+        """Run the function of the task, and store its result or exception. The runner calls it.
+
+        Return `RAISED` if the function raised, a coroutine if the event loop has to await one, or None.
+        """
         worker = current_worker()
         if worker is None or not worker.awaits:
             self._state = RUNNING  # on a loop it may be a coroutine, which can be canceled while it runs
@@ -157,7 +160,7 @@ class TaskFuture(Future[R], Wrapper):
     # -- called by the user of the future
 
     def cancel(self) -> bool:
-        """Cancel the task if it has not started, or its running coroutine; return whether that succeeded."""
+        """Cancel the task if it has not started, or its running coroutine; return whether it is canceled now."""
         return self._cancel(is_running_included=True)
 
     def cancel_unstarted(self) -> bool:
@@ -201,8 +204,9 @@ class TaskFuture(Future[R], Wrapper):
     def result(self, timeout: Duration | None = None) -> R:
         """Return the result of the task, or raise its exception; wait for it if necessary.
 
-        `timeout` is real time, whatever clock the pool has, as for every future. Inside of a task, a wait may run
-        the awaited task inline or raise `WouldDeadlock`, as the docstring of this module says.
+        Raises `CancelledError` if the task was canceled or dropped, and `TimeoutError` after `timeout`, which is
+        real time, whatever clock the pool has. Inside of a task, a wait may run the awaited task inline, and it
+        raises `WouldDeadlock` if it could never end.
         """
         try:
             with self._waiting():
@@ -211,7 +215,10 @@ class TaskFuture(Future[R], Wrapper):
             self = None  # type: ignore[assignment]  # noqa: PLW0642 - the error must not reference the future
 
     def exception(self, timeout: Duration | None = None) -> BaseException | None:
-        """Return the exception of the task, or None if it succeeded; wait as `result` does."""
+        """Return the exception of the task, or None if it succeeded; wait as `result` does.
+
+        Raises `CancelledError`, `TimeoutError` and `WouldDeadlock` as `result` does.
+        """
         with self._waiting():
             return super().exception(_seconds(timeout))
 
@@ -238,7 +245,10 @@ class TaskFuture(Future[R], Wrapper):
             worker.waits_for = None
 
     def _waits_for_itself(self, worker: WorkerThread) -> bool:
-        """Record that `worker` waits for this task's runner; return whether it would wait for itself."""
+        """Return whether `worker`, if it waits for this task, waits for itself: directly or in a cycle of waits.
+
+        If not, record that it waits for the task's runner. Only runners of one task at a time are checked.
+        """
         runner = self._runner
         if not runner.is_exclusive:
             return False
@@ -271,7 +281,10 @@ def _nothing() -> None:
 
 
 class RunAndReply(Wrapper, Generic[R]):
-    """Runs a function, or lets the event loop await its coroutine, and posts the result to another runner."""
+    """Runs a function, or lets the event loop await its coroutine, and posts the reply to another runner.
+
+    The reply is a function that gets the result. If the first function raises, no reply is posted.
+    """
 
     def __init__(
         self,

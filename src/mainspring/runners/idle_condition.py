@@ -35,7 +35,11 @@ class IdleCondition:
                 self._changed.notify_all()
 
     def wait(self, is_reached: Callable[[], bool], deadline_ns: int | None, clock: Clock | None = None) -> bool:
-        """Wait until `is_reached` returns True; return False if the deadline, by `clock`, passes first."""
+        """Wait until `is_reached` returns True; return False if the deadline passes first.
+
+        The deadline is by `clock`, or by the clock of this condition if None. Without a deadline, wait for ever. A
+        wait inside of a task counts as `blocking()`.
+        """
         clock = clock or self._clock
         worker = current_worker()
         if worker is None:

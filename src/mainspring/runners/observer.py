@@ -62,7 +62,10 @@ class TaskObserver:
 
 
 class ObservedCall(Wrapper):
-    """Wraps a callable and tells the observer when it starts and ends."""
+    """Wraps a callable, tells the observer when it starts and ends, and sets the alarm for long tasks.
+
+    Outside of a task, it only calls the callable.
+    """
 
     __slots__ = ("_function", "_services")
 
@@ -119,9 +122,10 @@ class _TaskOutcome:
 
 
 class LongTaskAlarm:
-    """A timer callback that logs a warning about a task that still runs, with the stack of its thread.
+    """A timer callback that logs a warning about a task that still runs, and tells the observer.
 
-    For a coroutine, this is the stack of the event loop, which may run another coroutine.
+    The warning has the stack of the task's thread. For a coroutine, this is the stack of the event loop, which may
+    run another coroutine.
     """
 
     def __init__(self, services: Services, event: TaskEvent, started: int) -> None:

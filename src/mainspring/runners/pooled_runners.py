@@ -133,7 +133,10 @@ class PooledRunner(TaskRunner):
             return 0
 
     def run_on(self, worker: WorkerThread) -> None:
-        """Run a slice of tasks on a worker of the pool; run further slices if nothing else is ready."""
+        """Run a slice of tasks on a worker of the pool; a sequence runs further slices if nothing else is ready.
+
+        Then put the runner into the ready queue again, or return the token if no task is left.
+        """
         worker.runner = self
         worker.completed_before_slice = worker.completed
         worker.failed_before_slice = worker.failed
@@ -197,7 +200,7 @@ class PooledRunner(TaskRunner):
         return max(0, len(self._tasks) - self._tombstones)
 
     def waiting(self) -> int:
-        """Return the number of tasks in this runner's queue."""
+        """Return the number of tasks in this runner's queue, without canceled ones."""
         return self._waiting()
 
     def is_unserved(self) -> bool:
@@ -214,7 +217,7 @@ class PooledRunner(TaskRunner):
         return first_traits(self._tasks)
 
     def is_tombstone(self) -> bool:
-        """Return False: the ready queue must not drop a runner, which has given it a token."""
+        """Return False: the ready queue must not drop a runner, because it has a token of that runner."""
         return False
 
     def _remove_tombstones(self) -> int:

@@ -59,7 +59,7 @@ class Repetition(Wrapper):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether no further run will start."""
+        """Whether no further run will start: `stop` was called, or the runner was shut down."""
         return self._is_stopped
 
     def stop(self) -> None:

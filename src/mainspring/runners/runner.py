@@ -105,7 +105,10 @@ class TaskRunner(TaskAcceptor):
         delay: Duration | None = None,
         traits: TaskTraits | None = None,
     ) -> TaskFuture[R]:
-        """Post a task; return a `concurrent.futures.Future` with its result or its exception."""
+        """Post a task; return a `concurrent.futures.Future` with its result or its exception.
+
+        Raises `RunnerClosed` after shutdown and `QueueFull` if the runner has a capacity and is full.
+        """
         return self.submit_from(_getframe(1), function, arguments, delay, traits)
 
     async def run(
@@ -136,7 +139,8 @@ class TaskRunner(TaskAcceptor):
     ) -> TaskHandle:
         """Run `function()` on this runner, then `reply(result)` on `reply_to`, by default the caller's runner.
 
-        If `function` raises, there is no reply: the exception goes to the error hook.
+        If `function` raises, there is no reply: the exception goes to the error hook. Raises `ValueError` outside
+        of a task without `reply_to`.
         """
         target = current_runner() if reply_to is None else reply_to
         if target is None:
@@ -157,7 +161,7 @@ class TaskRunner(TaskAcceptor):
         delay: Duration | None = None,
         traits: TaskTraits | None = None,
     ) -> Repetition:
-        """Run `function(*arguments)` repeatedly, until `stop()` of the returned object is called.
+        """Run `function(*arguments)` repeatedly, until `stop()` of the returned object or the runner's shutdown.
 
         The first run is after `delay`, by default `every`. The rate is fixed: runs keep their phase and never
         overlap, and instants that a long run has missed are skipped. With `fixed_delay=True`, `every` is the time
@@ -181,7 +185,11 @@ class TaskRunner(TaskAcceptor):
         *,
         is_awaited: bool = False,
     ) -> TaskFuture[R]:
-        """Submit a task as `submit` does, and remember the caller's `frame` as the place of the post."""
+        """Submit a task as `submit` does, and remember the caller's `frame` as the place of the post.
+
+        With `is_awaited`, a coroutine awaits the future, and a `StopIteration` of the task becomes a
+        `RuntimeError`.
+        """
         require_callable(function)
         future: TaskFuture[R] = TaskFuture(self, function)
         if is_awaited:
@@ -274,7 +282,7 @@ class TaskRunner(TaskAcceptor):
 
     @abstractmethod
     def is_quiet(self, is_resting: Callable[[WorkerThread], bool]) -> bool:
-        """Return whether nothing is queued and `is_resting` is true for every worker that serves this runner."""
+        """Return whether no queued task can run, and `is_resting` is true for each worker of this runner."""
 
     @abstractmethod
     def runs_tasks_in_current_sequence(self) -> bool:
@@ -290,7 +298,7 @@ class TaskRunner(TaskAcceptor):
 
     @abstractmethod
     def serving_workers(self) -> list[WorkerThread]:
-        """Return the workers that may have taken a task of this runner."""
+        """Return the threads of a group that may have taken a task of this runner; none for an event loop."""
 
     @property
     def width(self) -> int:
@@ -324,7 +332,8 @@ class TaskRunner(TaskAcceptor):
     def wait_idle(self, timeout: Duration | None = None) -> None:
         """Wait until nothing is queued or running; delayed tasks that are not due do not count.
 
-        The counts of the runner and of its pool are exact when it returns. Raises `TimeoutError` after `timeout`.
+        The counts of the runner and of its pool are exact when it returns. Raises `TimeoutError` after `timeout`,
+        and `WouldDeadlock` inside of a task of this runner.
         """
         self._refuse_own_task("wait_idle")
         deadline = deadline_after(self.services.clock, timeout)
@@ -344,7 +353,8 @@ class TaskRunner(TaskAcceptor):
     def flush(self, timeout: Duration | None = None) -> None:
         """Wait until all tasks that are queued or running now have ended; raise `TimeoutError` after `timeout`.
 
-        Delayed tasks that are not due do not count.
+        Delayed tasks that are not due do not count. If the runner is closed meanwhile, do not wait any longer.
+        Raises `WouldDeadlock` inside of a task of this runner.
         """
         self._refuse_own_task("flush")
         deadline = deadline_after(self.services.clock, timeout)
@@ -361,7 +371,7 @@ class TaskRunner(TaskAcceptor):
         )
 
     def all_queued_tasks(self) -> list[Task]:
-        """Return the tasks in this runner's queue, and in the queues of the runners that it contains."""
+        """Return the tasks in the queues of this runner and of the runners that it contains, with tombstones."""
         return self.queued_tasks()
 
     def _post_barriers(self) -> list[FlushBarrier]:
@@ -407,7 +417,10 @@ class TaskRunner(TaskAcceptor):
         return closing.run(deadline) if is_first else closing.wait(deadline)
 
     def runners_to_shut_down(self) -> list[TaskRunner]:
-        """Return the runners that are shut down together with this one, this one first."""
+        """Return the runners that are shut down together with this one, this one first.
+
+        A pool makes no more runners after this call.
+        """
         return [self]
 
 

@@ -65,7 +65,7 @@ class Services:
         )  # every post takes the slow path, which records the line of code that posted
 
     def report(self, failure: TaskFailure) -> None:
-        """Pass a failure of a task to the error hook, or to the log.
+        """Pass a failure of a task to the error hook; log it if there is no hook or if the hook raises.
 
         It never raises, because workers rely on that.
         """
@@ -93,7 +93,7 @@ class Services:
         return ObservedCall(self, function) if self.is_observed else function  # type: ignore[return-value]
 
     def notify_observer(self, what: str, event: TaskEvent) -> None:
-        """Call the observer's method `what` with an event, if the pool has an observer."""
+        """Call the observer's method `what` with an event, if the pool has an observer; log its exceptions."""
         if self._observer is None:
             return
         try:
@@ -102,7 +102,10 @@ class Services:
             logger.exception("observer %r failed in its method %s; the task is not affected", self._observer, what)
 
     def arm_long_task_alarm(self, event: TaskEvent, started: int) -> TimerEntry | None:
-        """Set the timer that warns about a long task, for a task that starts now, if the pool has a limit."""
+        """Set the timer that warns about a long task, for a task that starts now.
+
+        Return None if the pool has no limit for long tasks, or its timer is closed.
+        """
         if self._long_task_ns is None:
             return None
         return self.delays.call_after(self._long_task_ns, LongTaskAlarm(self, event, started))

@@ -34,7 +34,10 @@ class RunnerShutdown:
         self._report: ShutdownReport | None = None
 
     def run(self, deadline: int | None) -> ShutdownReport:
-        """Shut the runners down, waiting until the deadline at most, and return the report."""
+        """Shut the runners down, waiting until the deadline at most, and return the report.
+
+        If Ctrl-C interrupts the waiting, the shutdown is completed before the exception is raised.
+        """
         is_quiet = False
         with self._exempting_caller():
             try:
@@ -77,7 +80,7 @@ class RunnerShutdown:
 
     @contextmanager
     def _exempting_caller(self) -> Iterator[None]:
-        """Mark the calling task, so that no shutdown of this pool waits for it."""
+        """Mark the calling task during the block, if it is one of this pool, so that no shutdown waits for it."""
         worker = current_worker()
         if worker is None or worker.home.services is not self._first.services or worker.is_shutting_down:
             yield

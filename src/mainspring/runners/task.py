@@ -47,7 +47,10 @@ class ShutdownBehavior(Enum):
     SKIP = "skip"
     """Shutdown drops and counts the task if it has not started, and waits for it if it runs. The default."""
     BLOCK = "block"
-    """Shutdown waits until the task has run, even if it has not started, as long as the timeout allows."""
+    """Shutdown waits until the task has run, even if it has not started, as long as the timeout allows.
+
+    A delayed task that is not due yet is dropped and counted.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,7 @@ class TaskHandle(Protocol):
 class PostedFrom(NamedTuple):
     """The place where a task was posted.
 
-    The line is known with `trace_posts=True`, or if the post had a delay or any option; otherwise it is None.
+    The line is always known with `trace_posts=True`, and for a post with a delay or traits; else it may be None.
     """
 
     file: str
@@ -152,12 +155,15 @@ class Task(list[tuple[Any, ...]]):
 
     @property
     def name(self) -> str:
-        """The qualified name of the function; `(finished)` after the task has ended."""
+        """The qualified name of the function; `(finished)` after the task has ended, was canceled or dropped."""
         function = self.function
         return "(finished)" if function is None else describe_function(function)
 
     def run_on(self, worker: WorkerThread) -> bool:
-        """Claim and run the task on the calling thread; return False if the task was claimed already."""
+        """Claim and run the task on the calling thread; return False if the task was claimed already.
+
+        An exception of the task goes to the error hook of its pool and is not raised.
+        """
         try:
             arguments = self.pop()
         except IndexError:
@@ -260,7 +266,7 @@ class DelayedTask(Task):
 
 
 class TracedTask(DelayedTask):
-    """A task with its own traits, and with the time at which it was queued."""
+    """A task with its own traits and, if it is BEST_EFFORT or observed, the time at which it was queued."""
 
     __slots__ = ("priority", "queued_at", "traits")
 
@@ -326,7 +332,10 @@ class TaskFailure:
     """The qualified name of the callable."""
     runner: str
     posted_from: PostedFrom | None
-    """The function that posted the task; with `ThreadPool(trace_posts=True)` also the line."""
+    """The function that posted the task, and the line if known, as with `ThreadPool(trace_posts=True)`.
+
+    It is None for the handler of a `FuncQueue`.
+    """
     traits: TaskTraits
 
     @classmethod

@@ -169,9 +169,9 @@ class TaskAcceptor(ABC):
     ) -> TracedTask:
         """Post a task for a time of the monotonic clock, or for now if `due` is None.
 
-        This method handles traits, delays, capacity and shutdown. Without a `context`, the task gets a copy of the
-        caller's context. With `has_place`, the capacity does not apply, for example because the task replaces a
-        task that has just run.
+        Raises `RunnerClosed` after shutdown and `QueueFull` if the runner has a capacity and is full. Without a
+        `context`, the task gets a copy of the caller's context. With `has_place`, the capacity does not apply, for
+        example because the task replaces a task that has just run.
         """
         if not callable(function):
             require_callable(function)
@@ -215,7 +215,7 @@ class TaskAcceptor(ABC):
     ) -> DelayedTask | None:
         """Post a task with default traits for a time of the monotonic clock.
 
-        Return None if the runner is not `_fast` any more.
+        Post nothing and return None if the runner is not `_fast` any more, as after the begin of a shutdown.
         """
         if not callable(function):
             require_callable(function)
@@ -257,7 +257,10 @@ class TaskAcceptor(ABC):
         return self._waiting() >= room
 
     def takes_blocking_tasks(self) -> bool:
-        """Return whether the caller may post BLOCK tasks. During a shutdown, only tasks of the same pool may."""
+        """Return whether the caller may post BLOCK tasks.
+
+        In a shutdown, only tasks of the same pool may; after it, no caller may.
+        """
         if self._state is not RunnerState.CLOSING:
             return self._state is RunnerState.OPEN
         worker = current_worker()
@@ -283,7 +286,10 @@ class TaskAcceptor(ABC):
             self._wake_worker()
 
     def _withdraw_if_closed(self, task: Task) -> None:
-        """If the runner has closed meanwhile, claim a task that was just appended, and raise `RunnerClosed`."""
+        """If the runner closes or has closed, claim a task that was just appended, and raise `RunnerClosed`.
+
+        Do nothing if the task was claimed already: it has run, or the shutdown has counted it.
+        """
         if self._state is RunnerState.OPEN or not task.claim():
             return
         with self._lock:
@@ -292,7 +298,7 @@ class TaskAcceptor(ABC):
         raise RunnerClosed(runner=self.name)
 
     def forget(self, task: Task) -> None:
-        """Count a canceled task. If the task is delayed, cancel its timer."""
+        """Count a canceled task, and cancel its timer if it is delayed. Compact a queue with many tombstones."""
         with self._lock:
             self._canceled += 1
             self.services.counters.add(canceled=1)
@@ -305,7 +311,8 @@ class TaskAcceptor(ABC):
     def compact(self) -> int:
         """Remove canceled tasks from the queue, which releases their memory; return their number.
 
-        A runner does so by itself after every 1,000 cancels, if they are at least half of its queue.
+        A runner does so by itself after every 1,000 cancels, if they are at least half of its queue. A build of
+        Python without the global lock removes none.
         """
         removed = self._remove_tombstones()
         with self._lock:
@@ -352,7 +359,7 @@ class TaskAcceptor(ABC):
         self.services.counters.add(rejected=1)
 
     def tombstone_popped(self) -> None:
-        """Subtract a tombstone (a claimed task) that has left the queue from their number."""
+        """Reduce the number of tombstones (claimed tasks in the queue) by one, because one has left the queue."""
         with self._lock:
             self._tombstones -= 1
 

@@ -42,7 +42,7 @@ class QueueEntry(Protocol):
 
     @property
     def runs_made(self) -> int:
-        """The number of tasks that this entry has run."""
+        """The number of tasks that a sequence has run; 0 for a task."""
 
     def run_on(self, worker: WorkerThread) -> bool | None:
         """Run this entry on a worker: a task, or a slice of a sequence.
@@ -172,7 +172,7 @@ def _remove_all(lane: deque[Entry], removed: set[Entry]) -> int:
 
 
 def _call(function: Callable[[Any], None], argument: Iterable[Any]) -> Iterator[Any]:
-    """Return an iterator that calls a function when its turn comes, and yields nothing."""
+    """Return an iterator that yields nothing, and calls `function` with each item of `argument` when read."""
     return filter(None, map(function, argument))
 
 
@@ -304,7 +304,10 @@ class PriorityTaskQueue:
         return self._aged_until is not None or now - self._passed_over_since >= AGEING_NS
 
     def _transfer_age(self, head: QueueEntry) -> None:
-        """Pass the age of the first entry, which will be popped now, on to the next entry."""
+        """Pass the age of the first visible entry, which will be popped now, on to the next one.
+
+        If there is no next entry, or the first is the last that has aged, forget the age.
+        """
         try:
             next_entry = self._visible[1]
         except IndexError:

@@ -239,7 +239,10 @@ class ThreadGroup:
             self.idle_condition.announce()
 
     def _handle_requests(self, worker: WorkerThread) -> bool:
-        """Notify waiting threads; move a surplus worker to the reserve. Return False if the worker must end."""
+        """Notify waiting threads; a surplus worker sleeps in the reserve until it is needed or must end.
+
+        Return False if the worker must end.
+        """
         with self._lock:
             if self._stopping:
                 return bool(self._scheduler.ready)  # BLOCK tasks may be left, which must run
@@ -422,7 +425,7 @@ class ThreadGroup:
                 worker.wake()
 
     def join(self) -> None:
-        """Wait for the threads that have no task: they are about to end."""
+        """Wait for the threads that have no task, for at most a second each: they are about to end."""
         for worker in self.workers():
             thread = worker.thread
             if worker.task is None and thread is not None and thread.is_alive() and worker is not current_worker():

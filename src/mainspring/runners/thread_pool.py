@@ -120,7 +120,10 @@ class ThreadPool(GroupRunner):
     # -- starting and ending
 
     def start(self) -> ThreadPool:
-        """Start the threads. Entering the `with` block, the first task and the first runner also start them."""
+        """Start the threads, unless they were started, and return the pool; raise `RunnerClosed` after shutdown.
+
+        Entering the `with` block, the first task and the first runner also start them.
+        """
         if not self.is_open:
             raise RunnerClosed(runner=self.name)
         with self._runners_lock:
@@ -350,7 +353,7 @@ class ThreadPool(GroupRunner):
         )
 
     def _queued_in_group(self) -> int:
-        """Count the tasks in the ready queue, and those in the pooled runners that are queued or served."""
+        """Return how many tasks wait in the ready queue, and in the pooled runners that are queued or served."""
         entries = self._scheduler.ready.entries()
         runners = self._busy_runners(entries)
         tasks = sum(isinstance(entry, Task) for entry in entries) - self._tombstones

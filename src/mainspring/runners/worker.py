@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 RAISED: Any = object()
 """The result of a task whose wrapper delivered the exception elsewhere.
 
-It counts as failed and is not reported.
+The task counts as failed, and the exception is not reported to the error hook.
 """
 
 
@@ -112,7 +112,10 @@ class WorkerThread:
 
     @contextmanager
     def waiting(self, is_over: Callable[[], bool]) -> Iterator[None]:
-        """Mark the running task as waiting during the block, so that a manual clock may advance."""
+        """Mark the running task as waiting during the block, so that a manual clock may advance.
+
+        `is_over` returns whether what the task waits for has happened.
+        """
         outer = self.wait_is_over
         self.wait_is_over = is_over
         self.home.idle_condition.announce()
@@ -146,12 +149,16 @@ class WorkerThread:
     def canceller_of_current_coroutine(self) -> Callable[[], object]:
         """Return a function that cancels the calling coroutine, from any thread.
 
-        A thread without a loop has none.
+        Raises `TypeError` if the calling code is not a coroutine on this thread's event loop.
         """
         raise TypeError("a thread runs no coroutines")
 
     def take_result(self, task: Task, result: object) -> None:
-        """Count a task that returned a value; report an error if the value is a coroutine."""
+        """Count a task that returned a value.
+
+        If the value is a coroutine, a thread without an event loop counts the task as failed and reports an error;
+        a thread with a loop runs the coroutine.
+        """
         if iscoroutine(result):
             result.close()
             self.failed += 1

@@ -99,7 +99,8 @@ class KeyRing:
     def from_file(cls, path: str | os.PathLike[str]) -> KeyRing:
         """Read the keys that sign and verify jobs from a TOML file, as `mainspring keys create` writes it.
 
-        Raises `FileNotFoundError` or `ValueError`, and logs a warning if other users may read its secret keys.
+        Raises `FileNotFoundError`, `ValueError` for a wrong value, or `TypeError` for one of a wrong type. Logs a
+        warning if other users of the machine may read the secret keys in the file.
         """
         import tomllib  # noqa: PLC0415 - few processes read a key file
 
@@ -143,7 +144,7 @@ class KeyRing:
     def public(key: str) -> str:
         """Return the public key of an ed25519 key, for processes that verify and must not sign.
 
-        Raises `ValueError` for any other key.
+        Raises `ValueError` for any other key, and `MissingExtra` if the extra `signing` is not installed.
         """
         found = _Key("key", key)
         if found.algorithm != ED25519:
@@ -164,7 +165,10 @@ class KeyRing:
         return not all(key.is_public for key in self._keys.values())
 
     def algorithm_of(self, key_id: str) -> str:
-        """Return the algorithm of a key: `hmac-sha256`, `ed25519` or `ed25519-public`."""
+        """Return the algorithm of a key: `hmac-sha256`, `ed25519` or `ed25519-public`.
+
+        Raises `KeyError` if the ring does not have the key.
+        """
         return self._keys[key_id].algorithm
 
     def sign(self, data: bytes) -> str:

@@ -48,7 +48,7 @@ class Permissions:
     """The queues; None for all."""
 
     def has(self, scope: Scope) -> bool:
-        """Return whether the caller has a scope, or `admin`, if only for certain types and queues.
+        """Return whether the caller has a scope or `admin`, even if only for certain types and queues.
 
         Lists use this, and leave out the jobs that `allows` refuses.
         """
@@ -90,7 +90,7 @@ class Identity:
 
 
 def parse_scopes(given: Iterable[str]) -> frozenset[Scope]:
-    """Return the scopes with these names; raise `ValueError` for an unknown name, and if there is none."""
+    """Return the scopes with these names; raise `ValueError` for an unknown name, and if no name is given."""
     names = [given] if isinstance(given, str) else list(given)
     scopes = set()
     for name in names:

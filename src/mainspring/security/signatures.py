@@ -83,7 +83,7 @@ def complete(ring: KeyRing, prefix: str, fields: tuple[Any, ...]) -> str:
 
 
 def read(text: str) -> Stamp | None:
-    """Split the text of a signature into its parts, without verifying it; return None if it has another form."""
+    """Split the text of a signature into its parts, without verifying it; return None for any other text."""
     prefix, _, signature = text.rpartition(".")
     parts = prefix.split(".")
     form = parts[0].removeprefix(VERSION)

@@ -135,7 +135,7 @@ def _require_job(job: object) -> None:
 
 
 def _require_no_clash(job: JobFunction[..., Any], *, within: Duration, **options: Any) -> None:
-    """Raise an error for a keyword that is both an option of the assertion and a parameter of the handler."""
+    """Raise `TypeError` if a given option of the assertion has the name of a parameter of the handler."""
     for name, value in {**options, "within": None if within == TOLERANCE else within}.items():
         if value is not None and name in job.handler.arguments.names:
             raise TypeError(

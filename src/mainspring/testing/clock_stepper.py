@@ -45,7 +45,8 @@ class ClockStepper:
     def run_all(self, is_over: Callable[[], bool] = _never) -> None:
         """Run every job that can run, and all jobs that these submit; stop when `is_over` returns True.
 
-        Raise `RuntimeError` if jobs are left after `max_steps` steps of the clock.
+        Schedules are paused before, and stay so. Raises `RuntimeError` if jobs are left after `max_steps` steps of
+        the clock, and `TimeoutError` if a handler does not end in real time.
         """
         for step in count():
             self.pause_schedules()

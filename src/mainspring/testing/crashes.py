@@ -75,10 +75,11 @@ class Crash:
 
     @contextmanager
     def recovered(self) -> Iterator[TimeTravel]:
-        """Start a new process, let it run every job to its end, and check that no job was lost.
+        """Start a new simulated process, let it run every job to its end, and check that no job was lost.
 
-        Inside of the `with` block the application uses this store. An exception in the block gets a note that
-        names the crash.
+        Inside of the `with` block the application uses this store. Raises `AssertionError` if a job is missing, is
+        still RUNNING or leased, or is COMPLETED and has never run. An exception, also of the block, gets a note
+        that names the crash.
         """
         clock = ManualClock(self._now)
         engine = SqliteEngine(self._path, clock=clock, durability="normal")
@@ -205,7 +206,7 @@ class _CrashPoint(SubmitWatcher):
         self._is_counting = False
 
     def __call__(self, when: str, sql: str) -> None:
-        """Count a step.
+        """Count a step. Raise `_DeadStore` at the step at which the process dies, and at each later call.
 
         The engine calls this before and after every statement of a transaction, including COMMIT.
         """

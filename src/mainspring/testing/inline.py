@@ -128,7 +128,10 @@ class _InlineRunner(SubmitWatcher):
 
 
 class _FailureRecorder(Middlewares):
-    """Wraps the middleware of an application and records the first exception of every job."""
+    """Wraps the middleware of an application and records the first exception of every job.
+
+    `Snooze`, `Cancel` and `RemoteError` (of child processes, and of handlers with `redact=`) are not recorded.
+    """
 
     def __init__(self, inner: Middlewares) -> None:
         super().__init__()
@@ -137,11 +140,11 @@ class _FailureRecorder(Middlewares):
         self.failures: dict[str, BaseException] = {}
 
     def submitting(self, submit: Submit) -> AbstractContextManager[object]:
-        """Enter the application's own middleware around a call of `submit`."""
+        """Return the context manager of the application's own middleware for a call of `submit`."""
         return self._inner.submitting(submit)
 
     def scheduling(self, submit: Submit) -> AbstractContextManager[object]:
-        """Enter the application's own middleware around the submit of a schedule's jobs."""
+        """Return the context manager of the application's own middleware for the submit of a schedule's jobs."""
         return self._inner.scheduling(submit)
 
     def attempted(self, ends: Sequence[AttemptEnd]) -> None:

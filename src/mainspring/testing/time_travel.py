@@ -25,7 +25,7 @@ logger = logging.getLogger("mainspring.testing")
 
 
 class TimeTravel:
-    """Moves the clock of an application in a `time_travel` block."""
+    """Moves the clock of an application in a block of `time_travel`, `inline` or `Crash.recovered`."""
 
     def __init__(self, manager: JobManager, clock: ManualClock) -> None:
         self._manager = manager
@@ -55,11 +55,17 @@ class TimeTravel:
         )
 
     def settle(self) -> None:
-        """Wait until everything that is due now has run. The time does not move."""
+        """Wait until everything that is due now has run. The time does not move.
+
+        Raises `TimeoutError` after ten real seconds.
+        """
         self.clock.settle()
 
     def step_wall_clock(self, difference: Duration) -> None:
-        """Set the wall clock forward, or back with a negative number of seconds, as a time server does."""
+        """Set the wall clock forward, or back with a negative number of seconds, as a time server does.
+
+        When this returns, everything that is due by the new time has run.
+        """
         self.clock.step_wall(difference)
         self._manager.retime()
         self.clock.settle()
@@ -69,8 +75,9 @@ class TimeTravel:
 def time_travel(app: Mainspring, *, start: datetime | None = None, isolated: bool = True) -> Iterator[TimeTravel]:
     """Run the jobs of `app` in the `with` block on a clock that moves only with `fast_forward`.
 
-    The clock begins at `start`, or at the next full second. With `isolated=False` the application's own store is
-    used. An engine that needs real time, such as that of NATS, is always replaced by a store in memory.
+    The clock begins at `start`, or at the next full second. The jobs are in a new, empty store of the same kind;
+    with `isolated=False`, in the application's own store. An engine that needs real time, such as that of NATS, is
+    always replaced by a store in memory.
     """
     clock = make_clock(start)
     with (

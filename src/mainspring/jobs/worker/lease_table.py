@@ -86,9 +86,7 @@ class LeasedJob:
         self._end = [None]
 
     def claim_start(self) -> bool:
-        """Claim the right to start the job, or to prevent its start; return False if another thread has claimed
-        it.
-        """
+        """Claim the right to start the job, or to prevent its start; return False if it was claimed before."""
         try:
             self._start.pop()
         except IndexError:
@@ -96,7 +94,7 @@ class LeasedJob:
         return True
 
     def claim_end(self) -> bool:
-        """Claim the right to decide how the job ended; return False if another thread has claimed it."""
+        """Claim the right to decide how the job ended; return False if it was claimed before."""
         try:
             self._end.pop()
         except IndexError:
@@ -106,7 +104,7 @@ class LeasedJob:
     def to_engine_time(self, now_ns: int) -> int:
         """Convert an instant of the monotonic clock, in nanoseconds, to the engine's clock, in microseconds.
 
-        The instant must not be before the one at which the job was ready to run.
+        The instant must not be before the one at which the job was ready to run. Return 0 if it is not ready yet.
         """
         return self.ready_at + self.waited(now_ns) // 1_000
 
@@ -187,11 +185,11 @@ class LeaseTable:
         return len(self._jobs)
 
     def jobs(self) -> list[LeasedJob]:
-        """Return all leased jobs."""
+        """Return all jobs in the table: held, waiting and running ones, and ended ones that are not settled."""
         return list(self._jobs.values())
 
     def demands(self) -> list[Demand]:
-        """Return how many jobs the worker can accept now, for each group of job types that share slots."""
+        """Return how many jobs the worker should fetch now: a demand for each set of types that share slots."""
         names: dict[Slots, list[str]] = {}
         at_most_once: dict[Slots, list[str]] = {}
         for name in self._registry.local_names():
@@ -246,7 +244,10 @@ class LeaseTable:
         self._suspects -= is_suspect(job.lease)
 
     def drop_settled(self, outcomes: Iterable[Outcome]) -> bool:
-        """Remove the jobs of these stored outcomes; return whether one of them was a suspect."""
+        """Remove the jobs whose outcomes the engine has accepted or refused; return whether one was a suspect.
+
+        Outcomes of jobs that are not in the table are ignored.
+        """
         had_suspect = False
         for outcome in outcomes:
             job = self._jobs.get((outcome.lease.ref, outcome.lease.token))
@@ -323,7 +324,7 @@ class LeaseTable:
         return slots
 
     def _count_batch_slots(self) -> None:
-        """Count the slots that running calls of batch handlers occupy."""
+        """Store in each kind of slots how many of them the running calls of batch handlers occupy."""
         for slots in self._kinds:
             slots.used_by_batches = sum(
                 1 for batch in self._batches.values() if batch.started and batch.kind is slots.kind

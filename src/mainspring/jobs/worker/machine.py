@@ -57,7 +57,7 @@ class ClockReading(NamedTuple):
 
 
 class Fetch(Struct, frozen=True):
-    """Asks the driver to lease jobs for this worker."""
+    """Asks the driver (`Worker`) to lease jobs for this worker."""
 
     worker: int
     demands: list[Demand]
@@ -66,50 +66,59 @@ class Fetch(Struct, frozen=True):
 
 
 class CommitStarts(Struct, frozen=True):
-    """Asks the driver to store the start of jobs that the worker holds and that are due in a moment."""
+    """Asks the driver (`Worker`) to store the start of jobs that the worker holds and that are due in a moment."""
 
     worker: int
     jobs: list[LeasedJob]
 
 
 class Run(Struct, frozen=True):
-    """Asks the driver to run the handlers of jobs, as soon as there are free slots."""
+    """Asks the driver (`Worker`) to run the handlers of jobs, as soon as there are free slots."""
 
     jobs: list[LeasedJob]
 
 
 class EndLeases(Struct, frozen=True):
-    """Asks the driver to store that jobs are handed back or interrupted. The machine has claimed their ends."""
+    """Asks the driver (`Worker`) to store that jobs are handed back or interrupted.
+
+    The machine has claimed their ends.
+    """
 
     jobs: list[LeasedJob]
     kind: OutcomeKind
 
 
 class AnnounceShutdown(Struct, frozen=True):
-    """Asks the driver to tell handlers that the worker shuts down."""
+    """Asks the driver (`Worker`) to tell the handlers of all leased jobs that the worker shuts down."""
 
     jobs: list[LeasedJob]
 
 
 class StopHandlers(Struct, frozen=True):
-    """Asks the driver to stop handlers. With `also_batches`, it also ends calls for whole batches."""
+    """Asks the driver (`Worker`) to stop the handlers of jobs; coroutines and child processes, by force.
+
+    A handler call for several jobs of a batch is stopped by force only with `also_batches`.
+    """
 
     jobs: list[LeasedJob]
     also_batches: bool = False
 
 
 class ExpectFiring(Struct, frozen=True):
-    """Asks the driver to tell the schedule firer when the next occurrence of any schedule is."""
+    """Asks the driver (`Worker`) to tell the schedule firer when the next occurrence of any schedule is."""
 
     instant: int
 
 
 class Enroll(Struct, frozen=True):
-    """Asks the driver to register this worker again, because it was declared dead."""
+    """Asks the driver (`Worker`) to register this worker again, because it was declared dead."""
 
 
 class Leave(Struct, frozen=True):
-    """Asks the driver to remove the old number of this worker, which was declared dead and has a new number."""
+    """Asks the driver (`Worker`) to remove an old number of this worker.
+
+    The worker was declared dead under the old number and has a new one.
+    """
 
     worker: int
 
@@ -130,7 +139,7 @@ class WorkerMachine:
         """The error of the last fetch, or of registering again; None if the last fetch succeeded."""
         self._failures = FailureLog()
         self.interrupted: int | None = None
-        """How many running handlers a shutdown has interrupted; None before that."""
+        """How many running jobs a shutdown has interrupted; None before the end of its grace period."""
         self.is_stopping = False
         self._decisions: list[Decision] = []
         self._is_enrolling = False
@@ -160,9 +169,7 @@ class WorkerMachine:
         return decisions
 
     def next_wakeup(self, now: ClockReading) -> int | None:
-        """Return the monotonic time, in nanoseconds, at which the driver must call `time_passed`; None if there is
-        none.
-        """
+        """Return the monotonic time, in nanoseconds, at which the driver must call `time_passed`; None: never."""
         instant = self._fetch_at
         if self._starts and (instant is None or self._starts[0][0] < instant):
             instant = self._starts[0][0]
@@ -182,13 +189,17 @@ class WorkerMachine:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no answer of the engine is outstanding and no fetch is wanted."""
+        """Whether the engine has answered all fetches, registrations and starts, and no fetch is wanted."""
         return not (self.awaits_leases or self._must_fetch)
 
     # -- events: fetching
 
     def enrolled(self, now: ClockReading, number: int) -> None:
-        """Handle the event that the engine has registered this worker under a number."""
+        """Handle the event that the engine has registered this worker under a number: fetch.
+
+        If the worker had another number before, first hand back the jobs whose handlers have not begun, and give
+        the old number up.
+        """
         before, self.number = self.number, number
         self._is_enrolling = False
         if before:
@@ -200,14 +211,17 @@ class WorkerMachine:
         self._fetch(now)
 
     def enroll_failed(self, now: ClockReading, error: Exception) -> None:
-        """Handle the event that the engine could not register this worker again."""
+        """Handle the event that the engine could not register this worker: try again in a second.
+
+        During a shutdown, do not try again.
+        """
         self._is_enrolling = False
         self._retry_later(now, error, "register again")
 
     def declared_dead(self, _now: ClockReading, number: int) -> None:
-        """Handle the event that other workers declared the worker with this number dead, and take over its jobs.
+        """Handle the event that other workers declared the worker with this number dead: register again.
 
-        An old number is ignored.
+        An old number is ignored, and so is the event during a registration or a shutdown.
         """
         if number == self.number:
             self._enroll_again()
@@ -224,7 +238,10 @@ class WorkerMachine:
         self._decisions.append(Enroll())
 
     def woken(self, now: ClockReading) -> None:
-        """Handle the event that jobs may have become available: fetch."""
+        """Handle the event that jobs may have become available: fetch, after the fetch in flight if there is one.
+
+        A worker that shuts down does not fetch.
+        """
         self._fetch(now)
 
     def _fetch(self, now: ClockReading) -> None:
@@ -239,7 +256,7 @@ class WorkerMachine:
         self._decisions.append(Fetch(self.number, demands, LEAD, now.start_lead))
 
     def fetch_failed(self, now: ClockReading, error: Exception) -> None:
-        """Handle the event that the engine could not lease jobs: try again in a second."""
+        """Handle the event that the engine could not lease jobs: try again in a second, except in a shutdown."""
         self._is_fetching = False
         self._retry_later(now, error, "fetch jobs")
 
@@ -260,7 +277,11 @@ class WorkerMachine:
             logger.error("the worker could not %s and tries again in a second: %s", action, error)
 
     def fetched(self, now: ClockReading, worker: int, taken: Taken) -> None:
-        """Handle the answer to a fetch: the leases that the engine gave to the worker with this number."""
+        """Handle the answer to a fetch: hold or run the jobs that the engine leased under the number `worker`.
+
+        During a shutdown, hand the jobs back. Ignore leases under an old number, which the engine takes back.
+        Register again if the engine counts this worker as dead.
+        """
         self._is_fetching, self.fetch_error = False, None
         self._failures.succeeded()
         if worker != self.number:  # the fetch was made under a former number: the engine takes these leases back
@@ -309,7 +330,10 @@ class WorkerMachine:
             self._fetch_at = instant
 
     def clock_jumped(self, now: ClockReading) -> None:
-        """Handle a jump of the wall clock: hand held jobs back, and fetch them again."""
+        """Handle a jump of the wall clock: hand back the jobs that are not ready to run yet, and fetch again.
+
+        Jobs whose start is being committed are not handed back.
+        """
         self._hand_back([job for job in self.table.jobs() if job.ready_ns is None])
         self._forget_held()
         self._fetch_at = None
@@ -354,7 +378,10 @@ class WorkerMachine:
             self._decisions.append(CommitStarts(self.number, jobs))
 
     def starts_answered(self, now: ClockReading, jobs: Sequence[LeasedJob], answers: Sequence[bool]) -> None:
-        """Handle the answers of the engine to a commit of starts: run accepted jobs, drop refused ones."""
+        """Handle the answers of the engine to a commit of starts: drop refused jobs, run accepted ones when due.
+
+        During a shutdown, hand the accepted jobs back.
+        """
         self._is_committing = False
         self._commit_starts()
         accepted = []
@@ -415,14 +442,17 @@ class WorkerMachine:
     # -- events: ending
 
     def settled(self, now: ClockReading, outcomes: Iterable[Outcome]) -> None:
-        """Handle the answer of the engine to outcomes: remove these jobs and use their free slots."""
+        """Handle the answer of the engine to outcomes, accepted or refused: remove the jobs from the table.
+
+        If the last fetch left jobs, fetch for the slots that are free now.
+        """
         had_suspect = self.table.drop_settled(outcomes)
         self._is_more |= had_suspect  # a worker leases one suspect at a time: another one may wait
         self.table.adapt(is_more=self._is_more)
         self._use_new_room(now)
 
     def _use_new_room(self, now: ClockReading) -> None:
-        """Fetch jobs for slots that became free, if the last fetch left jobs."""
+        """Fetch jobs for slots that became free, if the last fetch left jobs; else note that slots became free."""
         if self._is_left or self._is_more:
             self._fetch(now)
         else:
@@ -431,7 +461,7 @@ class WorkerMachine:
     def _hand_back(self, jobs: Iterable[LeasedJob]) -> None:
         """Hand back those of the jobs whose handler has not begun.
 
-        Jobs whose start is being committed are handed back after the answer of the engine.
+        Jobs whose start is being committed are left out; a shutdown hands them back after the engine's answer.
         """
         self._end([job for job in jobs if not job.is_starting and job.claim_start()], OutcomeKind.HANDED_BACK)
 
@@ -448,7 +478,10 @@ class WorkerMachine:
     # -- events: shutdown
 
     def stop_requested(self, _now: ClockReading) -> None:
-        """Handle a shutdown: fetch no more jobs, and hand back those whose handler has not begun."""
+        """Handle a shutdown: tell the handlers, fetch no more jobs, hand back those whose handler has not begun.
+
+        A second call does nothing.
+        """
         if self.is_stopping:
             return
         self.is_stopping = True

@@ -86,7 +86,10 @@ class Maintenance:
         self._failures = {what: FailureLog() for what in ACTIONS}  # used by the threads that answer calls
 
     def tick(self) -> None:
-        """Do the maintenance that is due: clock check and sweep each second, heartbeat and pruning less often."""
+        """Do the maintenance that is due: clock check and sweep each second, heartbeat and pruning less often.
+
+        It does not wait for the engine. No sweep begins while the engine has not answered the last one.
+        """
         self._check_clock()
         self._ticks += 1
         self._worker.announce_handlers()
@@ -283,10 +286,13 @@ class HandlerAnnouncer:
         self._worker = worker
         self._on_dead = on_dead
         self.is_busy = False
-        """Whether an answer of the engine is outstanding."""
+        """Whether the engine has not answered the last update of the job types yet."""
 
     def current_info(self) -> WorkerInfo:
-        """Return the data with which the worker registers itself, with all handlers that are registered now."""
+        """Return the data with which the worker registers itself, with all handlers that are registered now.
+
+        The caller stores the data: `update` counts these handlers as stored.
+        """
         names = self._registry.local_names()
         timeouts = {name: self._registry.get(name).longest_run for name in names}
         known = {name: timeout for name, timeout in timeouts.items() if timeout is not None}
@@ -294,7 +300,10 @@ class HandlerAnnouncer:
         return self._info
 
     def update(self) -> None:
-        """Store the worker's job types, if handlers were registered since they were stored last."""
+        """Let the io layer store the worker's job types, if handlers were registered since they were stored last.
+
+        Do nothing before the worker is enrolled, or while the engine has not answered another update.
+        """
         number, before = self._worker(), self._info
         if self.is_busy or number == 0 or self._registry.local_names() == before.types:
             return
@@ -369,8 +378,10 @@ class StallDetector:
         """A description of the current stall; None if there is none."""
 
     def observe(self, waiting: Sequence[WaitingJobs]) -> None:
-        """Compare the waiting jobs with those of the last call; log an error if a stall begins or lasts, and its
-        end.
+        """Compare the waiting jobs with those of the last call, and set `stall`.
+
+        Log an error when a stall begins and, ever less often, while it lasts; log when it is over. With `after_ns`
+        of 0, do nothing.
         """
         if self._after == 0:
             return

@@ -59,7 +59,7 @@ class UnfitArguments(Exception):
 
 
 _WITHOUT_VALUES = (RemoteError, ProcessCrashed, ProcessKilled, ProcessInterrupted)
-"""The exceptions of the worker itself: their texts have no arguments."""
+"""The exceptions that the worker itself makes: their texts have no values of redacted parameters."""
 
 
 class OutcomeFactory:
@@ -75,8 +75,9 @@ class OutcomeFactory:
         self._random = random.Random()
 
     def for_result(self, job: LeasedJob, value: Any) -> Outcome:
-        """Return the outcome of a job whose handler returned `value`: COMPLETED, or FAILED if it cannot be
-        stored.
+        """Return the outcome of a job whose handler returned `value`: COMPLETED, with the follow-up job if any.
+
+        The outcome is FAILED if the value is needed, and cannot be encoded or is too large.
         """
         handler = job.handler
         if (value is None or not handler.options.keep_result) and job.lease.follow_up is None:
@@ -92,7 +93,8 @@ class OutcomeFactory:
     def _encode(self, job: LeasedJob, value: Any) -> tuple[bytes | None, str | None]:
         """Return the encoded result of a handler, None if it is None or not needed; and a warning or None.
 
-        The warning says that the result does not match the return annotation, or changes in the store.
+        The warning says that the result does not match the return annotation, or changes in the store. Raises
+        `UnstorableResult` if the result cannot be encoded or is too large.
         """
         if value is None:
             return None, job.handler.result.none_warning
@@ -115,7 +117,7 @@ class OutcomeFactory:
         return outcome
 
     def for_answer(self, job: LeasedJob, answer: ChildAnswer) -> Outcome:
-        """Return the outcome of a job, from the answer of its child process."""
+        """Return the outcome of a job, from the answer of its child process or from that of `answer_for_error`."""
         lease = job.lease
         error = masked(job, answer.error or "")
         match answer.kind:
@@ -138,7 +140,8 @@ class OutcomeFactory:
         """Return the outcome of a job whose attempt ended with an exception. It raises none itself.
 
         The handler or a middleware raised the exception, or it says that the child process died or that the
-        arguments do not match the signature.
+        arguments do not match the signature. `job.error` keeps the exception for the log, unless it is a
+        `RemoteError` or the handler has redacted parameters.
         """
         if job.handler.redacted and not isinstance(error, _WITHOUT_VALUES):
             error = RemoteError(answer_for_error(error, mask_of((job,))))
@@ -240,8 +243,8 @@ class OutcomeFactory:
 def for_interruption(job: LeasedJob) -> Outcome:
     """Return the outcome of a job whose attempt a shutdown or the loss of its program has interrupted.
 
-    The job runs again. A job that runs at most once ends instead: as CANCELED if it was asked to stop, else as a
-    dead letter.
+    The outcome is INTERRUPTED: the job runs again, or the engine cancels it if it was asked to stop. A job that
+    runs at most once ends instead: as CANCELED if it was asked to stop, else as a dead letter.
     """
     lease = job.lease
     if not lease.at_most_once:
@@ -318,7 +321,7 @@ class FollowUpFactory:
     def make(self, lease: Lease, plan: FollowUp, result: bytes, serializers: Serializers) -> NewJob:
         """Make the job that follows `lease` by its `plan`: with the encoded result and the bound arguments.
 
-        It inherits the headers of the job before it, and has the id of that job in a header.
+        The new job inherits the headers of `lease` that are not reserved, and has the id of `lease` in a header.
         """
         due = min(LAST_INSTANT, self._now() + plan.delay)
         serializer = serializers.get(lease.codec)
@@ -358,7 +361,10 @@ class FollowUpFactory:
 
 
 def _bound_arguments(plan: FollowUp, serializer: Serializer, serializers: Serializers) -> dict[str, Any]:
-    """Return the arguments that `bind` has fixed, still encoded if the follow-up job has the same encoding."""
+    """Return the arguments that `bind` has fixed, empty if there are none.
+
+    They are still encoded if their encoding is that of the follow-up job and allows it; otherwise decoded.
+    """
     if plan.bound is None:
         return {}
     is_kept = plan.codec == serializer.name and keeps_raw(serializer)

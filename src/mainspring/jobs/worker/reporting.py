@@ -52,7 +52,10 @@ logger = logging.getLogger("mainspring.worker")
 
 
 class _JobProgress:
-    """The progress reports of one job that are not stored yet. The writer's lock guards it."""
+    """The latest progress report of one job that is not stored yet, and when it may be stored.
+
+    The lock of the `ProgressWriter` guards it.
+    """
 
     __slots__ = ("is_due", "is_in_flight", "key", "latest", "then", "timer_entry")
 
@@ -82,10 +85,13 @@ class ProgressWriter:
         self._is_begin_queued = False  # an operation that reports them is queued; not guarded
         self._is_closed = False
         self.sent = 0
-        """How many reports were sent to the engine."""
+        """A counter that grows whenever reports are sent to the engine, so that a reader can detect activity."""
 
     def report(self, lease: Lease, done: float, total: float | None, note: str | None) -> None:
-        """Store the progress of a job, now or after the interval between two reports."""
+        """Let the io layer store the progress of a job, now or after the interval between two reports.
+
+        A report that waits for the interval is replaced by a later one. If the store fails, the report is lost.
+        """
         latest = ProgressReport(lease, Progress(done, total, note, self._engine.now()))
         key = (lease.ref, lease.token)
         with self._lock:
@@ -118,7 +124,7 @@ class ProgressWriter:
                 )
 
     def _collect_begun(self) -> list[ProgressReport]:
-        """Return reports that handlers have begun, for those that still run.
+        """Take the jobs whose begin is not reported yet; return reports for those whose handlers still run.
 
         For a handler that has ended meanwhile, its outcome makes the engine write both events.
         """
@@ -131,7 +137,10 @@ class ProgressWriter:
         return reports
 
     def finish(self, lease: Lease, then: Callable[[], None]) -> None:
-        """Call `then` when the last progress report of a job is stored; at once if there is none."""
+        """Call `then` when the engine has answered the last progress report of a job; at once if none is left.
+
+        If that report cannot be stored, `then` is called all the same.
+        """
         with self._lock:
             progress = self._jobs.get((lease.ref, lease.token))
             if progress is not None:
@@ -150,7 +159,7 @@ class ProgressWriter:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an answer of the engine is outstanding."""
+        """Whether the engine has not answered all reports that were sent to it."""
         return self._in_flight > 0
 
     def close(self) -> None:
@@ -171,7 +180,11 @@ class ProgressWriter:
             progress.then()
 
     def _next_report(self, progress: _JobProgress) -> ProgressReport | None:
-        """Return the progress report to store now; None if there is none. The caller holds the lock."""
+        """Take the progress report of a job that is to be stored now, and start the interval until the next one.
+
+        Return None if there is no report, if one is in flight, or if the interval has not passed. The last report
+        of a job that has ended does not wait for the interval. The caller holds the lock.
+        """
         report = progress.latest
         if report is None or progress.is_in_flight or not (progress.is_due or progress.then is not None):
             return None
@@ -185,9 +198,9 @@ class ProgressWriter:
         return report
 
     def _forget(self, progress: _JobProgress) -> bool:
-        """Forget the progress of a job if no report is left to store; return whether it was forgotten now.
+        """Forget the progress of a job if no report is left, and its interval has passed or the job has ended.
 
-        The caller holds the lock.
+        Return whether it was forgotten now. The caller holds the lock.
         """
         if progress.is_in_flight or progress.latest is not None:
             return False
@@ -292,7 +305,10 @@ class OutcomeWriter:
 
     @property
     def is_busy(self) -> bool:
-        """Whether outcomes wait to be stored, or an answer of the engine to some is outstanding."""
+        """Whether outcomes are queued for the engine, or the engine has not answered some.
+
+        Outcomes that wait for a progress report, or until the writer tries again, do not count.
+        """
         return bool(self._in_flight) or any(queue.outcomes or queue.is_queued for queue in self._queues.values())
 
     @property

@@ -67,7 +67,8 @@ class Slots:
     ) -> Demand:
         """Return how many jobs of these types the worker should fetch, and whether it accepts a suspect.
 
-        Of the types `at_most_once`, there are never more jobs in this worker than slots.
+        For the types `at_most_once`, the window does not apply: the worker starts at most as many due jobs as
+        there are slots.
         """
         starts = max(0, self.size + 2 * self._window - self.started - self.used_by_batches)
         return Demand(
@@ -82,7 +83,10 @@ class Slots:
 
     @property
     def occupied(self) -> int:
-        """How many slots the started jobs need. It is more than `size` if some of these jobs wait for a slot."""
+        """How many slots the started jobs and the running calls of batch handlers need.
+
+        It is more than `size` if some of them wait for a slot.
+        """
         return self.started + self.used_by_batches
 
     @property
@@ -106,7 +110,7 @@ class Slots:
             self._window = min(self._max_window, max(self.size, 2 * self._window))
 
     def close_window(self) -> None:
-        """Prefetch no more jobs, because a job found no slot in time."""
+        """Prefetch no more jobs, because a job found no slot in time. A later `adapt` may change that."""
         self._window = 0
         self._longest_wait = SLOW_NS + 1  # so that the next `adapt` does not open the window
 
@@ -123,7 +127,10 @@ class BatchSlots(Slots):
     def demand(
         self, types: tuple[str, ...], *, suspects: bool = True, at_most_once: tuple[str, ...] = ()
     ) -> Demand:
-        """Return how many due jobs to fetch for the next call of the batch handler; none while a call runs."""
+        """Return how many due jobs to fetch for the next call of the batch handler.
+
+        It is 0 while a call runs, and after `close_window` until a slot of the handler's kind is free.
+        """
         self._is_waiting_for_slot &= self._kind_slots.occupied >= self._kind_slots.size
         starts = 0 if self.started or self._is_waiting_for_slot else self.size
         return Demand(

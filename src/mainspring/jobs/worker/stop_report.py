@@ -20,7 +20,8 @@ class StopReport:
     interrupted: int = 0
     """How many jobs were still running when the grace was over.
 
-    They will run again, and no attempt is used up; those that run at most once become dead letters instead.
+    They will run again, and no attempt is used up. Those that were asked to stop are canceled instead, and the
+    others that run at most once become dead letters.
     """
     left: tuple[str, ...] = ()
     """The ids of jobs that the store did not confirm as settled in time. Other workers will rescue them."""

@@ -112,7 +112,10 @@ class Worker:
     # -- events, from any thread
 
     def start(self) -> None:
-        """Register this worker, rescue the jobs of dead workers, and fetch jobs."""
+        """Register this worker, rescue the jobs of dead workers, and begin to fetch jobs.
+
+        Wait for the registration and the rescue. If the rescue fails, remove the worker again and raise the error.
+        """
         _require_main_guard()
         info = self._announcer.current_info()
         number = self._io.run(lambda engine: engine.enroll(info))
@@ -129,11 +132,14 @@ class Worker:
         self._control.post(self._handle, self.machine.woken)
 
     def clock_jumped(self) -> None:
-        """Hand back held jobs and fetch them again, because the wall clock has jumped."""
+        """Hand back the jobs that are not ready to run yet, and fetch again, because the wall clock has jumped."""
         self._control.post(self._handle, self.machine.clock_jumped)
 
     def declared_dead(self, number: int) -> None:
-        """Register this worker again, because other workers declared it dead and take over its jobs."""
+        """Register this worker again, because other workers declared it dead and take over its jobs.
+
+        Do nothing if `number` is an old number of this worker, or during a registration or a shutdown.
+        """
         self._control.post(self._handle, self.machine.declared_dead, number)
 
     @property
@@ -147,11 +153,11 @@ class Worker:
         self._control.post(self._announcer.update)
 
     def request_stop(self) -> None:
-        """Fetch no more jobs, and hand back those whose handler has not begun."""
+        """Begin a shutdown: tell the handlers, fetch no more jobs, hand back those whose handler has not begun."""
         self._control.post(self._handle, self.machine.stop_requested)
 
     def interrupt(self) -> None:
-        """Interrupt the handlers that still run, at the end of the grace period."""
+        """At the end of the grace period, interrupt the running handlers and end the leases of their jobs."""
         self._control.post(self._handle, self.machine.interrupt_requested)
 
     def hurry(self) -> None:
@@ -159,7 +165,7 @@ class Worker:
         self._outcomes.gives_up = True
 
     def active_jobs(self) -> list[LeasedJob]:
-        """Return the jobs that this worker has leased: held ones, waiting ones and running ones."""
+        """Return the leased jobs: held, waiting and running ones, and ended ones that are not settled yet."""
         return self._control.run(self.table.jobs)
 
     def slot_statistics(self) -> tuple[SlotStatistics, ...]:
@@ -167,8 +173,9 @@ class Worker:
         return self._control.run(self.table.slot_statistics)
 
     def timer_statistics(self) -> WheelStatistics:
-        """Return the statistics of this worker's timing wheel, which has handlers' timeouts and its next
-        wake-up.
+        """Return the statistics of this worker's timing wheel, which has the worker's timers.
+
+        They are handlers' timeouts, intervals of progress reports, retries of outcomes and the next wake-up.
         """
         return self._timer.statistics()
 
@@ -179,7 +186,10 @@ class Worker:
         return not self.table and self.has_answers()
 
     def has_answers(self) -> bool:
-        """Return whether the engine has answered all calls of this worker about leases and progress."""
+        """Return whether the engine has answered all fetches, registrations, starts and progress reports.
+
+        Outcomes do not count.
+        """
         return not (self.machine.awaits_leases or self._progress.is_busy)
 
     def close(self) -> None:
@@ -309,7 +319,10 @@ class Worker:
         return self._control.calls, self._outcomes.stored, self._progress.sent
 
     def settle(self, real_seconds: float) -> str | None:
-        """Wait until due timers were called and the engine has answered; return the part that did not, or None."""
+        """Wait until due timers were called and the engine has answered; return None.
+
+        If this takes longer than `real_seconds`, return the name of the part that is not done.
+        """
         real = SystemClock()
         deadline = deadline_after(real, real_seconds)
         if not self._timer.settle(real_seconds):

@@ -41,7 +41,7 @@ class ActivityTests(EngineSuite):
         return rows_of(bench.engine.activity(since, bench.now + 1 if until is None else until))
 
     def notes(self, bench: Bench) -> list[tuple[str, str, str, int]]:
-        """Return what the engine noted beside its answers, with the counts of equal notes added up, sorted."""
+        """Take the notes that the engine made beside its answers; return them sorted, equal ones added up."""
         found: dict[tuple[str, str, str], int] = {}
         for note in bench.engine.take_notes():
             key = (note.what, note.queue, note.type)

@@ -146,7 +146,10 @@ class Bench(EngineTime):
         )
 
     def look_when_there(self, look: Callable[[], Taken]) -> Taken:
-        """Call `look`. On an engine without virtual time, repeat it until it returns leases."""
+        """Call `look` and return its last answer. Without virtual time, repeat it until there are leases.
+
+        After a minute without leases, it returns the answer as it is.
+        """
         looks: list[Taken] = []
 
         def is_something() -> bool:
@@ -165,7 +168,10 @@ class Bench(EngineTime):
         return [lease.id for lease in self.take(worker, *types, **options)]
 
     def take_when_there(self, worker: int, number: int, *types: str, **options: Any) -> list[Lease]:
-        """Let a worker claim `number` due jobs: at once with virtual time, else as the server delivers them."""
+        """Let a worker claim `number` due jobs: at once with virtual time, else as the server delivers them.
+
+        It returns fewer leases if there are not as many jobs, and more if the last claim brings more.
+        """
         leases: list[Lease] = []
 
         def is_enough() -> bool:
@@ -251,7 +257,10 @@ class Bench(EngineTime):
         assert self.settle(worker, lease, kind)
 
     def watch(self, duration: float, *workers: int) -> Swept:
-        """Let time pass while these workers send heartbeats and the first one sweeps; return its results."""
+        """Let time pass while these workers send heartbeats and the first one sweeps.
+
+        Return the rescued and quarantined jobs of all sweeps, and the waiting jobs of the last one.
+        """
         found = []
         for _ in range(round(duration / SWEEP_SECONDS)):
             self.pass_time(SWEEP_SECONDS)
@@ -272,7 +281,7 @@ class Bench(EngineTime):
         return self.watch(STALE_SECONDS + 3 * SWEEP_SECONDS, *survivors)
 
     def crash(self, worker: int) -> Swept:
-        """Let a worker die by silence, and a new one rescue its jobs; return the result.
+        """Let this worker and all others die by silence, and a new one rescue their jobs; return what it rescued.
 
         This needs virtual time.
         """

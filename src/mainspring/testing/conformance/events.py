@@ -16,7 +16,7 @@ from mainspring.testing.conformance.capabilities import needs
 from mainspring.testing.conformance.schedule_driver import NAME, ScheduleDriver
 
 AN_HOUR = 3600.0
-ATTEMPTS = 50  # seconds until an event reaches a new listener
+ATTEMPTS = 50  # how often `read_until` reads, a tenth of a second apart
 BY_OUTCOME = {
     OutcomeKind.COMPLETED: [EventKind.COMPLETED],
     OutcomeKind.FAILED: [EventKind.FAILED],
@@ -30,14 +30,17 @@ OUTCOMES = pytest.mark.parametrize("kind", OutcomeKind, ids=lambda kind: kind.va
 
 
 class EventReader:
-    """Reads the events of an engine from now on, as a client that listens."""
+    """Reads the events of an engine from now on, as a client that listens.
+
+    It makes all processes write events for `duration` seconds.
+    """
 
     def __init__(self, bench: Bench, duration: float = AN_HOUR) -> None:
         self.bench = bench
         self.place = bench.engine.listen(bench.now + seconds(duration))
 
     def read(self) -> list[Event]:
-        """Return the events since the last call, or since this reader was made."""
+        """Return the events since the last call, or since this reader was made; at most 1,000."""
         page = self.bench.engine.events(self.place, 1_000)
         self.place = page.end
         return page.events

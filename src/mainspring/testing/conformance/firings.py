@@ -86,7 +86,7 @@ class FiringTests(EngineSuite):
         assert bench.find_ids() == []
 
     def test_the_job_of_an_occurrence_is_not_stored_again(self, bench: Bench, timetable: ScheduleDriver) -> None:
-        """A new definition may repeat occurrences of the old one."""
+        """A new definition of a schedule may repeat occurrences of the old definition."""
         assert timetable.put(after=0)
         due = timetable.stored().next_due
         assert timetable.fire().is_done

@@ -35,7 +35,10 @@ def new_request(
 
 
 def begin(bench: Bench, request: NewRequest) -> RequestRecord | None:
-    """Let the engine begin one request; return its record, or None if there are too many."""
+    """Let the engine begin one request; return the stored record of its key, or None if there are too many keys.
+
+    The record is that of an earlier request if one has the same key.
+    """
     (record,) = bench.engine.begin_requests([request])
     return record
 

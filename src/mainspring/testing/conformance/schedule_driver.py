@@ -27,7 +27,10 @@ class ScheduleDriver:
         self.bench = bench
 
     def record(self, name: str = NAME, *, after: float | None = EVERY_SECONDS, **changes: Any) -> ScheduleRecord:
-        """Return a schedule whose next occurrence is `after` seconds from now; None for none. It is not stored."""
+        """Return a schedule whose next occurrence is `after` seconds from now; with None, it has no next one.
+
+        The schedule is not stored.
+        """
         fields: dict[str, Any] = {
             "type": TYPE,
             "queue": "default",

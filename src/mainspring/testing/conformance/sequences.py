@@ -34,7 +34,10 @@ class SequenceTests(EngineSuite):
         return worker, lease
 
     def run_all(self, bench: Bench, number: int) -> list[str]:
-        """Claim and complete `number` available jobs, one at a time; return their ids in that order."""
+        """Claim and complete `number` available jobs, one at a time; return their ids in that order.
+
+        Require that no further job is available then.
+        """
         worker = bench.enroll()
         order = []
         for _ in range(number):

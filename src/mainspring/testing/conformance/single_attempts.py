@@ -22,9 +22,7 @@ def demand(*, starts: int = 10, ahead: int = 10, single: int = 10, types: tuple[
 
 
 def begin(bench: Bench, job_id: str = "job", **options: object) -> tuple[int, Lease]:
-    """Submit a job, and let a new worker claim it that must not start it again; return the worker and the
-    lease.
-    """
+    """Submit a job that must not start a second time, and let a new worker claim it; return worker and lease."""
     worker = bench.enroll()
     bench.submit(job_id, **options)
     (lease,) = bench.look_when_there(lambda: bench.look_for(worker, demand())).leases

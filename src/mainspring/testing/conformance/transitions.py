@@ -71,7 +71,7 @@ COMMANDS: list[Callable[[ClaimedJob], Command]] = [
 
 
 def _make(bench: Bench, job_id: str, status: JobStatus) -> ClaimedJob:
-    """Create a job with this status. Each job has its own type, so that it does not affect others."""
+    """Create a job, let a new worker claim it, and bring it to this status. Each job has a type of its own."""
     worker = bench.enroll(job_id)
     bench.submit(job_id, type=job_id, after=SOON_SECONDS if status is JobStatus.PENDING else 0)
     (lease,) = bench.take_when_there(worker, 1, job_id)
