@@ -17,6 +17,8 @@ from mainspring.testing.polling import eventually
 
 MAX_REAL_SECONDS = 2.0
 """The longest real time that a test may let pass for an engine with its own time."""
+VIRTUAL_ATTEMPTS, VIRTUAL_STEP = 50, 0.2
+"""How often `eventually_in_time` checks in virtual time, and how many seconds it lets pass in between."""
 
 
 class EngineTime:
@@ -59,6 +61,16 @@ class EngineTime:
     def eventually(self, check: Callable[[], bool]) -> bool:
         """Return the result of a check. Without virtual time, repeat it for up to a minute until it is True."""
         return check() if self.is_virtual else eventually(check)
+
+    def eventually_in_time(self, check: Callable[[], bool]) -> bool:
+        """Repeat a check until it is True while time passes: virtual seconds, or up to a minute of real time."""
+        if not self.is_virtual:
+            return eventually(check)
+        for _ in range(VIRTUAL_ATTEMPTS):
+            if check():
+                return True
+            self.pass_time(VIRTUAL_STEP)
+        return False
 
     def is_since(self, before: int, instant: int | None) -> bool:
         """Return whether an instant is between `before` and now. In virtual time the two may be equal."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from mainspring.jobs.commands import ChangeLimits, Delete, Edit, Reopen, Replay, Reschedule
@@ -16,7 +18,6 @@ from mainspring.testing.conformance.capabilities import needs
 from mainspring.testing.conformance.schedule_driver import NAME, ScheduleDriver
 
 AN_HOUR = 3600.0
-ATTEMPTS = 50  # how often `read_until` reads, a tenth of a second apart
 BY_OUTCOME = {
     OutcomeKind.COMPLETED: [EventKind.COMPLETED],
     OutcomeKind.FAILED: [EventKind.FAILED],
@@ -51,11 +52,12 @@ class EventReader:
         Events of other processes may arrive with a delay.
         """
         found: list[str] = []
-        for _ in range(ATTEMPTS):
-            found += [event.id for event in self.read()]
-            if job_id in found:
-                break
-            self.bench.pass_time(0.1)
+
+        def is_found() -> bool:
+            found.extend(event.id for event in self.read())
+            return job_id in found
+
+        self.bench.eventually_in_time(is_found)
         return found
 
     def read_kinds(self) -> list[tuple[EventKind, str]]:
@@ -104,11 +106,13 @@ class EventTests(EngineSuite):
     def test_another_process_writes_for_those_who_listen_here(self, bench: Bench, other: Bench) -> None:
         other.submit("before")
         listener = EventReader(bench)
-        for attempt in range(ATTEMPTS):  # the other process learns of the listener with a delay
-            other.submit(f"attempt {attempt}")
-            if listener.read():
-                break
-            bench.pass_time(0.2)
+        attempts = count()
+
+        def is_heard() -> bool:  # the other process learns of the listener with a delay
+            other.submit(f"attempt {next(attempts)}")
+            return bool(listener.read())
+
+        assert bench.eventually_in_time(is_heard)
         other.submit("a")
         found = listener.read_until("a")
         assert found[-1:] == ["a"]
