@@ -103,8 +103,8 @@ class Middleware:
     def scheduling(self, submit: Submit) -> AbstractContextManager[object]:
         """Wrap the submit of a schedule's jobs, on a thread of the worker, or of the caller of `trigger`.
 
-        All workers try to submit the jobs of each occurrence, and the store accepts those of the first one. In the
-        others, `submit.ids` stays empty.
+        All workers try to submit the jobs of each occurrence, and the store accepts those of the first worker. In
+        the other workers, `submit.ids` stays empty.
         """
         return nullcontext()
 

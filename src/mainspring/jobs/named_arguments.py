@@ -50,8 +50,9 @@ class NamedArguments(Arguments):
         return dict(named)
 
     def bind_item(self, call: Any) -> dict[str, Any]:
-        """Return the arguments of one item of a `submit_many`, a mapping; raise `InvalidArguments` for other
-        items.
+        """Return the arguments of one item of a `submit_many`, a mapping or an empty tuple or list.
+
+        Raises `InvalidArguments` for other items.
         """
         if isinstance(call, Mapping):
             return self.bind((), call)
@@ -74,7 +75,7 @@ class NamedArguments(Arguments):
         return self.encode_bound(dict(given))
 
     def encode_many(self, calls: Iterable[Any]) -> list[bytes]:
-        """Encode the arguments of many calls, each a dict of named arguments."""
+        """Encode the arguments of many jobs, each a mapping of named arguments, as `encode_bound` does."""
         return [self.encode_bound(self.bind_item(call)) for call in calls]
 
     def _require_text(self, name: object) -> None:

@@ -167,7 +167,7 @@ class ProcessSettings:
             require_positive(self.max_memory, "max_memory", "bytes")
 
     def options(self) -> dict[str, Any]:
-        """Return these settings as arguments for the process pool."""
+        """Return these settings, except `count`, as named arguments of `ProcessPool`."""
         return {"max_jobs": self.max_jobs, "max_memory": self.max_memory}
 
 
