@@ -129,7 +129,8 @@ class Beaten(Struct, frozen=True):
 class Settlement(Struct, frozen=True):
     """An outcome that a remote worker reports for a job that it has claimed.
 
-    `make` builds the outcome from the leased job. It is not called if the worker has lost the lease.
+    `make` builds the outcome from the leased job. It is not called if the worker has lost the lease, or if the
+    signature of the job does not match.
     """
 
     id: str
@@ -183,9 +184,10 @@ class RemoteWorkers:
     # -- workers
 
     async def enroll(self, info: WorkerInfo) -> int:
-        """Store a remote worker, and return its number.
+        """Store a remote worker, after storing what the code declares, and return the number of the worker.
 
-        Raises `EngineUnavailable` if the engine has no remote workers.
+        From then on, this process rescues the jobs of dead workers once a second. Raises `EngineUnavailable` if
+        the engine has no remote workers.
         """
         self._require_possible()
         await self._off_loop.write(self._store_declarations)
@@ -219,7 +221,8 @@ class RemoteWorkers:
         """Remove a remote worker from the store, and return the ids of the jobs that it was running.
 
         These jobs run again on other workers, and no attempt is used up. A job that runs at most once ends
-        instead.
+        instead. A job of a type that this process does not declare is rescued later, and charged a crash. Raises
+        `WorkerNotFound` if the caller has no such worker.
         """
         await self._find(number, caller)
         left = await self._read(self._engine.leased, number)
@@ -243,11 +246,12 @@ class RemoteWorkers:
     ) -> Claimed:
         """Claim up to `jobs` due jobs for a remote worker; wait up to `seconds` for the first one.
 
-        Returns no job if none became due in time, or if the worker was directed to be quiet or to end. Together
-        with the jobs that it has not settled, the worker gets at most `most_held`. `types` and `queues` restrict
-        the jobs to those that the caller may work on; None for all. `is_over` is a coroutine function that returns
-        True once the client has gone or the server stops; then no job is claimed. Raises `WorkerNotFound` if the
-        caller has no such worker.
+        The claim is a heartbeat of the worker, too. Returns no job if none became due in time, or if the worker
+        was directed to be quiet or to end. Together with the jobs that it has not settled, the worker gets at most
+        `most_held`; if it has so many already, `is_full` is set. `types` and `queues` restrict the jobs to those
+        that the caller may work on; None for all. `is_over` is a coroutine function that returns True once the
+        client has gone or the server stops; then no job is claimed. Raises `WorkerNotFound` if the caller has no
+        such worker.
         """
         loop = asyncio.get_running_loop()
         deadline, renewed = loop.time() + seconds, float("-inf")
@@ -519,8 +523,10 @@ class RemoteWorkers:
         await reply.future
 
     async def report(self, number: int, caller: str, held: Sequence[Held]) -> list[Settled]:
-        """Store the progress of running jobs, and return an answer for each: refused if the worker does not run
-        the job.
+        """Store the progress of jobs that a remote worker runs; return an answer for each, in order.
+
+        A report about a job that the worker does not run is refused. Raises `WorkerNotFound` if the caller has no
+        such worker.
         """
         await self._find(number, caller)
         running = {each.lease.id: each for each in await self._read(self._engine.leased, number)}

@@ -139,4 +139,4 @@ class Fired(Struct, frozen=True, gc=False):
     is_done: bool
     submitted: tuple[str, ...] = ()
     skipped_for: str | None = None
-    """The id of the earlier job that had not ended; None if the occurrences were not skipped for it."""
+    """The id of an earlier job that had not ended, so that no job was made; None if that was not so."""

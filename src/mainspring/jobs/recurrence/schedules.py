@@ -193,7 +193,7 @@ class Schedules:
     def history(self, name: str, limit: int = 50) -> Occurrences:
         """Return the occurrences of a schedule for which no job was made, the latest first, at most `limit`.
 
-        The store keeps the newest hundred. `jobs` returns the jobs of the others.
+        The store keeps the newest hundred. `jobs` returns the jobs of the other occurrences.
         """
         require_positive(limit, "limit", "occurrences")
         self._record(name)
