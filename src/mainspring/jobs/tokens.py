@@ -116,7 +116,7 @@ class Tokens:
     def revoke(self, name: str) -> TokenInfo:
         """Revoke a token by its name or id. Servers refuse it at once, those of other processes within a second.
 
-        Raises `TokenNotFound` if no token that can be used has this name or id.
+        Raises `TokenNotFound` if no active token has this name or id, or if several have the name.
         """
         manager = self._source.manager()
         now = manager.engine.now()
