@@ -134,7 +134,8 @@ class JobQueries:
 
         With `by_failure`, dead letters are in the order of their failure. `types` and `queues` are those that the
         caller may read; None for all. They are part of the query, so that pages are full. `after` is `next` of the
-        page before.
+        page before. With `arguments` or `text`, a page may be incomplete: see `jobs.search`. Raises `ValueError`
+        if one of the `arguments` is redacted.
         """
         engine = self._open_engine()
         query = Query(

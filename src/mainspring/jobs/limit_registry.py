@@ -64,15 +64,19 @@ class LimitRegistry:
         self.version += 1
 
     def set_max_depth(self, queue: str, max_depth: int | None) -> None:
-        """Declare how many jobs of a queue may be pending; None declares that a stored quota is to be removed."""
+        """Declare how many jobs of a queue may be pending; None to remove a stored quota.
+
+        The store changes when this process submits next, or when its worker starts.
+        """
         if max_depth is not None:
             require_positive(max_depth, "max_depth", "pending jobs")
         self._declare(depth_family(queue), None if max_depth is None else Limit(max_depth, None))
 
     def set_submit_rate(self, queue: str, submit_rate: Rate | None) -> None:
-        """Declare how many jobs may be submitted to a queue within a time; None: a stored quota is to be removed.
+        """Declare how many jobs may be submitted to a queue within a time; None to remove a stored quota.
 
-        Raises `ValueError` if the rate has `by=`.
+        The store changes when this process submits next, or when its worker starts. Raises `ValueError` if the
+        rate has `by=`.
         """
         if submit_rate is not None:
             require_instance(submit_rate, Rate, "submit_rate", "Rate(100, per=60)")

@@ -631,7 +631,10 @@ class JobManager(JobQueries):
             self._host.hurry()
 
     def stop_taking(self) -> None:
-        """Make the worker of this process claim no more jobs. Running jobs continue until `shutdown`."""
+        """Make the worker of this process claim no more jobs. Running jobs continue until `shutdown`.
+
+        Wait up to ten seconds until the worker has stopped claiming. Do nothing without a worker.
+        """
         if self._host is not None:
             self._host.stop_fetching()
 

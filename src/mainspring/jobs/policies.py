@@ -45,7 +45,10 @@ class Unique:
     window: Duration | None = None
     """How long after its submit a job conflicts with a new one; None for as long as it has one of the states."""
     states: tuple[JobStatus, ...] | None = None
-    """The statuses in which a job conflicts with a new one; None for the default above."""
+    """The statuses in which a job conflicts with a new one; None for the default above.
+
+    The default is PENDING and RUNNING; with a `window` also COMPLETED; with `on_conflict="replace"` only PENDING.
+    """
     on_conflict: OnConflict = "return"
     """What a conflicting submit does: return the existing job, replace it, or raise `DuplicateJob`."""
     by: str | tuple[str, ...] | None = None

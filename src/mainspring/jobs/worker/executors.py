@@ -332,7 +332,7 @@ class Executors:
                 call.announce_shutdown()
 
     def stop(self, jobs: list[LeasedJob], *, also_batches: bool) -> None:
-        """Ask the handlers of these jobs to stop; cancel the coroutines and kill the child processes that run them.
+        """Ask the handlers of these jobs to stop. Cancel their coroutines, and kill their child processes.
 
         A call of several jobs of a batch is ended by force only with `also_batches`.
         """
