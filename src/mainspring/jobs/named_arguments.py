@@ -61,8 +61,8 @@ class NamedArguments(Arguments):
     def encode_bound(self, given: dict[str, Any]) -> bytes:
         """Encode arguments that are given by name.
 
-        Raises `InvalidArguments` if a name is no string, or if a value cannot be stored or would be changed by
-        that.
+        Raises `InvalidArguments` if a name is no string, if a value cannot be stored or the encoding would change
+        it, or if a redacted argument is the text "[redacted]".
         """
         for name, value in given.items():
             self._require_text(name)

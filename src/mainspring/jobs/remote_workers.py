@@ -204,8 +204,9 @@ class RemoteWorkers:
             )
 
     async def _find(self, number: int, caller: str) -> tuple[WorkerRecord, RemoteTerms]:
-        """Return the living remote worker with this number; `WorkerNotFound` if there is none or it is another
-        caller's.
+        """Return the living remote worker with this number, and its terms.
+
+        Raises `WorkerNotFound` if there is none, or if another caller has enrolled it.
         """
         for record in await self._read(self._engine.workers):
             terms = record.info.remote
@@ -292,8 +293,8 @@ class RemoteWorkers:
     ) -> Taken | None:
         """Lease jobs to a worker, which then has at most `most`; return None if it has so many already.
 
-        Requests of the same worker to this server reserve room for the jobs that they may claim. A request to
-        another server does not see these.
+        Requests of the same worker to this server reserve room for the jobs that they may claim. A request that
+        finds all room reserved gets no job. A request to another server does not see the reservations.
         """
         number = worker.number
         with self._claiming_lock:
@@ -389,12 +390,11 @@ class RemoteWorkers:
     # -- heartbeats
 
     async def beat(self, number: int, caller: str, held: Sequence[Held] | None) -> Beaten:
-        """Store a heartbeat of a remote worker and the progress of its jobs; return the state of each job it
-        named.
+        """Store a heartbeat of a remote worker and the progress of its jobs; return the state of each listed job.
 
-        `held` are the jobs that the worker says it runs; None if it lists none, and then no job is given up.
+        `held` are the jobs that the worker says it runs. With None, it does not list them, and no job is given up.
         Otherwise, jobs that started more than one lease ago and are not in `held` are interrupted: they run again
-        elsewhere. Raises `WorkerNotFound` if the caller has no such worker.
+        elsewhere, or end if they run at most once. Raises `WorkerNotFound` if the caller has no such worker.
         """
         self._keep_sweeping()
         _, terms = await self._find(number, caller)

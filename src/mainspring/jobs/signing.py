@@ -312,10 +312,10 @@ class JobSigner:
         payload: bytes | None = None,
         codec: str | None = None,
     ) -> dict[str, str]:
-        """Sign a stored job anew, perhaps with another id or other arguments, and return its headers.
+        """Return the headers of a stored job with a new signature, perhaps for another id or other arguments.
 
-        Raises `SignatureInvalid` if its present signature does not match, and `NoSigningKey` if the ring cannot
-        sign. `action` is the verb for the error, such as "edit".
+        Nothing is stored. Raises `SignatureInvalid` if the present signature does not match, and `NoSigningKey` if
+        the ring cannot sign. `action` is the verb for the error, such as "edit".
         """
         self.check(job, action)
         if not self.can_sign:

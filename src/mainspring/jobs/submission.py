@@ -410,7 +410,7 @@ class Submission:
         With `atomic`, all are stored in one transaction; otherwise in chunks. If the store fails at the first
         chunk, its error is raised; at a later one, the remaining jobs are in `failed` with that error. With
         `is_resumed`, an earlier attempt of the same request may have stored some of the jobs: they count as
-        stored.
+        stored. Another job that conflicts with an existing one raises no error: see `MixedSubmit`.
         """
         self.store_declarations()
         if atomic:
