@@ -51,7 +51,7 @@ ACTIVITY_PATIENCE = 2.0  # how many seconds a read or a shutdown waits for the s
 
 
 class JobQueries:
-    """The methods of a job manager that only read. `JobManager` sets the attributes.
+    """The methods of a job manager that change no job. `JobManager` sets the attributes.
 
     After `close` every call that needs the store raises `EngineUnavailable`.
     """
@@ -81,24 +81,25 @@ class JobQueries:
         return info
 
     def infos(self, records: Sequence[JobRecord]) -> builtins.list[JobInfo]:
-        """Return snapshots of jobs for users: with decoded arguments, and with the values of redacted ones masked.
+        """Convert stored records of jobs into snapshots for users: arguments decoded, redacted values masked.
 
-        Call it after the records were read, so that the redactions are at least as new.
+        It reads the redactions of the store now, so that they are at least as new as the records.
         """
         redactions = self.redactions()
         return [redactions.show_info(to_info(record, self.serializers)) for record in records]
 
     def redactions(self) -> Redactions:
-        """Return the redacted parameters of all job types, in the store and in this process.
+        """Return the redacted parameters of all job types: those in the store and those declared in this process.
 
         Call this after the jobs were read, so that it includes the redactions of these jobs.
         """
         return Redactions(self._open_engine().redactions(), self.registry.redacted())
 
     def error_of(self, job_id: str) -> str | None:
-        """Return the error of a job with the values of redacted arguments masked; None if it has none.
+        """Return the error of a job with the values of redacted arguments masked; None if the job has no error.
 
-        So the caller does not hold the record, whose arguments a traceback with local variables would show.
+        The caller does not hold the record of the job: a traceback with local variables would show its arguments.
+        Raises `JobNotFound` if there is no such job.
         """
         record = self.record(job_id)
         mask = self.redactions().mask_of(record, self.serializers)
@@ -133,7 +134,8 @@ class JobQueries:
 
         With `by_failure`, dead letters are in the order of their failure. `types` and `queues` are those that the
         caller may read; None for all. They are part of the query, so that pages are full. `after` is `next` of the
-        page before.
+        page before. With `arguments` or `text`, a page may be incomplete: see `jobs.search`. Raises `ValueError`
+        if one of the `arguments` is redacted.
         """
         engine = self._open_engine()
         query = Query(
@@ -166,7 +168,10 @@ class JobQueries:
         return None if type_ is None else self.registry.full_name(type_)
 
     def quotas(self) -> dict[str, Quota]:
-        """Return the submit quotas by queue: those in the store, replaced by those that this process declares."""
+        """Return the submit quotas by queue: those in the store, changed by the declarations of this process.
+
+        A quota that this process declares as None is left out, even if it is still in the store.
+        """
         limits = {limit.family: Limit(limit.most, limit.per) for limit in self._open_engine().limits()}
         for change in self._limits.quotas():
             if isinstance(change, PutLimit):
@@ -203,7 +208,10 @@ class JobQueries:
         return [to_worker_status(record, engine.now()) for record in engine.workers()]
 
     def statistics(self) -> Statistics:
-        """Return the numbers of jobs in the store, with the slots, timers and thread pools of this process."""
+        """Count the jobs of the store by queue and type; return the counts with the statistics of this process.
+
+        The result also has the paused queues, the number of live workers, and the fullest slot of scheduled jobs.
+        """
         from mainspring.jobs.statistics import Statistics, to_groups, to_slot  # noqa: PLC0415 - see `mainspring.public`
         from mainspring.jobs.worker_status import Liveness, to_worker_status  # noqa: PLC0415
 
@@ -258,7 +266,8 @@ class JobQueries:
     ) -> builtins.list[ActivityRow]:
         """Return the counts of all processes by minute or hour, queue and type; or by a `step` of several minutes.
 
-        It covers `since` to `until`; None for now. The counts of this process are stored first.
+        It covers `since` to `until`; None for now. The counts of this process are stored first, unless the store
+        does not answer within two seconds.
         """
         engine = self._open_engine()
         now = engine.now()

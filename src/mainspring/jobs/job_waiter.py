@@ -33,7 +33,7 @@ class JobWaiter:
         self._listeners: dict[str, list[Callable[[], None]]] = {}  # called when a job is announced
 
     def announce(self, ids: list[str]) -> None:
-        """Wake up the callers that wait for these jobs, so that they read the status again."""
+        """Wake up the callers in this process that wait for these jobs, so that they read the status again."""
         if self._waiting:
             with self._changed:
                 for job_id in ids:
@@ -49,8 +49,9 @@ class JobWaiter:
     ) -> JobStatus:
         """Wait until a job has ended, and return its final status. Raises `TimeoutError` at the deadline.
 
-        `read_status` returns the status of the job and, if it is PENDING, the nanoseconds until it is due; pauses
-        before then are longer.
+        `read_status` returns the status of the job and, if it is PENDING, the nanoseconds until it is due; until
+        then, the pauses between two reads are longer. With a manual clock, which stands still meanwhile, raises
+        `TimeoutError` after the first read if the job has not ended.
         """
         polls = self._polls(deadline)
         with blocking_for(*self._layers), self._registered(job_id):
@@ -93,7 +94,7 @@ class JobWaiter:
     def wait_until(self, is_so: Callable[[], bool], deadline: int | None, problem: str) -> None:
         """Call `is_so`, with growing pauses, until it returns True.
 
-        Raises `TimeoutError` with `problem` at the deadline.
+        Raises `TimeoutError` with the text `problem` at the deadline; with a manual clock, after the first call.
         """
         polls = self._polls(deadline)
         while not is_so():

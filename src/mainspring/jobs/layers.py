@@ -45,14 +45,17 @@ class ControlLayer:
         """The number of calls so far. It changes with every change of state, so a reader can detect changes."""
 
     def post(self, function: Callable[[*Ts], object], *arguments: *Ts) -> None:
-        """Run a call now on this thread if no other call runs; otherwise queue it behind the others."""
+        """Run a call now on this thread if no other call runs; otherwise queue it behind the others.
+
+        An exception of the call is reported to the services of the runner, not raised.
+        """
         self._calls.append((function, arguments))
         self._serve()
 
     def run(self, function: Callable[[*Ts], R], *arguments: *Ts) -> R:
-        """Run a call after those that are queued, and return its result.
+        """Run a call after those that are queued, wait for it, and return its result or raise its exception.
 
-        Inside of another call, it runs at once.
+        Inside of another call of this layer, it runs at once.
         """
         if self._holder == get_ident():
             return function(*arguments)
@@ -105,7 +108,7 @@ class ControlLayer:
 
 
 class _CallResult:
-    """A queued call of the control layer, for whose result another thread waits."""
+    """A queued call of the control layer, for whose result its caller waits."""
 
     __slots__ = ("_arguments", "_error", "_function", "_is_done", "_runner", "_value")
 
@@ -136,7 +139,7 @@ class _CallResult:
 
 
 class Layers(Struct, frozen=True):
-    """The three layers of a job manager, as the parts of a worker use them."""
+    """The three layers of a job manager, with the engine and the clock, as the parts of a worker use them."""
 
     engine: Engine
     control: ControlLayer

@@ -54,7 +54,7 @@ class LimitRegistry:
         """A number that grows with every declaration of a quota or a limit of a queue; 0 if there is none."""
 
     def limit_queue(self, queue: str, concurrency: Concurrency | None, rate: Rate | None) -> None:
-        """Declare the limits of a queue; they replace those that were declared for it before."""
+        """Declare the limits of a queue; None for no such limit. They replace those declared before."""
         if concurrency is not None:
             require_instance(concurrency, Concurrency, "concurrency", "Concurrency(5)")
         if rate is not None:
@@ -64,13 +64,20 @@ class LimitRegistry:
         self.version += 1
 
     def set_max_depth(self, queue: str, max_depth: int | None) -> None:
-        """Declare how many jobs of a queue may be pending; None removes a stored quota."""
+        """Declare how many jobs of a queue may be pending; None to remove a stored quota.
+
+        The store changes when this process submits next, or when its worker starts.
+        """
         if max_depth is not None:
             require_positive(max_depth, "max_depth", "pending jobs")
         self._declare(depth_family(queue), None if max_depth is None else Limit(max_depth, None))
 
     def set_submit_rate(self, queue: str, submit_rate: Rate | None) -> None:
-        """Declare how many jobs may be submitted to a queue within a time; None removes a stored quota."""
+        """Declare how many jobs may be submitted to a queue within a time; None to remove a stored quota.
+
+        The store changes when this process submits next, or when its worker starts. Raises `ValueError` if the
+        rate has `by=`.
+        """
         if submit_rate is not None:
             require_instance(submit_rate, Rate, "submit_rate", "Rate(100, per=60)")
             if submit_rate.by is not None:
@@ -157,7 +164,11 @@ def store_limits(
     registry: HandlerRegistry,
     declared: LimitRegistry,
 ) -> None:
-    """Store the declared limits, and put waiting jobs under them whose stored limits differ."""
+    """Store the declared limits and quotas, remove limits that are no longer declared, and update waiting jobs.
+
+    A waiting job whose stored limits differ from the declared ones gets the declared ones. If no limit is
+    declared, waiting jobs stay as they are.
+    """
     arrangements = declared.arrangements(registry.all())
     stored = {limit.family: limit.by for limit in engine.limits() if not is_quota(limit.family)}
     arrange(arrangements)

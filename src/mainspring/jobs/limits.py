@@ -105,7 +105,7 @@ class _BucketLimit:
         self.shared = shared
 
     def room(self) -> int:
-        """Return how many more jobs the bucket would admit."""
+        """Return how many more jobs the bucket would admit; 0 or less if it admits none."""
         state, interval = self.state, self.interval
         if interval is None:
             return self.most - state.running
@@ -122,7 +122,7 @@ class _BucketLimit:
         shared.changed[self.bucket] = state
 
     def vacate(self, ends: int) -> None:
-        """Count jobs as ended, so that the bucket of a concurrency limit admits others."""
+        """Count jobs as ended, so that the bucket of a concurrency limit admits others; a rate stays as it is."""
         if self.interval is None:
             self.state.running = max(0, self.state.running - ends)
             self.shared.changed[self.bucket] = self.state
@@ -135,7 +135,10 @@ class _BucketLimit:
         return Refusal(self.bucket, self.room_at(1))
 
     def room_at(self, count: int) -> int | None:
-        """Return the instant from which a rate admits `count` jobs at once; None if no instant is known."""
+        """Return the instant, maybe a past one, from which a rate admits `count` jobs at once.
+
+        Return None for a concurrency limit, or if `count` is greater than the rate ever admits at once.
+        """
         if self.interval is None or count > self.most:
             return None
         return self.state.full_at - self.interval * (self.most - count)
@@ -151,7 +154,7 @@ class CombinedLimit:
         self._shared = shared
 
     def room(self, most: int) -> int:
-        """Return how many more jobs all buckets would admit, at most `most`."""
+        """Return how many more jobs all buckets would admit: 0 to `most`."""
         for limit in self._limits:
             most = min(most, limit.room())
         return max(0, most)
@@ -171,13 +174,16 @@ class CombinedLimit:
         return wanted
 
     def room_at(self, count: int) -> int | None:
-        """Return the instant from which all buckets admit `count` jobs at once; None if no instant is known."""
+        """Return the instant, maybe a past one, from which all buckets admit `count` jobs at once.
+
+        Return None if a bucket is under a concurrency limit or never admits so many, or if there is no limit.
+        """
         instants = [limit.room_at(count) for limit in self._limits]
         known = [instant for instant in instants if instant is not None]
         return max(known) if known and len(known) == len(instants) else None
 
     def vacate(self, ends: int) -> None:
-        """Count jobs as ended in all buckets, so that others are admitted."""
+        """Count jobs as ended in all buckets of concurrency limits, so that these admit others; rates stay."""
         for limit in self._limits:
             limit.vacate(ends)
 
@@ -204,7 +210,7 @@ class Admission:
 
     @property
     def changed(self) -> dict[Bucket, BucketState]:
-        """The buckets whose states have changed, with their new states."""
+        """The buckets whose states have changed since the engine last cleared this dict, with their new states."""
         return self._shared.changed
 
     @property
@@ -230,7 +236,7 @@ class Admission:
         return self.limit_for(buckets).refusal()
 
     def admit(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
-        """Admit a job and count it in its buckets, or return the refusal of a full bucket."""
+        """Admit a job, count it in its buckets and return None; or return the refusal of a full bucket."""
         return None if self.admit_many(buckets, 1) else self.refusal(buckets)
 
     def admit_many(self, buckets: tuple[Bucket, ...], wanted: int) -> int:
@@ -238,15 +244,21 @@ class Admission:
         return self.limit_for(buckets).admit(wanted)
 
     def room(self, buckets: tuple[Bucket, ...], most: int) -> int:
-        """Return how many more jobs the buckets would admit, at most `most`."""
+        """Return how many more jobs all of these buckets would admit: 0 to `most`."""
         return self.limit_for(buckets).room(most)
 
     def room_at(self, bucket: Bucket, count: int) -> int | None:
-        """Return the instant from which a bucket admits `count` jobs at once; None if no instant is known."""
+        """Return the instant, maybe a past one, from which a bucket of a rate admits `count` jobs at once.
+
+        Return None for a concurrency limit or an unknown limit, or if the rate never admits so many at once.
+        """
         return self.limit_for((bucket,)).room_at(count)
 
     def limit_for(self, buckets: tuple[Bucket, ...]) -> CombinedLimit:
-        """Return the limit that these buckets form together: all of them must admit a job."""
+        """Return the limit that these buckets form together: all of them must admit a job.
+
+        A bucket whose family has no limit admits every job.
+        """
         combined = self._combined.get(buckets)
         if combined is None:
             found = [

@@ -92,7 +92,7 @@ class JobManager(JobQueries):
     """Submits, queries and cancels jobs. After `start`, its worker runs them.
 
     After `close` every call that needs the store raises `EngineUnavailable`. `pools` are the thread pools that
-    `statistics` shows; None for those among the three runners.
+    `statistics` shows; None for those among the runners `control`, `io` and `execution`.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class JobManager(JobQueries):
         self.is_closed = False
         """Whether `close` was called."""
         self.on_turn: Callable[[WorkerHealth], None] = lambda _health: None
-        """Called with the health of the worker about once a second, in the control sequence. It must not block."""
+        """Called with the health of the worker about once a second, in the control layer. It must not block."""
         self._wake_worker = self._io.off_callers(self._wake_host)
         engine.open(self._wake)
 
@@ -207,7 +207,11 @@ class JobManager(JobQueries):
         id: str | None = None,
         **options: Any,
     ) -> str:
-        """Store a job for a registered handler, and return its id. The job is durable when this call returns."""
+        """Store a job for a registered handler, and return its id. The job is durable when this call returns.
+
+        For a job whose unique key another job holds, return the id of that job. Raises `DuplicateJob` if the id
+        exists, or if the unique key is held and has `on_conflict="raise"`.
+        """
         self._open_engine()
         handler = self.registry.get(name)
         chosen = SubmitOptions().changed(delay=delay, at=at, id=id, **options)
@@ -240,7 +244,8 @@ class JobManager(JobQueries):
     def cancel(self, job_id: str, *, timeout: Duration | None = None) -> bool:
         """Cancel a job. Return True if it will not run any more, and False if it is running or has ended.
 
-        A running job is asked to stop: see `current_job().cancelled`.
+        A running job is asked to stop: see `current_job().cancelled`. Raises `JobNotFound` if there is no such
+        job.
 
         The call returns when the store has committed the cancel. Only then does the cancel survive a crash, and
         only the store knows whether a worker, maybe on another machine, has started the job first. `TimeoutError`
@@ -264,8 +269,8 @@ class JobManager(JobQueries):
     def cancel_many(self, job_ids: Sequence[str], *, audit: AuditDraft | None = None) -> builtins.list[Changed]:
         """Cancel jobs, in one transaction if the engine can; return the engine's answer for each, in order.
 
-        A running job is asked to stop. `audit` is the draft of `begin_audit` if several calls cancel jobs
-        together.
+        A running job is asked to stop. A job that does not exist or has ended raises no error. `audit` is the
+        draft of `begin_audit` if several calls cancel jobs together.
         """
         draft = audit or self.begin_audit(len(job_ids))
         changed = self._io.call(CHANGE, [CancelJob(require_id(job_id)) for job_id in job_ids], audit=draft)
@@ -305,7 +310,8 @@ class JobManager(JobQueries):
     def retry(self, job_id: str) -> None:
         """Run a dead letter again at once as the same job, with its counters of failed attempts set to zero.
 
-        Raises `JobNotFound` or `InvalidTransition` if there is no such dead letter.
+        Raises `JobNotFound` if there is no such job, and `InvalidTransition` if it is not a dead letter, or if
+        another job has its unique key now.
         """
         command = self._signed(Reopen(require_id(job_id), self.engine.now()))
         self.change(command, action="retry", needs=_UNREPLAYED)
@@ -394,14 +400,15 @@ class JobManager(JobQueries):
     def fire(self, firings: Sequence[Firing]) -> builtins.list[Fired]:
         """Advance schedules and store the jobs of their occurrences, with the middleware around it.
 
-        Return the answers.
+        Return an answer for each firing, in order.
         """
         return fire_with_middleware(firings, lambda given: self._io.call(FIRE, given), self._middlewares)
 
     async def begin_request(self, request: NewRequest) -> RequestRecord | None:
-        """Store that a request with an idempotency key begins: see `Engine.begin_requests`.
+        """Store that a request with an idempotency key begins, and return its record: see `request_records.begun`.
 
-        The record may be lost in a power cut, unless jobs were stored after it.
+        Return None, and store nothing, if the store has too many requests. The record may be lost in a power cut,
+        unless jobs were stored after it.
         """
         (record,) = await self._io.call_async(BEGIN_REQUESTS, (request,), durable=False)
         return record
@@ -416,7 +423,7 @@ class JobManager(JobQueries):
     def trigger(self, firing: Firing, record: ScheduleRecord) -> Fired:
         """Store the job of a schedule that an operator triggers, with the middleware around it.
 
-        Return the answer.
+        Return the answer of the engine, which may have refused it: see `Fired`.
         """
         draft = self._draft(None)
 
@@ -445,7 +452,8 @@ class JobManager(JobQueries):
     def wait_until(self, is_so: Callable[[], bool], timeout: Duration | None, problem: str) -> None:
         """Poll until `is_so` returns True.
 
-        Raises `TimeoutError` with the text `problem` after `timeout`; None for never.
+        Raises `TimeoutError` with the text `problem` after `timeout`, None for never; with a manual clock, which
+        stands still meanwhile, after the first call of `is_so`.
         """
         self._open_engine()
         self.waiter.wait_until(is_so, deadline_after(self.clock, timeout), problem)
@@ -457,9 +465,10 @@ class JobManager(JobQueries):
         await self.waiter.wait_until_async(is_so, deadline, problem, self._off_loop)
 
     def wait(self, job_id: str, timeout: Duration | None) -> JobStatus:
-        """Wait until a job has ended, and return its status.
+        """Wait until a job has ended, and return its status. Raises `JobNotFound` if there is no such job.
 
-        Raises `TimeoutError` after `timeout`; None for never.
+        Raises `TimeoutError` after `timeout`, None for never; with a manual clock, which stands still meanwhile,
+        after the first read.
         """
         deadline = deadline_after(self.clock, timeout)
         return self.waiter.wait(job_id, lambda: self._state(job_id), deadline)
@@ -493,7 +502,7 @@ class JobManager(JobQueries):
     def start(self) -> None:
         """Start the worker of this process, after storing the declarations and running the start hooks.
 
-        It first rescues the jobs of dead workers. Raises `RuntimeError` if the worker already runs.
+        The worker first rescues the jobs of dead workers. Raises `RuntimeError` if it already runs.
         """
         self._open_engine()
         if self._host is not None:
@@ -513,7 +522,10 @@ class JobManager(JobQueries):
             raise
 
     def _store_declarations(self) -> None:
-        """Store what the code declares for all workers: limits, schedules, dead-letter handlers and redactions."""
+        """Store what the code declares: limits, quotas, schedules, dead-letter handlers and redactions.
+
+        Waiting jobs with other limits get the declared ones.
+        """
         self.submission.store_declarations()
         store_limits(self.engine, self.arrange, self.change_all, self.registry, self._limits)
         if self._before_start is not None:
@@ -562,7 +574,10 @@ class JobManager(JobQueries):
         return None if host is None else host.health
 
     def prune(self) -> int:
-        """Delete the ended jobs that are older than `keep` allows. Return how many were deleted."""
+        """Delete the ended jobs that `keep` does not keep. Return how many jobs were deleted.
+
+        Also delete old results, expired requests and old audit entries, and shorten the history of activity.
+        """
         deleted = 0
         while True:
             pruned = self._io.run(lambda engine: engine.prune(self._settings.keep.retention()))
@@ -594,7 +609,8 @@ class JobManager(JobQueries):
     def close(self, grace: Duration = DEFAULT_GRACE) -> None:
         """Stop the worker and close the engine permanently. The runners belong to the caller and stay open.
 
-        Calls of the engine that are queued and have not begun fail with `EngineUnavailable`.
+        Calls of the engine that are queued and have not begun fail with `EngineUnavailable`. A second `close` does
+        nothing.
         """
         if self.is_closed:
             return
@@ -615,7 +631,10 @@ class JobManager(JobQueries):
             self._host.hurry()
 
     def stop_taking(self) -> None:
-        """Make the worker of this process claim no more jobs. Running jobs continue until `shutdown`."""
+        """Make the worker of this process claim no more jobs. Running jobs continue until `shutdown`.
+
+        Wait up to ten seconds until the worker has stopped claiming. Do nothing without a worker.
+        """
         if self._host is not None:
             self._host.stop_fetching()
 

@@ -41,7 +41,8 @@ MAX_PARTS = 10_000
 class TextMask:
     """Replaces each occurrence of some secret values in a text by "[redacted]". Other texts stay the same.
 
-    Forms of fewer than three characters are not masked by themselves.
+    Forms of fewer than three characters are not masked by themselves. If the values have more than `MAX_PARTS`
+    parts, every text becomes "[redacted]".
     """
 
     def __init__(self, values: Iterable[Any]) -> None:
@@ -55,7 +56,10 @@ class TextMask:
         self._forms = [form for form in forms if len(form) >= MIN_LENGTH]
 
     def __call__(self, text: str) -> str:
-        """Return a text with `REDACTED` in place of each occurrence of a value."""
+        """Return a text with `REDACTED` in place of each occurrence of a value.
+
+        Return only `REDACTED` if the values have more than `MAX_PARTS` parts.
+        """
         if self._masks_everything:
             return REDACTED
         spans = sorted(span for form in self._forms for span in _occurrences(form, text))

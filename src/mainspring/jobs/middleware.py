@@ -56,7 +56,7 @@ class Submit:
     headers: dict[str, str]
     """The headers that all jobs of this submit get. A middleware may add some."""
     is_bulk: bool = False
-    """Whether the caller used `submit_many`."""
+    """Whether it is a bulk submit, such as one of `submit_many`."""
     schedule: str | None = None
     """The name of the schedule that submits the jobs; None if the application submits them."""
     ids: Sequence[str] = ()
@@ -75,16 +75,16 @@ class AttemptEnd:
     status: JobStatus
     """The status that the job gets: `PENDING` if it will run again."""
     error: BaseException | None = None
-    """The exception that failed the attempt.
+    """The exception that failed the attempt; None if the attempt did not fail.
 
     It is a `RemoteError` if the handler ran in a child process, or has `redact=`.
     """
     error_type: str | None = None
     """The name of the exception's class, such as `ConnectionError`; None if the attempt did not fail."""
     error_text: str | None = None
-    """The error as it is stored: a description in the first line, a traceback below."""
+    """The error as it is stored: a description in the first line, a traceback below. None without a failure."""
     due: datetime | None = None
-    """The instant at which the job runs again; None if it does not."""
+    """The instant at which the job is due again, after a retry or a snooze; else None."""
     follow_up_headers: dict[str, str] | None = None
     """The headers of the follow-up job, which a middleware may change; None if there is no follow-up job."""
 
@@ -103,8 +103,8 @@ class Middleware:
     def scheduling(self, submit: Submit) -> AbstractContextManager[object]:
         """Wrap the submit of a schedule's jobs, on a thread of the worker, or of the caller of `trigger`.
 
-        All workers try to submit the jobs of each occurrence, and the store accepts those of the first one. In the
-        others, `submit.ids` stays empty.
+        All workers try to submit the jobs of each occurrence, and the store accepts those of the first worker. In
+        the other workers, `submit.ids` stays empty.
         """
         return nullcontext()
 

@@ -50,8 +50,9 @@ class NamedArguments(Arguments):
         return dict(named)
 
     def bind_item(self, call: Any) -> dict[str, Any]:
-        """Return the arguments of one item of a `submit_many`, a mapping; raise `InvalidArguments` for other
-        items.
+        """Return the arguments of one item of a `submit_many`, a mapping or an empty tuple or list.
+
+        Raises `InvalidArguments` for other items.
         """
         if isinstance(call, Mapping):
             return self.bind((), call)
@@ -60,8 +61,8 @@ class NamedArguments(Arguments):
     def encode_bound(self, given: dict[str, Any]) -> bytes:
         """Encode arguments that are given by name.
 
-        Raises `InvalidArguments` if a name is no string, or if a value cannot be stored or would be changed by
-        that.
+        Raises `InvalidArguments` if a name is no string, if a value cannot be stored or the encoding would change
+        it, or if a redacted argument is the text "[redacted]".
         """
         for name, value in given.items():
             self._require_text(name)
@@ -74,7 +75,7 @@ class NamedArguments(Arguments):
         return self.encode_bound(dict(given))
 
     def encode_many(self, calls: Iterable[Any]) -> list[bytes]:
-        """Encode the arguments of many calls, each a dict of named arguments."""
+        """Encode the arguments of many jobs, each a mapping of named arguments, as `encode_bound` does."""
         return [self.encode_bound(self.bind_item(call)) for call in calls]
 
     def _require_text(self, name: object) -> None:

@@ -47,24 +47,26 @@ class OffLoop:
         self._writers: TaskRunner | None = None
 
     async def read(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Await a call that only reads the store, on one of the threads.
+        """Run a call that only reads the store on a thread of this object, and return its result.
 
-        If the awaiting task is canceled, a call that has not begun is dropped; the result of one that has begun is
-        ignored.
+        If the awaiting task is canceled, a call that has not begun is dropped; the result of a call that has begun
+        is ignored. Raises `EngineUnavailable` if `close` has dropped the call.
         """
         return await self.result(self.submit(partial(function, *args, **kwargs), writes=False))
 
     async def write(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Await a call that may write to the store, on one of the threads.
+        """Run a call that may write to the store on a thread of this object, and return its result.
 
         If the awaiting task is canceled, a call that has not begun is dropped. A call that has begun goes on.
+        Raises `EngineUnavailable` if `close` has dropped the call.
         """
         return await self.result(self.submit(partial(function, *args, **kwargs), writes=True))
 
     def submit(self, call: Callable[[], R], *, writes: bool) -> TaskFuture[R]:
-        """Queue a call for one of the threads, and return the future of its result.
+        """Queue a call for a thread of this object, and return the future of its result.
 
-        At most four calls that write run at once; others wait for their turn.
+        At most four calls that write run at once; further ones wait. The first call starts the threads, as does
+        the first one after `close`.
         """
         call = carried(call)
         while True:

@@ -70,10 +70,10 @@ class Pace:
         self._sample = self._end = (self._clock.monotonic_ns(), self._process_ns())
 
     def is_due(self, expected_ns: int = 0) -> bool:
-        """Return whether the work may run again.
+        """Return whether the work may run again. Once in an interval, also measure the load of the process.
 
-        - `expected_ns`: the processor time that the next run will use, if it is known. If the last run used more,
-          that counts.
+        - `expected_ns`: the processor time that the next run will use, if it is known. Only a busy process
+          considers it: the greater of this time and that of the last run counts.
         """
         now, used = self._clock.monotonic_ns(), self._process_ns()
         self._measure_load(now, used)

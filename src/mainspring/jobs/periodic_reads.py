@@ -43,7 +43,10 @@ class PeriodicReads:
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """Mark the reads within the block. Answers of an earlier round are not used again."""
+        """Begin a new round, and mark the reads within the block as reads of this object.
+
+        Answers of an earlier round are not used again.
+        """
         with self._lock:
             self._answers, self._age_ns = {}, 0
             elapsed, spent = self._computed
@@ -57,7 +60,7 @@ class PeriodicReads:
             _current.reset(token)
 
     def measure(self, call: Callable[[], R]) -> R:
-        """Make a call on the present thread, as a part of these reads."""
+        """Make a call on the present thread as a part of these reads, and count its processor time."""
         token = _current.set(self)
         began = thread_ns()
         try:
@@ -67,12 +70,12 @@ class PeriodicReads:
             _current.reset(token)
 
     def add(self, spent_ns: int) -> None:
-        """Count processor time. A negative number takes out time that is counted elsewhere."""
+        """Count nanoseconds of processor time. A negative number takes out time that is counted elsewhere."""
         with self._lock:
             self._spent_ns += spent_ns
 
     def take_spent(self) -> int:
-        """Return the processor time since the last call, in nanoseconds."""
+        """Return the nanoseconds of processor time counted since the last `take_spent`, and begin again at 0."""
         with self._lock:
             spent, self._spent_ns = self._spent_ns, 0
             return max(0, spent)
@@ -95,17 +98,17 @@ class PeriodicReads:
             return min(1.0, *self._shares, *([spent / elapsed] if elapsed else []))
 
     def note_age(self, age_ns: int) -> None:
-        """Note that an answer shows a state of the store that is this old."""
+        """Note that an answer of this round shows a state of the store that is `age_ns` nanoseconds old."""
         with self._lock:
             self._age_ns = max(self._age_ns, age_ns)
 
     @property
     def age_ns(self) -> int:
-        """The age of the oldest answer of this round, in nanoseconds."""
+        """The age of the oldest answer of this round, in nanoseconds; 0 if no answer has noted an age."""
         return self._age_ns
 
     def once(self, key: Hashable, read: Callable[[], R]) -> R:
-        """Return the answer that this round has to a question; make the call if it has none."""
+        """Return this round's answer for `key`; if there is none yet, call `read` and keep what it returns."""
         with self._lock:
             if key not in self._answers:
                 self._answers[key] = read()
@@ -142,6 +145,9 @@ def shared_statistics(engine: Engine) -> StoreStatistics:
 
 
 def carried(call: Callable[[], R]) -> Callable[[], R]:
-    """Return a call for another thread that belongs to the same periodic reads as the present one."""
+    """Return a callable for another thread that makes `call` as a part of the present call's periodic reads.
+
+    If the present call belongs to no periodic reads, return `call` itself.
+    """
     reads = _current.get()
     return call if reads is None else partial(reads.measure, call)

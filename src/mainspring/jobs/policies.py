@@ -45,7 +45,10 @@ class Unique:
     window: Duration | None = None
     """How long after its submit a job conflicts with a new one; None for as long as it has one of the states."""
     states: tuple[JobStatus, ...] | None = None
-    """The statuses in which a job conflicts with a new one; None for the default above."""
+    """The statuses in which a job conflicts with a new one; None for the default above.
+
+    The default is PENDING and RUNNING; with a `window` also COMPLETED; with `on_conflict="replace"` only PENDING.
+    """
     on_conflict: OnConflict = "return"
     """What a conflicting submit does: return the existing job, replace it, or raise `DuplicateJob`."""
     by: str | tuple[str, ...] | None = None
@@ -167,7 +170,7 @@ class ProcessSettings:
             require_positive(self.max_memory, "max_memory", "bytes")
 
     def options(self) -> dict[str, Any]:
-        """Return these settings as arguments for the process pool."""
+        """Return these settings, except `count`, as named arguments of `ProcessPool`."""
         return {"max_jobs": self.max_jobs, "max_memory": self.max_memory}
 
 

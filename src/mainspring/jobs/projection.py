@@ -20,7 +20,10 @@ from mainspring.jobs.store_statistics import FindFull, StoreStatistics, Upcoming
 
 
 class Wait(IntEnum):
-    """What a PENDING job waits for beside its due time and a worker, as its record says."""
+    """Whether a PENDING job waits for its sequence or its limits, as its record says.
+
+    A paused queue has no value here.
+    """
 
     NOTHING = 0
     SEQUENCE = 1
@@ -66,14 +69,15 @@ class Projection(Protocol):
     def apply_activity(self, batches: Sequence[ActivityBatch], upto: int, now: int) -> None:
         """Add batches of counts, and store `upto`, the number of the last one, in the same transaction.
 
-        If `upto` is 0, delete all counts instead.
+        If `upto` is 0, delete all stored counts first. At the end, add up the counts of old minutes by the hour,
+        and delete those of old hours; `now` decides which are old.
         """
 
     def activity(self, since: int, until: int, *, step: int = MINUTE) -> list[ActivityCount]:
         """Return the stored counts of a period, as `Engine.activity` does."""
 
     def reset(self) -> None:
-        """Delete all records, so that the engine builds the projection again from the beginning."""
+        """Delete everything in the projection, so that the engine builds it again from the beginning."""
 
     def close(self) -> None:
         """Close the projection and release its resources."""
@@ -82,7 +86,7 @@ class Projection(Protocol):
         """Return a page of the jobs that match a query, as `Engine.find` does."""
 
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
-        """Count jobs by state, as `Engine.counts` does."""
+        """Count jobs by status, as `Engine.counts` does."""
 
     def count_up_to(self, query: Query, most: int) -> int:
         """Count the jobs that match a query, as `Engine.count_up_to` does."""

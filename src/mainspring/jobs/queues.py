@@ -77,7 +77,8 @@ class Queue:
     def drain(self, timeout: Duration | None = None) -> None:
         """Wait until no job of the queue is due or runs. Jobs that are due later do not count.
 
-        Raises `TimeoutError` after `timeout`.
+        Blocked jobs count, so a paused queue with due jobs is not drained. Raises `TimeoutError` after `timeout`;
+        None for never.
         """
         self._source.manager().wait_until(self._is_drained, timeout, self._undrained())
 

@@ -64,7 +64,7 @@ def quotas_of(limits: Mapping[str, Limit]) -> dict[str, Quota]:
 
 
 def depth_exceeded(queue: str, *, pending: int, new: int, max_depth: int) -> LimitExceeded:
-    """Return the error for a submit of `new` jobs to a queue that has `pending` of at most `max_depth` jobs."""
+    """Return the error for a submit of `new` jobs to a queue that has `pending` and takes at most `max_depth`."""
     return LimitExceeded(
         what=f"queue {queue!r}, in pending jobs,",
         size=pending + new,
@@ -76,7 +76,7 @@ def depth_exceeded(queue: str, *, pending: int, new: int, max_depth: int) -> Lim
 
 
 def rate_exceeded(queue: str, *, rate: Limit, new: int, wait: int | None) -> LimitExceeded:
-    """Return the error for a submit beyond the submit rate.
+    """Return the error for a submit of `new` jobs beyond the submit rate of a queue.
 
     `wait` is the time until the rate admits the submit, in microseconds; None if it never does, because the submit
     has more jobs than the rate admits at once.

@@ -151,7 +151,7 @@ class Conflict(Struct, frozen=True, gc=False):
 
 
 def conflict_of(job: NewJob, *, same_id: bool, same_occurrence: str | None, holder: str | None) -> Conflict | None:
-    """Return the conflict that prevents storing a new job; None if there is none.
+    """Return the conflict that keeps a new job from being stored as a job of its own; None if there is none.
 
     The engine passes whether a job has the same id (`same_id`), and the ids of the job that was made for the same
     occurrence (`same_occurrence`) and of the job that holds the unique key (`holder`), each None if it found none.
@@ -347,7 +347,7 @@ class Outcome(Struct, gc=False):
     error: str | None = None
     """The error, or the reason for a cancel. For COMPLETED: a warning about the result, usually None."""
     cause: Cause | None = None
-    """For RETRY and FAILED: the cause, whose counter the engine raises; else None."""
+    """For RETRY, and for FAILED after an attempt: the cause, whose counter the engine raises; else None."""
     began: int | None = None
     """The instant at which the handler began; None if it did not begin, or if this was not measured."""
     keep_result_until: int | None = None
@@ -361,7 +361,7 @@ class Outcome(Struct, gc=False):
 
     @property
     def name(self) -> AttemptOutcome:
-        """How the attempt ended, for users. A retry is named by its cause."""
+        """How the attempt ended, for users. A retry or failure with the cause TIMEOUT or CRASH is named by it."""
         return _OUTCOME_OF_KIND.get(self.kind) or _OUTCOME_OF_CAUSE.get(self.cause, "failed")
 
 

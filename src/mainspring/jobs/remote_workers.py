@@ -129,7 +129,8 @@ class Beaten(Struct, frozen=True):
 class Settlement(Struct, frozen=True):
     """An outcome that a remote worker reports for a job that it has claimed.
 
-    `make` builds the outcome from the leased job. It is not called if the worker has lost the lease.
+    `make` builds the outcome from the leased job. It is not called if the worker has lost the lease, or if the
+    signature of the job does not match.
     """
 
     id: str
@@ -183,9 +184,10 @@ class RemoteWorkers:
     # -- workers
 
     async def enroll(self, info: WorkerInfo) -> int:
-        """Store a remote worker, and return its number.
+        """Store a remote worker, after storing what the code declares, and return the number of the worker.
 
-        Raises `EngineUnavailable` if the engine has no remote workers.
+        From then on, this process rescues the jobs of dead workers once a second. Raises `EngineUnavailable` if
+        the engine has no remote workers.
         """
         self._require_possible()
         await self._off_loop.write(self._store_declarations)
@@ -202,8 +204,9 @@ class RemoteWorkers:
             )
 
     async def _find(self, number: int, caller: str) -> tuple[WorkerRecord, RemoteTerms]:
-        """Return the living remote worker with this number; `WorkerNotFound` if there is none or it is another
-        caller's.
+        """Return the living remote worker with this number, and its terms.
+
+        Raises `WorkerNotFound` if there is none, or if another caller has enrolled it.
         """
         for record in await self._read(self._engine.workers):
             terms = record.info.remote
@@ -219,7 +222,8 @@ class RemoteWorkers:
         """Remove a remote worker from the store, and return the ids of the jobs that it was running.
 
         These jobs run again on other workers, and no attempt is used up. A job that runs at most once ends
-        instead.
+        instead. A job of a type that this process does not declare is rescued later, and charged a crash. Raises
+        `WorkerNotFound` if the caller has no such worker.
         """
         await self._find(number, caller)
         left = await self._read(self._engine.leased, number)
@@ -243,11 +247,12 @@ class RemoteWorkers:
     ) -> Claimed:
         """Claim up to `jobs` due jobs for a remote worker; wait up to `seconds` for the first one.
 
-        Returns no job if none became due in time, or if the worker was directed to be quiet or to end. Together
-        with the jobs that it has not settled, the worker gets at most `most_held`. `types` and `queues` restrict
-        the jobs to those that the caller may work on; None for all. `is_over` is a coroutine function that returns
-        True once the client has gone or the server stops; then no job is claimed. Raises `WorkerNotFound` if the
-        caller has no such worker.
+        The claim is a heartbeat of the worker, too. Returns no job if none became due in time, or if the worker
+        was directed to be quiet or to end. Together with the jobs that it has not settled, the worker gets at most
+        `most_held`; if it has so many already, `is_full` is set. `types` and `queues` restrict the jobs to those
+        that the caller may work on; None for all. `is_over` is a coroutine function that returns True once the
+        client has gone or the server stops; then no job is claimed. Raises `WorkerNotFound` if the caller has no
+        such worker.
         """
         loop = asyncio.get_running_loop()
         deadline, renewed = loop.time() + seconds, float("-inf")
@@ -288,8 +293,8 @@ class RemoteWorkers:
     ) -> Taken | None:
         """Lease jobs to a worker, which then has at most `most`; return None if it has so many already.
 
-        Requests of the same worker to this server reserve room for the jobs that they may claim. A request to
-        another server does not see these.
+        Requests of the same worker to this server reserve room for the jobs that they may claim. A request that
+        finds all room reserved gets no job. A request to another server does not see the reservations.
         """
         number = worker.number
         with self._claiming_lock:
@@ -385,12 +390,11 @@ class RemoteWorkers:
     # -- heartbeats
 
     async def beat(self, number: int, caller: str, held: Sequence[Held] | None) -> Beaten:
-        """Store a heartbeat of a remote worker and the progress of its jobs; return the state of each job it
-        named.
+        """Store a heartbeat of a remote worker and the progress of its jobs; return the state of each listed job.
 
-        `held` are the jobs that the worker says it runs; None if it lists none, and then no job is given up.
+        `held` are the jobs that the worker says it runs. With None, it does not list them, and no job is given up.
         Otherwise, jobs that started more than one lease ago and are not in `held` are interrupted: they run again
-        elsewhere. Raises `WorkerNotFound` if the caller has no such worker.
+        elsewhere, or end if they run at most once. Raises `WorkerNotFound` if the caller has no such worker.
         """
         self._keep_sweeping()
         _, terms = await self._find(number, caller)
@@ -519,8 +523,10 @@ class RemoteWorkers:
         await reply.future
 
     async def report(self, number: int, caller: str, held: Sequence[Held]) -> list[Settled]:
-        """Store the progress of running jobs, and return an answer for each: refused if the worker does not run
-        the job.
+        """Store the progress of jobs that a remote worker runs; return an answer for each, in order.
+
+        A report about a job that the worker does not run is refused. Raises `WorkerNotFound` if the caller has no
+        such worker.
         """
         await self._find(number, caller)
         running = {each.lease.id: each for each in await self._read(self._engine.leased, number)}

@@ -94,7 +94,7 @@ class RequestIds:
         """
 
     def take(self, count: int = 1) -> list[str]:
-        """Return the next `count` ids of the request, in order."""
+        """Return the next `count` ids of the request, in order, behind those of earlier calls."""
         first = nth_id(self._first, self._used)
         self._used += count
         return ids_from(first, count)
@@ -125,8 +125,8 @@ def begun(before: RequestRecord | None, request: NewRequest, now: int) -> Reques
 def ended(before: RequestRecord | None, end: RequestEnd, now: int) -> RequestRecord | None:
     """Return the record to store for a request that ends, with its answer.
 
-    Returns None, so that nothing is stored, if the record has expired or has an answer, or if another request has
-    taken it over.
+    Returns None, so that nothing is stored, if there is no record, if it has expired or has an answer, or if
+    another request has taken it over.
     """
     if before is None or before.is_expired(now) or before.owner != end.owner or before.answer is not None:
         return None

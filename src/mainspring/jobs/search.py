@@ -106,6 +106,7 @@ def search(
 ) -> JobPage:
     """Return a page of the jobs that match a query and a filter. The scan reads at most `MAX_SCANNED` jobs.
 
+    If the scan ends before the page is full and before the last job, the page has `is_complete` False.
     `redactions` is called after each read, and returns the redacted parameters.
     """
     query = replace(query, search=wanted.terms)

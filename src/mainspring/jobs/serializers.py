@@ -53,7 +53,7 @@ class PlainSerializer(Protocol):
     def name(self) -> str:
         """The name of the format. Give another format another name.
 
-        It is stored with each job, and finds the serializer that decodes the job.
+        It is stored with each job. A process finds the serializer that decodes the job by this name.
         """
 
     def encode(self, data: Any, /) -> bytes:
@@ -128,7 +128,11 @@ SERIALIZERS: dict[str, type[JsonSerializer] | type[MsgpackSerializer]] = {
 
 
 def make_serializer(chosen: object) -> Serializer:
-    """Return the serializer for a value of `Mainspring(serializer=...)`: a name, or a serializer of one's own."""
+    """Return the serializer for a value of `Mainspring(serializer=...)`: a name, or a serializer object.
+
+    Raises `ValueError` for an unknown name, or for a serializer of one's own with the name of a built-in one, and
+    `TypeError` for an object that is no serializer.
+    """
     if isinstance(chosen, str):
         if chosen not in SERIALIZERS:
             known = ", ".join(SERIALIZERS)

@@ -205,7 +205,10 @@ class JobSigner:
         return replace(taken, leases=leases)
 
     def problem_of(self, lease: Lease) -> str | None:
-        """Return why a leased job must not run; None if it may. Its arguments are not decoded."""
+        """Return what is wrong with the signature of a leased job, which then must not run; None if it may run.
+
+        An unsigned job may run only if the ring accepts unsigned jobs. The arguments are not decoded.
+        """
         return None if lease.verified_until >= self._now() else self._find_problem(lease)
 
     def verify(self, leases: Iterable[Lease]) -> None:
@@ -293,7 +296,10 @@ class JobSigner:
         return self._examine(job)[0]
 
     def is_right(self, job: _SignedJob) -> bool:
-        """Return whether the signature of a stored job matches its fields. Its expiry is not checked."""
+        """Return whether the signature of a stored job matches its fields. Its expiry is not checked.
+
+        For an unsigned job, return whether the ring accepts unsigned jobs.
+        """
         return self._examine(job)[0] is None
 
     def headers_for(
@@ -306,10 +312,10 @@ class JobSigner:
         payload: bytes | None = None,
         codec: str | None = None,
     ) -> dict[str, str]:
-        """Sign a stored job anew, perhaps with another id or other arguments, and return its headers.
+        """Return the headers of a stored job with a new signature, perhaps for another id or other arguments.
 
-        Raises `SignatureInvalid` if its present signature does not match, and `NoSigningKey` if the ring cannot
-        sign. `action` is the verb for the error, such as "edit".
+        Nothing is stored. Raises `SignatureInvalid` if the present signature does not match, and `NoSigningKey` if
+        the ring cannot sign. `action` is the verb for the error, such as "edit".
         """
         self.check(job, action)
         if not self.can_sign:
@@ -329,8 +335,10 @@ class JobSigner:
         return self._headers(changed, due)
 
     def renew(self, command: DueCommand, job: _SignedJob) -> DueCommand:
-        """Return a command that changes the due time of a job, with a new signature if the present one ends before
-        that.
+        """Return a command that changes the due time of a job, with a new signature if the job needs one.
+
+        It needs one if its present signature ends before the new due time. In this case, raises `SignatureInvalid`
+        if the present signature does not match, and `NoSigningKey` if the ring cannot sign.
         """
         _, stamp = self._examine(job)
         if stamp is None or not stamp.is_expired(command.due):
@@ -338,10 +346,10 @@ class JobSigner:
         return replace(command, headers=self.headers_for(job, command.due, "change the due time of"))
 
     def finish(self, outcome: Outcome) -> None:
-        """Sign the jobs that an outcome leads to: the follow-up job, and the retry if the job's signature ends
-        before it.
+        """Sign the follow-up job of an outcome; sign the job anew if its signature ends before its next attempt.
 
-        If this process has no key to sign such a retry, the outcome is changed to FAILED.
+        Without a key to sign with, the follow-up job stays unsigned. If the job itself must be signed anew, the
+        outcome is then changed to FAILED.
         """
         if outcome.follow_up is not None and self.can_sign:
             outcome.follow_up = self.sign(outcome.follow_up)
@@ -390,10 +398,10 @@ class JobSigner:
         return self.can_sign and key_of(record.signature) != self.ring.sign_with
 
     def refer_to_schedule(self, record: ScheduleRecord, firing: Firing) -> Firing:
-        """Return a firing whose jobs carry the signature of their schedule, so that workers can verify them.
+        """Return a firing whose jobs refer to the signature of their schedule, so that workers can verify them.
 
-        If the signature of the schedule is wrong, the firing is returned as it is, and an error is logged: workers
-        make its jobs dead letters.
+        Each job of an occurrence gets the id of `occurrence_id`. If the schedule is unsigned or its signature is
+        wrong, the firing is returned as it is. If workers will refuse its jobs, an error is logged, too.
         """
         problem = self.schedule_problem(record)
         if problem is not None:
@@ -403,8 +411,10 @@ class JobSigner:
         return replace(firing, jobs=tuple(_refer(record, job) for job in firing.jobs))
 
     def sign_trigger(self, record: ScheduleRecord, firing: Firing) -> Firing:
-        """Return the firing of a triggered schedule with signed jobs; `SignatureInvalid` if the schedule's is not
-        right.
+        """Return the firing of a triggered schedule with signed jobs.
+
+        Raises `SignatureInvalid` if the signature of the schedule is not right, and `NoSigningKey` if the ring
+        cannot sign.
         """
         problem = self.schedule_problem(record)
         if problem is not None:
@@ -481,8 +491,9 @@ def key_of(text: str) -> str | None:
 
 
 def count_keys(jobs: Iterable[Mapping[str, str] | None]) -> dict[str | None, int]:
-    """Count jobs by the id of the key that signed them, given their headers; under None, those without a
-    signature.
+    """Count jobs by the id of the key that signed them, given the headers of each job.
+
+    Under None are the jobs without a signature that can be read.
     """
     counts: dict[str | None, int] = {}
     for headers in jobs:

@@ -20,7 +20,7 @@ class Envelope(NamedTuple):
     """
 
     id: str
-    """The signed id. It differs from the id of the job if the job has replaced another one."""
+    """The signed id: the id of the job, or of the new job whose arguments `on_conflict="replace"` gave it."""
     signed: int
     until: int
 
@@ -28,7 +28,7 @@ class Envelope(NamedTuple):
 def envelope_id(job_id: str, headers: Mapping[str, str] | None) -> str:
     """Return the id that the signature of a job covers.
 
-    It is the job's own id, unless the job has replaced another.
+    It is the job's own id, or the id of the new job whose arguments `on_conflict="replace"` gave this job.
     """
     text = None if headers is None else headers.get(SIGNATURE)
     if text is None or not text.startswith("1r."):

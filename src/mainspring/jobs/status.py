@@ -9,11 +9,11 @@ class JobStatus(StrEnum):
     """The state of a job."""
 
     PENDING = "PENDING"
-    """The job waits: for its due time, its next attempt, other jobs (a sequence or a limit), or a worker."""
+    """The job waits: for its due time, its next attempt, its sequence, its limits, a paused queue, or a worker."""
     RUNNING = "RUNNING"
     """A worker has committed the start of the job."""
     COMPLETED = "COMPLETED"
-    """The handler has returned, and its result is stored."""
+    """The handler has returned. Its result is stored, if the handler keeps results (`keep_result=`)."""
     FAILED = "FAILED"
     """The job will not be tried again, for example because no attempt is left, or because it expired.
 

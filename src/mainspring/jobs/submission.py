@@ -228,7 +228,7 @@ class StoredId(NamedTuple):
 
     id: str
     is_new: bool
-    """False if `id` is that of an existing job with the same unique key, so that nothing was stored."""
+    """False if `id` is that of an existing job with the same unique key, so that no job was added."""
 
 
 class JobCall(NamedTuple):
@@ -355,9 +355,10 @@ class Submission:
     ) -> list[str]:
         """Store many jobs of one type and return their ids, in order.
 
-        The arguments of all jobs are checked before any job is stored. With `atomic`, all jobs are stored or none;
-        otherwise `PartialSubmit` says which were stored if the store fails. The id of an existing job stands for a
-        job with the same unique key.
+        The arguments of all jobs are checked before any job is stored. With `atomic`, all jobs are stored or none.
+        Otherwise raises `PartialSubmit`, which says which jobs were stored, if the store fails at one of several
+        chunks, or if a unique key with `on_conflict="raise"` exists. With another `on_conflict`, the id of the
+        existing job stands for a job with the same unique key.
         """
         if options.id is not None:
             raise ValueError(f"submit_many() makes the ids itself, got id={options.id!r}; leave id= out")
@@ -409,7 +410,7 @@ class Submission:
         With `atomic`, all are stored in one transaction; otherwise in chunks. If the store fails at the first
         chunk, its error is raised; at a later one, the remaining jobs are in `failed` with that error. With
         `is_resumed`, an earlier attempt of the same request may have stored some of the jobs: they count as
-        stored.
+        stored. Another job that conflicts with an existing one raises no error: see `MixedSubmit`.
         """
         self.store_declarations()
         if atomic:
@@ -444,10 +445,9 @@ class Submission:
             )
 
     def _find_stored(self, jobs: list[NewJob], result: MixedSubmit) -> None:
-        """Count a job that was refused because its id exists as stored, if the existing job has its type and
-        arguments.
+        """Change the refusals of a result to successes for jobs that an earlier attempt of the request has stored.
 
-        An earlier attempt of the same request has stored it then.
+        Such a job was refused because its id exists, and the existing job has its type and arguments.
         """
         failed = {
             error.existing_id: place
@@ -489,9 +489,9 @@ class Submission:
     def store_declarations(self) -> None:
         """Store the declared submit quotas and redacted parameters, unless this object has stored them already.
 
-        Quotas apply before a worker has started. No process that reads a job lacks its redacted parameters. If
-        limits admit jobs at their submit, declared limits that are not in the store are stored, too. Others keep
-        their values, which a worker replaces when it starts.
+        It runs before a submit, so that quotas apply also without a worker, and that every process that reads a
+        job finds its redacted parameters. If limits admit jobs at their submit, declared limits that the store
+        does not have are stored, too. A limit that the store has keeps its value until a worker starts.
         """
         version = self._limits.version + self._registry.declaration_version
         if version != self._stored_version:
@@ -501,7 +501,10 @@ class Submission:
             self._stored_version = version
 
     def _declarations(self) -> list[Arrangement]:
-        """Return the submit quotas and redacted parameters that this process declares."""
+        """Return the quotas and redacted parameters that this process declares, and limits that the store lacks.
+
+        Limits are included only if the engine admits jobs at their submit.
+        """
         redactions = (PutRedaction(*each) for each in self._registry.redacted().items())
         limits: list[PutLimit] = []
         if Capability.ADMITS_AT_SUBMIT in self._engine.capabilities:

@@ -68,6 +68,8 @@ class Tokens:
     ) -> NewToken:
         """Make a token and store a hash of it. The returned object is the only place with the secret.
 
+        Raises `ValueError` if an active token has this name, and `LimitExceeded` if too many tokens are active.
+
         - `name`: a name for lists and logs, such as the program that will use the token
         - `scopes`: what the token allows: `submit`, `read`, `work`, `operate`, `callback`; `admin` for everything
         - `types`: the job types that it may touch; None for all
@@ -116,7 +118,7 @@ class Tokens:
     def revoke(self, name: str) -> TokenInfo:
         """Revoke a token by its name or id. Servers refuse it at once, those of other processes within a second.
 
-        Raises `TokenNotFound` if no token that can be used has this name or id.
+        Raises `TokenNotFound` if no active token has this name or id, or if several have the name.
         """
         manager = self._source.manager()
         now = manager.engine.now()

@@ -113,6 +113,8 @@ def can_settle(job: JobRecord, outcome: Outcome, worker: int) -> bool:
 def settled(job: R, outcome: Outcome, now: int, *, worker_name: Callable[[int], str] = str) -> R:
     """Return the job after an outcome: its attempt has ended, or it was handed back.
 
+    If a stop was requested, a job that would run again is CANCELED instead.
+
     - `worker_name`: returns the name of a worker by its number; it is called for attempts with a history entry
     """
     is_taken_back = outcome.kind is OutcomeKind.HANDED_BACK and outcome.lease.is_started
@@ -203,7 +205,10 @@ def expired(job: R, now: int) -> R:
 
 
 def reopened(job: R, due: int) -> R:
-    """Return a dead letter as PENDING again, with its counters of failed attempts set to zero."""
+    """Return a dead letter as PENDING again, with its counters of failed attempts set to zero.
+
+    Its error and its expiry are removed. Its counter of interruptions stays.
+    """
     return _move(
         job,
         JobStatus.PENDING,
@@ -220,7 +225,7 @@ def reopened(job: R, due: int) -> R:
 def replaced(job: R, new: NewJob) -> R:
     """Return a PENDING job with the arguments, due time, expiry, headers and limits of a new job.
 
-    The new job has the same unique key, and is not stored itself.
+    The new job has the same unique key, and is not stored itself. A lease of the PENDING job is revoked.
     """
     return replace(
         lease_revoked(job),
@@ -234,7 +239,10 @@ def replaced(job: R, new: NewJob) -> R:
 
 
 def copy_of(job: JobRecord, replay: Replay) -> NewJob:
-    """Return the new job of a replay: a copy of the dead letter without its unique key, schedule and expiry."""
+    """Return the new job of a replay: a copy of the dead letter without its unique key, schedule and expiry.
+
+    If the replay has arguments or headers, the copy gets these.
+    """
     return NewJob(
         id=replay.new_id,
         type=job.type,

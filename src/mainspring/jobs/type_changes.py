@@ -63,7 +63,9 @@ class TypeChange(Struct, frozen=True):
 
 
 Check: TypeAlias = Callable[[Any, Any, str], TypeChange | None]
-"""Compares a given value with its decoded form; the string is the place of the value."""
+"""Compares a given value with its decoded form, and returns the first change; None if there is none.
+
+The string is the place of the value."""
 
 
 def _shown(value: Any) -> str:
@@ -279,7 +281,7 @@ def _check_key(given: Any, decoded: Any, path: str) -> TypeChange | None:
 
 
 def find_change(given: Any, decoded: Any, path: str = "") -> TypeChange | None:
-    """Compare a value with its decoded form; return the first place that has another type or another value."""
+    """Compare a value with its decoded form; return the first change of a type or value, None if there is none."""
     kind = type(given)
     if kind in _SCALARS and kind is type(decoded) and given == decoded:
         return None

@@ -72,18 +72,24 @@ def canonical_module(name: str) -> str:
 
 
 def adopt(setup: ChildSetup) -> None:
-    """Remember the application and the store of the worker, in a child process."""
+    """Remember the application and the store of the worker, for the other functions of this module.
+
+    A child process calls it once, when it starts.
+    """
     global _setup  # noqa: PLW0603 - a child process has one worker
     _setup = setup
 
 
 def worker_url(application: ApplicationId) -> str | None:
-    """Return the URL of the worker's store; None if this process is no child of a worker of this application."""
+    """Return the URL of the worker's store; None if this process is no child of a worker of `application`."""
     return _setup.url if _setup.application == application else None
 
 
 def worker_middlewares() -> Middlewares:
-    """Return the middleware of the worker's application, in a child process that has imported it; else none."""
+    """Return the middleware of the worker's application, in a child process that has imported the application.
+
+    In any other process, return an empty `Middlewares`.
+    """
     application = None if _setup.application is None else _applications.get(_setup.application)
     return Middlewares() if application is None else application.middlewares
 
@@ -91,7 +97,7 @@ def worker_middlewares() -> Middlewares:
 def import_application() -> None:
     """Import the module of the worker's application, in a child process.
 
-    A script was imported already when the child process started.
+    Do nothing if the worker has no application, or if it is a script: the child imported that when it started.
     """
     if _setup.module is not None and _setup.module not in MAIN:
         import_module(_setup.module)

@@ -57,8 +57,9 @@ _is_serving = False
 
 
 def require_main_guard() -> None:
-    """Raise `RuntimeError` in a child process that is still importing its script, whose code then starts a
-    worker.
+    """Raise `RuntimeError` if this is a child process that still imports its script; else do nothing.
+
+    A process pool calls it first: a script that starts a worker at import would start processes without end.
     """
     if is_child() and not _is_serving:
         raise RuntimeError(
@@ -68,7 +69,10 @@ def require_main_guard() -> None:
 
 
 def serve(work: Connection, control: Connection, setup: bytes) -> None:
-    """Run requests until the worker closes the connection. This is the main function of a child process."""
+    """Run requests until the worker closes the connection `work`. This is the main function of a child process.
+
+    If `control` ends, the process exits at once, because the worker has died.
+    """
     global _is_serving  # noqa: PLW0603 - one process serves once
     _is_serving = True
     _prepare_signals()
@@ -257,7 +261,7 @@ def find_handler(request: CallRequest) -> Handler:
     """Import and return the handler of a request, by its module and qualified name.
 
     The name leads to a `JobFunction` or to a plain function. Raises `HandlerNotFound` if the child cannot import
-    it.
+    the module, or if the module has no such function.
     """
     name, module, qualname = request.handler, request.module, request.qualname
     try:

@@ -43,7 +43,7 @@ class LogNote(Struct, frozen=True, array_like=True, tag=4):
 
 
 class LogForwarder(logging.Handler):
-    """Sends the records of this process to the worker.
+    """A logging handler in a child process: sends the log records of the process to its worker.
 
     A finalizer or a signal handler may log while its own thread sends a message. So `emit` queues the record, and
     sends the queue only if no thread is sending. A thread that has sent a message calls `flush_notes`.
@@ -120,7 +120,7 @@ def _format_exception(record: logging.LogRecord) -> str | None:
 
 
 def log_in_worker(note: LogNote) -> None:
-    """Log a record of a child process with the logger of the same name in this process."""
+    """Log a record of a child process with the same logger in this process, if its level is enabled."""
     logger = logging.getLogger(note.logger)
     if not logger.isEnabledFor(note.level):
         return

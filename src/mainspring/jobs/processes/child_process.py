@@ -72,7 +72,7 @@ class ChildDied(Exception):
 class RunningRequest:
     """A request that a child process is running, with methods to stop it.
 
-    They do nothing after the child's answer.
+    After the child's reply, the methods do nothing.
     """
 
     __slots__ = ("_child", "pid")
@@ -119,7 +119,10 @@ class ChildProcess:
         return not self._was_killed
 
     def start(self) -> None:
-        """Spawn the child process, unless it was spawned already. Raises `CannotStart` if that fails."""
+        """Spawn the child process, unless it was spawned already.
+
+        Raises `CannotStart` if that fails, or if `ask_to_end` or `reap` was called before.
+        """
         with self._starting:
             if self._is_over:
                 raise CannotStart("the worker shuts down", was_killed=True)
@@ -152,7 +155,8 @@ class ChildProcess:
     def run(self, request: CallRequest, on_start: OnStart, on_note: OnNote) -> ChildReply:
         """Send a request to the child and return its reply, while passing on its log records and progress.
 
-        Raises `ChildDied` or `CannotStart` if the process ends first; then this child cannot be used any more.
+        Raises `ChildDied` if the process ends while the handler runs. Raises `CannotStart` if the process ends
+        before, or if the handler does not begin in time. After both, this child cannot be used any more.
         """
         place = (request.module, request.qualname)
         patience = None if place in self._imported else self._start_timeout
@@ -221,7 +225,10 @@ class ChildProcess:
         )
 
     def ask_to_end(self) -> None:
-        """Close the connection for requests, so that the child process exits after its current request."""
+        """Close the connection for requests, so that the child process exits after its current request.
+
+        A child that was not started yet cannot be started any more.
+        """
         with self._starting:
             self._is_over = True
             if self._work is not None:
@@ -250,7 +257,7 @@ class ChildProcess:
     def send_stop(self, running: RunningRequest, *, is_shutdown: bool) -> None:
         """Ask the handler of this request to stop, or tell it that the worker shuts down.
 
-        Nothing if it has ended.
+        Do nothing if the request has ended.
         """
         with self._lock:
             if self._running is running and self._control is not None:
@@ -258,9 +265,10 @@ class ChildProcess:
                     self._control.send_bytes(encode(StopMessage(self._number, is_shutdown)))
 
     def kill(self, running: RunningRequest | None = None) -> bool:
-        """Kill the child process if it still runs this request, or in any case if `running` is None.
+        """Kill the child process if it still runs the request `running`; in any case, if `running` is None.
 
-        Return False if the request has ended, and the process was not killed.
+        Return False if the request has ended, and the process was not killed. A process that was not spawned yet
+        is killed as soon as it is spawned.
         """
         with self._lock:
             if running is not None and self._running is not running:
@@ -317,7 +325,10 @@ def _describe_end(exit_code: int | None, *, was_killed: bool) -> str:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT (Ctrl-C) in a process that is being spawned, until it ignores the signal itself."""
+    """Block SIGINT (Ctrl-C) on this thread within the `with` block, in which a process is spawned.
+
+    The new process inherits this, so that Ctrl-C cannot end it before it ignores the signal itself.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -56,8 +56,9 @@ class CallRequest(Struct, frozen=True, array_like=True):
 
 
 class StopMessage(Struct, frozen=True, array_like=True):
-    """Asks the handler of the request with this number to stop; with `is_shutdown`, tells it of a worker's
-    shutdown.
+    """A message of a worker that asks the handler of the request `number` to stop.
+
+    With `is_shutdown`, it only tells the handler that the worker shuts down.
     """
 
     number: int
@@ -118,7 +119,7 @@ class ChildAnswer(Struct, frozen=True, array_like=True):
 
 
 class ChildReply(Struct, frozen=True, array_like=True, tag=3):
-    """The reply of a child: an answer for each job of the request, and its memory use in bytes."""
+    """The reply of a child to a request: an answer for each job, and the memory use of the child in bytes."""
 
     answers: list[ChildAnswer]
     memory: int

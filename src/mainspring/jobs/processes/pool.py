@@ -141,7 +141,8 @@ class ProcessPool:
     def close(self, timeout: Duration = 5) -> None:
         """Let the children finish their requests and exit, and kill those that still run after `timeout`.
 
-        Idle children always get a moment to exit by themselves.
+        Idle children always get a moment to exit by themselves. From now on, `run` raises `RuntimeError`. In a
+        forked process, this does nothing, because the children belong to its parent.
         """
         if os.getpid() != self._owner:  # the children belong to the parent of this forked process
             return

@@ -243,7 +243,10 @@ class Cron:
         return None
 
     def last_until(self, instant: int, after: int) -> int | None:
-        """Return the latest occurrence that is after `after` and not after `instant`; None if there is none."""
+        """Return the latest occurrence that is after `after` and not after `instant`.
+
+        Return None if there is none, or none within fifty years before `instant`.
+        """
         second = min(instant // MICROSECONDS, _LAST)
         lowest = max(after // MICROSECONDS + 1, _FIRST)
         if second < lowest:

@@ -73,8 +73,9 @@ class DeclaredSchedules:
         return missing, [record.name for record in records if not record.has_definition_of(found[record.name])]
 
     def store(self, manager: JobManager) -> None:
-        """Store the declared schedules that are new or have changed, and sign stored ones again that have an old
-        key.
+        """Store the declared schedules that are new or have changed.
+
+        If the application signs jobs, also sign all stored schedules again that another key has signed.
         """
         from mainspring.jobs.recurrence.schedule_storage import sign_with_new_key, store_schedules  # noqa: PLC0415 - see `mainspring.public`
 

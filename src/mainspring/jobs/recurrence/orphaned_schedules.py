@@ -42,7 +42,7 @@ class OrphanReporter:
     def check(self, record: ScheduleRecord) -> bool:
         """Log a warning about a schedule that is an orphan, once for each revision.
 
-        Return True only if no running worker has its handler.
+        Return whether no running worker has its handler. False also for an orphan whose handler is still there.
         """
         if record.type in self._registry:
             if was_declared(record) and record.name not in self._declared:
@@ -81,9 +81,9 @@ class OrphanReporter:
 
 
 def was_declared(record: ScheduleRecord) -> bool:
-    """Return whether code declared a schedule.
+    """Return whether code declared a schedule, and not `app.schedules.put`.
 
-    One of version 0.1 counts as declared if its name is the job type.
+    A schedule that version 0.1 stored counts as declared if its name is the job type.
     """
     return record.name == record.type if record.is_declared is None else record.is_declared
 

@@ -106,7 +106,7 @@ def _end_of_span(record: ScheduleRecord, now: int) -> int:
 
 
 def _choose(record: ScheduleRecord, rule: Rule, first: int, latest: int, now: int) -> list[int]:
-    """Return the occurrences that get a job, in order."""
+    """Return the occurrences from `first` to `latest` that get a job by the misfire policy, in order."""
     on_time = now - GRACE
     if record.misfire == "once":
         return [latest]
@@ -161,8 +161,9 @@ def _delay(record: ScheduleRecord, occurrence: int) -> int:
 
 
 def _left_out(rule: Rule, first: int, latest: int, chosen: list[int]) -> tuple[int, int]:
-    """Return the last occurrence without a job, and how many there are: all from `first` to the first chosen
-    one.
+    """Return the last occurrence without a job, and the number of occurrences without one, at most 10,000.
+
+    They are those from `first` on that are before the first chosen one; if none is chosen, those up to `latest`.
     """
     last = (rule.last_until(chosen[0] - 1, first) or first) if chosen else latest
     return last, 1 + rule.count_between(first, last, MAX_OCCURRENCES - 1)

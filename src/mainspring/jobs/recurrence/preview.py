@@ -66,8 +66,9 @@ def first_moment(since: datetime | date | None, rule: Rule) -> datetime:
 
 
 def next_dates(bounded: BoundedRule, after: int, count: int) -> list[PreviewDate]:
-    """Return the next `count` occurrences after an instant, and between them the local times that a DST gap
-    drops.
+    """Return the next occurrences after an instant, at most `count`, in the order of time.
+
+    Between them are the local times that a DST gap drops, up to the last occurrence, with `is_skipped` True.
     """
     occurring = bounded.after(after, count)
     dates = {instant: PreviewDate(*bounded.rule.local(instant)) for instant in occurring}

@@ -50,8 +50,9 @@ class ScheduleDefinition(Struct, frozen=True):
     def record(self, stored: ScheduleRecord | None, limits: LimitRegistry, now: int) -> ScheduleRecord:
         """Make the record for the store, without a next occurrence.
 
-        `stored` is the existing record of the schedule, or None. An `Every` without an anchor keeps the stored
-        anchor.
+        `stored` is the existing record of the schedule, or None. An `Every` without an anchor gets the start of
+        the schedule or `now` as its anchor; without a start, it keeps the stored anchor if its interval is the
+        same.
         """
         handler = self.job.handler
         payload = handler.arguments.encode_bound(self.given)

@@ -48,7 +48,10 @@ class ScheduleInfo:
     """The stored record of the schedule; its payload is empty if the handler redacts parameters."""
 
     def upcoming(self, count: int = 5) -> list[datetime]:
-        """Return the next `count` occurrences, in the time zone of the rule; none while the schedule is paused."""
+        """Return the next `count` occurrences, in the time zone of the rule; fewer if the schedule ends before.
+
+        The list is empty while the schedule is paused, and if this version cannot read the rule.
+        """
         require_positive(count, "count", "occurrences")
         instant, rule = self.record.next_due, self.rule
         found: list[datetime] = []

@@ -49,7 +49,7 @@ class ScheduleRecord(Struct, frozen=True, gc=False):
     """The last occurrence that was handled: it got a job, or was left out."""
     is_paused: bool = False
     revision: int = 0
-    """A number that grows with every change of the definition."""
+    """A number that grows each time `PutSchedule` changes the schedule. Pauses and firings do not change it."""
     created: int = 0
     steps_aside: bool = False
     follow_up: FollowUp | None = None
@@ -139,4 +139,4 @@ class Fired(Struct, frozen=True, gc=False):
     is_done: bool
     submitted: tuple[str, ...] = ()
     skipped_for: str | None = None
-    """The id of the earlier job that had not ended; None if the occurrences were not skipped for it."""
+    """The id of an earlier job that had not ended, so that no job was made; None if that was not so."""

@@ -33,6 +33,8 @@ def store_schedules(
 ) -> None:
     """Store the definitions that differ from the stored schedules. If none differs, nothing is written.
 
+    The due occurrences of a stored schedule are fired by its old rule before it changes.
+
     `check` is called with the record that a definition would replace, or with None if there is none, each time
     before the definition is stored. It raises an error to prevent that.
     """
@@ -83,7 +85,10 @@ def _changes_origin(record: ScheduleRecord, before: ScheduleRecord) -> bool:
 
 
 def _store(manager: JobManager, changes: list[_Change]) -> list[ScheduleDefinition]:
-    """Store changed schedules; return the definitions to try again, because another process has changed them."""
+    """Fire the due occurrences of schedules by their old rules, and store the changed schedules.
+
+    Return the definitions to try again, because another process has changed their schedules meanwhile.
+    """
     now = manager.engine.now()
     late = _fire_due_before(manager, [before for _, _, before in changes if before is not None], now)
     current = [change for change in changes if change[1].name not in late]
@@ -124,9 +129,10 @@ def _plan_due(manager: JobManager, record: ScheduleRecord, now: int) -> Firing |
 
 
 def sign_with_new_key(manager: JobManager) -> None:
-    """Sign the schedules again that another key has signed, so that this key can be removed from the ring.
+    """Sign and store the schedules again that another key has signed, so that the other key can be removed.
 
-    A schedule whose signature is not right stays as it is.
+    An unsigned schedule, and one whose signature is not right, stays as it is. Do nothing if this process has no
+    key to sign with.
     """
     signer = manager.signer
     if signer is None or not signer.can_sign:

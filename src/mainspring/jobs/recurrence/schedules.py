@@ -140,7 +140,10 @@ class Schedules:
     remove_async = async_twin(remove, writes=True)
 
     def pause(self, name: str) -> bool:
-        """Pause a schedule. Return False if it was paused already. Jobs that it has submitted are not affected."""
+        """Pause a schedule. Return False if it was paused already. Jobs that it has submitted are not affected.
+
+        Raises `ScheduleNotFound` if there is no such schedule.
+        """
         while not (record := self._record(name)).is_paused:
             if self._pause(PauseSchedule(name, is_paused=True, next_due=None, expected=record.revision)):
                 return True
@@ -151,7 +154,7 @@ class Schedules:
     def resume(self, name: str) -> bool:
         """Resume a paused schedule; the first occurrence from now on is next.
 
-        Return False if it was not paused.
+        Return False if it was not paused. Raises `ScheduleNotFound` if there is no such schedule.
         """
         while (record := self._record(name)).is_paused:
             after = max(self._source.manager().engine.now(), record.last_due or 0)
@@ -168,7 +171,8 @@ class Schedules:
         The job has the arguments, queue, priority and limits of the schedule, and no occurrence and no jitter. The
         next occurrence stays as it is. A paused or ended schedule can be triggered as well. While an earlier job
         of the schedule has not ended, `overlap="queue"` makes the new job wait, `"replace"` cancels the earlier
-        one, `"allow"` runs both, and `"skip"` raises `ScheduleBusy`.
+        one, `"allow"` runs both, and `"skip"` raises `ScheduleBusy`. Raises `ScheduleNotFound` if there is no such
+        schedule.
 
         - `id`: an id for the job. If a job with this id exists, it is returned, and the schedule is not triggered.
         """
@@ -193,7 +197,8 @@ class Schedules:
     def history(self, name: str, limit: int = 50) -> Occurrences:
         """Return the occurrences of a schedule for which no job was made, the latest first, at most `limit`.
 
-        The store keeps the newest hundred. `jobs` returns the jobs of the others.
+        The store keeps the newest hundred. `jobs` returns the jobs of the other occurrences. Raises
+        `ScheduleNotFound` if there is no such schedule.
         """
         require_positive(limit, "limit", "occurrences")
         self._record(name)
@@ -205,7 +210,8 @@ class Schedules:
         """Return the latest jobs of a schedule, the newest first.
 
         Jobs that were triggered by hand have no `occurrence`. The newest 10,000 jobs of the job type are
-        searched, also those of other schedules and submits.
+        searched, also those of other schedules and submits. Raises `ScheduleNotFound` if there is no such
+        schedule.
         """
         require_positive(limit, "limit", "jobs")
         query = Query(type=self._record(name).type, newest_first=True, limit=JOB_PAGE)

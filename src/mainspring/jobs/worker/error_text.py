@@ -23,7 +23,7 @@ _OWN_FRAMES = tuple(f"{Path(__file__).parents[2] / name}{os.sep}" for name in ("
 
 
 def describe_briefly(error: BaseException) -> str:
-    """Describe an exception in one line."""
+    """Describe an exception by its class and its message: in one line, unless the message has several."""
     name = type(error).__name__
     if isinstance(error, asyncio.CancelledError):
         return name

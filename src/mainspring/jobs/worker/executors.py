@@ -195,7 +195,10 @@ class CallTracker:
         return claim
 
     def begin_job(self, job: LeasedJob) -> int:
-        """Record that a thread calls the handler of a single job; return the time by the engine's clock."""
+        """Report that a thread calls the handler of a job now, and arm its timeouts, if it has some.
+
+        Return the time of the begin, by the engine's clock.
+        """
         now = job.began_ns = self._clock.monotonic_ns()
         self._report_begin(job)
         job.slots.record_wait(job.waited(now))
@@ -210,7 +213,10 @@ class CallTracker:
         return began
 
     def end_job(self, job: LeasedJob, outcome: Outcome, began: int) -> None:
-        """Record how the handler of a single job ended, and pass the outcome on to be stored."""
+        """End the call of a single job: cancel its timeouts, and pass its outcome on to be stored.
+
+        The outcome gets the times of the attempt and, if jobs are signed, the signatures that it needs.
+        """
         if job.call is not None:
             job.call.cancel_timeouts(self._timer)
         outcome.began = began
@@ -220,7 +226,10 @@ class CallTracker:
         self._end_jobs((job,), (outcome,))
 
     def begin(self, call: HandlerCall) -> int:
-        """Record that a handler call for one job or a batch begins; return the time by the engine's clock."""
+        """Report that a handler call for one job or a batch begins now, and arm its timeouts, if it has some.
+
+        Return the time of the begin, by the engine's clock.
+        """
         now = call.began_ns = self._clock.monotonic_ns()
         for job in call.jobs:
             self._report_begin(job)
@@ -234,7 +243,9 @@ class CallTracker:
         return began
 
     def end(self, call: HandlerCall, outcomes: Sequence[Outcome], began: int | None) -> None:
-        """Record how a handler call for one job or a batch ended, and pass the outcomes on to be stored.
+        """End a handler call for one job or a batch: cancel its timeouts, and pass its outcomes on to be stored.
+
+        The outcomes get the times of the attempt and, if jobs are signed, the signatures that they need.
 
         `began` is None if the handler did not begin.
         """
@@ -266,9 +277,9 @@ class Executor(Protocol):
         """
 
     def close(self) -> None:
-        """Start no more handlers.
+        """End the event loop or the child processes of this executor, with the handlers that still run there.
 
-        Those that still run are killed if that is possible; handlers on threads go on.
+        Handlers on threads go on.
         """
 
 
@@ -321,7 +332,7 @@ class Executors:
                 call.announce_shutdown()
 
     def stop(self, jobs: list[LeasedJob], *, also_batches: bool) -> None:
-        """Ask the handlers of these jobs to stop; cancel the coroutines and kill the child processes among them.
+        """Ask the handlers of these jobs to stop. Cancel their coroutines, and kill their child processes.
 
         A call of several jobs of a batch is ended by force only with `also_batches`.
         """
@@ -530,7 +541,8 @@ class _RemoteCall:
     def run(self, pool: ProcessPool, request: CallRequest) -> list[ChildAnswer]:
         """Send the request to a child process, wait, and return the answer for each job.
 
-        Raises `ProcessInterrupted`, `ProcessKilled` or `ProcessCrashed` if the process died.
+        Raises `ProcessInterrupted`, `ProcessKilled` or `ProcessCrashed` if the process died while the handler ran,
+        and `CannotStart` if the handler did not begin.
         """
         from mainspring.jobs.processes.child_process import ChildDied  # noqa: PLC0415 - see `ProcessExecutor`
 

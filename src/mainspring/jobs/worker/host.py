@@ -189,13 +189,17 @@ class WorkerHost:
         self._shutdown.hurry()
 
     def stop_fetching(self) -> None:
-        """Fetch no more jobs; running handlers continue. Call `stop` to end the worker."""
+        """Fetch no more jobs; running handlers continue. Call `stop` to end the worker.
+
+        Wait up to `PATIENCE_FOR_ANSWERS` until the worker has stopped fetching.
+        """
         self._shutdown.begin()
 
     def stop(self, grace: Duration) -> StopReport:
         """Hand back jobs that have not begun, let handlers finish within `grace`, interrupt the others, and leave.
 
-        Only the first call stops the worker. A second call waits for the first one and returns the same report.
+        Only the first call stops the worker. A second call waits for the first one and returns the same report,
+        with `already_shut_down` set. Raises the error of the store if the worker cannot leave.
         """
         self._enter(WorkerState.STOPPING)
         if self._maintenance is not None:
@@ -245,7 +249,8 @@ class _Shutdown:
     def run(self, grace: Duration) -> StopReport:
         """Stop the worker and return the report, after at most `grace` plus `PATIENCE_FOR_ANSWERS`.
 
-        A second call waits for the first one and returns the same report, with `already_shut_down` set.
+        Raises the error of the store if the worker cannot leave. A second call waits for the first one and returns
+        the same report, with `already_shut_down` set.
         """
         try:
             self._first.pop()

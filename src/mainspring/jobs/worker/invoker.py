@@ -153,8 +153,9 @@ class HandlerInvoker:
     def invoke_remote(self, jobs: Sequence[LeasedJob], ask: Ask) -> list[Outcome]:
         """Run the middleware in this process and the handler in a child process; return the outcomes.
 
-        `ask` gets the texts that the middleware passes to the child process; None if there is no middleware. The
-        middleware sees an exception of the handler as `RemoteError`.
+        `ask` gets the texts that the middleware passes to the child process; None if there is no middleware. For a
+        single job, the middleware sees a failure of the handler as `RemoteError`; failures of a batch only in
+        `attempted`.
         """
         contexts = tuple(job.context for job in jobs)
         is_batch = jobs[0].handler.options.batch is not None
