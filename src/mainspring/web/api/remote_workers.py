@@ -286,7 +286,12 @@ class RemoteWorkerEndpoints:
         return ApiAnswer(content=view, status=CREATED, headers={"Location": f"/api/v1/workers/{number}"})
 
     async def claim(self, call: ApiCall[ClaimBody, NoQuery]) -> ApiAnswer:
-        """Claim due jobs for a worker; if none is due, wait for the first one, at most `wait` seconds."""
+        """Claim due jobs for a worker; if none is due, wait for the first one, at most `wait` seconds.
+
+        Answer no jobs if the wait is over, or if the worker was directed to be quiet or to terminate. Raises
+        `WorkerNotFound` for a worker of another caller, and `Refused` if the worker has too many jobs that it has
+        not settled, or too many claims wait.
+        """
         number, caller = _number_of(call), caller_of(call.identity)
         permissions = call.identity.permissions
         _check_waiting(call)
@@ -332,7 +337,10 @@ class RemoteWorkerEndpoints:
         return ApiAnswer(content=ClaimedView(jobs=views, direction=claimed.direction))
 
     async def settle(self, call: ApiCall[SettleBody, NoQuery]) -> ApiAnswer:
-        """Store outcomes and progress of jobs, and answer which were accepted; raise `Refused` if none was."""
+        """Store outcomes and progress of jobs, and answer which were accepted.
+
+        Raises `Refused` if none was accepted, if a job is named twice, or if a field does not fit its outcome.
+        """
         number, caller = _number_of(call), caller_of(call.identity)
         items = call.body.jobs
         _require_once(items)
@@ -368,9 +376,10 @@ class RemoteWorkerEndpoints:
         return ApiAnswer(content=LeftView(number=number, released=released))
 
     async def direct(self, call: ApiCall[DirectBody, NoQuery]) -> ApiAnswer:
-        """Store the direction of a worker: run, be quiet or terminate. The worker learns it with its next request.
+        """Store the direction of a remote worker: run, be quiet or terminate.
 
-        Raises `WorkerNotFound` if there is no such remote worker.
+        The worker learns it from the answer to its next claim or heartbeat. Raises `WorkerNotFound` if there is no
+        such remote worker, and `NotAllowed` unless the caller may operate on all of its types and queues.
         """
         number, direction = _number_of(call), call.body.direction
         manager = call.app.manager()
