@@ -91,7 +91,10 @@ def _sentence(job: JobView, text: str) -> str:
 
 
 def _lateness(job: JobView) -> float | None:
-    """Return the seconds from the due time to the start of the last attempt; None if it has not started since."""
+    """Return the seconds from the due time of a job to the start of its last attempt.
+
+    Return None if no attempt has started since the due time.
+    """
     if job.started is None or job.started < job.due:
         return None
     return (job.started - job.due).total_seconds()
@@ -316,9 +319,10 @@ def _json_line(value: Any) -> Shown:
 
 
 async def replay(call: ActionCall) -> Done | Again:
-    """Replay a dead letter with changed arguments; unless the form asks for that, only show the new arguments.
+    """Replay a dead letter with the arguments of a form, if the field `do` of the form is `replay`.
 
-    If the arguments are wrong, show the form again with the errors.
+    Otherwise only show the new arguments, and replay nothing. If the replay is refused, for example because the
+    arguments are wrong, show the form again with the errors.
     """
     job: JobView = await call.api("get_job", path={"id": call.path["id"]})
     form = _edit_form(call, job)
