@@ -276,7 +276,10 @@ class EventReader:
         """The position after the last event that the reader got."""
 
     async def continue_after(self, position: str) -> None:
-        """Continue after a position that a reader of any process had; begin with a reset if events are missing."""
+        """Continue after a position that a reader of any process had.
+
+        If the store does not have all events after it any more, begin now, with a reset.
+        """
         number = self._feed.number_after(position)
         if number is not None or await self._feed.holds(position):
             self._number, self.position = number, position
@@ -308,7 +311,10 @@ class EventReader:
         return None
 
     async def _take(self) -> list[HubEvent]:
-        """Return the next events that are there already, from the list or the store; empty if there are none."""
+        """Take the next events that are there already, from the list or the store; empty if there are none.
+
+        If the store does not have them any more, take a reset, and continue after the last event of the list.
+        """
         feed = self._feed
         if self._resets:
             found, self._resets = self._resets, []

@@ -46,7 +46,7 @@ class Fingerprint:
     message: str
     """The first line of the message, with placeholders for numbers, ids, addresses and long quoted values."""
     place: str | None
-    """The file and the function of the innermost frame, if possible outside of libraries; None without a traceback."""
+    """The file and the function of the innermost frame, if possible outside of libraries; None without a frame."""
 
     @property
     def key(self) -> str:
