@@ -268,7 +268,7 @@ def _stored_problem(problem: Problem) -> StoredAnswer:
 
 
 def _repeat(stored: StoredAnswer, key: str) -> WriteAnswer:
-    """Return the answer that the first request got; raise `Refused` if it is a problem, or was too large to keep."""
+    """Return the answer that the first request got; raise `Refused` if it is a problem or was not kept."""
     if stored.is_too_large:
         raise refuse(
             409,
