@@ -67,7 +67,7 @@ class Timer:
         return self._wheel.cancel(entry)
 
     def next_due(self) -> int | None:
-        """Return the time at which the thread must wake up next; None if no call is pending.
+        """Return the monotonic time (ns) at which the thread must wake up next; None if no call is pending.
 
         This time is never later than the due time of the earliest call.
         """
@@ -119,8 +119,8 @@ class Timer:
     def settle(self, timeout: Duration | None) -> bool:
         """Wait until all callbacks that are due now have been called; return False after `timeout` of real time.
 
-        A `timeout` of None waits without limit. Return True at once if the timer is closed or has had no call yet,
-        and inside a callback of this timer, because the callback would wait for itself.
+        A `timeout` of None waits without limit. Return True at once if the timer is closed, if no call was
+        arranged yet, and inside a callback of this timer, because the callback would wait for itself.
         """
         if current_thread() is self._thread:
             return True

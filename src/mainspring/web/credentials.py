@@ -183,7 +183,10 @@ class TokenAuthenticator:
         return self._clock.monotonic_ns() - read_ns > MAX_AGE_NS
 
     async def _refresh(self) -> None:
-        """Read the tokens again. Requests that come at the same time share one read that began after they came."""
+        """Read the tokens again. Requests that come at the same time share one read.
+
+        A request that finds a read in progress waits for it, and reads again if the list is still outdated then.
+        """
         task = self._reading
         if task is not None and not task.done() and task.get_loop() is asyncio.get_running_loop():
             await asyncio.shield(task)  # began before this request, so the list may still be outdated

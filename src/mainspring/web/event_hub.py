@@ -55,7 +55,7 @@ class HubEvent(Struct):
 
 
 class EventHub:
-    """Lets any number of readers follow the events of one store.
+    """Lets many readers follow the events of one store, which one task reads for all of them.
 
     - `source`: the application, whose store has the events
     - `max_readers`: the largest number of readers at once
@@ -81,7 +81,8 @@ class EventHub:
     async def reader(self, after: str | None = None) -> AsyncIterator[EventReader]:
         """Return a context manager whose reader follows the events during the `with` block.
 
-        Raises `Refused` if there are too many readers, or if the server stops.
+        If events after the position `after` are missing, the reader begins now, with a reset. Raises `Refused` if
+        there are too many readers, or if the server stops.
 
         - `after`: the position after which to continue; None to begin now
         """
@@ -158,7 +159,8 @@ class _Feed:
     async def start(self) -> None:
         """Start to follow the store, if this was not done.
 
-        When this returns, engines write events for the readers.
+        When this returns, engines write events for the readers. If the store fails, raise its error; the next call
+        tries again.
         """
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(self._start())

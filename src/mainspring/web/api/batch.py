@@ -132,7 +132,7 @@ def _items(raw: bytes) -> list[Line]:
 def _hide_unknown(call: ApiCall[None, BatchQuery], manager: JobManager, result: MixedSubmit) -> set[int]:
     """Remove existing jobs that the caller may not see from a result; return their places in the batch, from 0.
 
-    A place that is removed is in `result` neither an existing nor a failed one, and has no id.
+    In `result`, these places then have no id, and are neither existing nor failed.
     """
     existing = {place: result.ids[place] or "" for place in result.existing}
     existing |= {

@@ -199,7 +199,10 @@ class DeadLetterEndpoints:
     """The endpoints that list, read, edit, replay and delete dead letters."""
 
     async def list(self, call: ApiCall[None, LetterListQuery]) -> ApiAnswer:
-        """Answer a page of the dead letters that match filters and that the caller may read."""
+        """Answer a page of the dead letters that match filters and that the caller may read.
+
+        By the filter `replayed`, the page has also, or only, failed jobs that were replayed.
+        """
         manager = await open_manager(call.app)
         return ApiAnswer(content=await call.app.off_loop.read(_list, manager, call.query, call.identity))
 
@@ -225,7 +228,11 @@ class DeadLetterEndpoints:
         )
 
     async def replay(self, call: ApiCall[ReplayBody, NoQuery]) -> ApiAnswer:
-        """Submit dead letters again as new jobs; with `dry_run`, only answer which ones a replay would submit."""
+        """Submit at most 500 dead letters again as new jobs, and answer their ids.
+
+        With `dry_run`, submit nothing, and answer which ones a replay would submit. Raises an error and submits
+        nothing if the request is wrong, or if a dead letter that it names by id cannot be replayed.
+        """
         manager = await open_manager(call.app)
         run = call.app.off_loop.read if call.body.dry_run else call.app.off_loop.write
         return ApiAnswer(content=await run(_replay, manager, call.body, call.identity))

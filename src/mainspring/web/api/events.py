@@ -80,7 +80,7 @@ class ResetView(Struct, frozen=True, kw_only=True):
 
 
 class EventFilter:
-    """Decides which events a stream has: those that match the client's filters and that it may read."""
+    """Decides which events a stream has: those that match the client's filters and that the client may read."""
 
     def __init__(self, query: EventQuery, type: str | None) -> None:
         self._queue = query.queue

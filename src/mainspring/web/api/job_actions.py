@@ -35,7 +35,7 @@ class RescheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ChangedJobView(Struct, frozen=True, kw_only=True):
-    """The answer to a change of a job: its id and its status."""
+    """The answer to a change of a job: its id, its status, and whether the change is done."""
 
     id: str
     status: Annotated[JobStatus, Meta(description="The status of the job after the change.")]

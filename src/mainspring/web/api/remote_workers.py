@@ -257,7 +257,11 @@ class RemoteWorkerEndpoints:
     """The endpoints of remote workers."""
 
     async def enroll(self, call: ApiCall[EnrollBody, NoQuery]) -> ApiAnswer:
-        """Enroll a remote worker for job types and queues that its token may work on, and answer its number."""
+        """Enroll a remote worker for job types and queues, and answer its number.
+
+        Raises `NotAllowed` for a type or queue that the token may not work on, and `Refused` for a type that is
+        not declared with `app.remote_job`, or if there is no type.
+        """
         body, identity = call.body, call.identity
         types = _types_of(call.app, identity, body.types)
         queues = _queues_of(identity, body.queues)
@@ -358,7 +362,11 @@ class RemoteWorkerEndpoints:
         return ApiAnswer(content=view)
 
     async def heartbeat(self, call: ApiCall[HeartbeatBody, NoQuery]) -> ApiAnswer:
-        """Store a worker's heartbeat and the progress of its jobs; answer which jobs it must stop or has lost."""
+        """Store a worker's heartbeat and the progress of its jobs; answer which jobs it must stop or has lost.
+
+        If the body has a list of jobs, a job that the worker got a lease ago and that is not in the list runs again
+        elsewhere. Raises `WorkerNotFound` for a worker of another caller, and `Refused` if a job is named twice.
+        """
         number, caller = _number_of(call), caller_of(call.identity)
         manager = call.app.manager()
         now = manager.engine.now()
@@ -370,7 +378,10 @@ class RemoteWorkerEndpoints:
         return ApiAnswer(content=HeartbeatView(direction=beaten.direction, jobs=views))
 
     async def leave(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Remove a worker that ends. The jobs that it has not settled run again elsewhere."""
+        """Remove a worker that ends, and answer the ids of the jobs that it has not settled.
+
+        These jobs run again elsewhere, and no attempt is used up.
+        """
         number = _number_of(call)
         released = await call.app.manager().remote_workers.leave(number, caller_of(call.identity))
         return ApiAnswer(content=LeftView(number=number, released=released))

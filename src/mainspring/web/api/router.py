@@ -202,8 +202,8 @@ class ApiRouter:
     async def perform_write(self, endpoint: Endpoint, call: ApiCall[Any, Any]) -> ApiAnswer:
         """Serve a decoded request that may change something, within `acting_as` for the audit trail.
 
-        With an idempotency key, a repeated request gets the stored answer. Every such request, also of the
-        dashboard, passes here.
+        Every request that may change something, also one of the dashboard, passes here. If it has an idempotency
+        key and repeats an earlier request, it is not carried out again, and gets the stored answer.
         """
         header = header_of(call.request.scope, IDEMPOTENCY_KEY)
         name = "".join(each if each.isprintable() else "?" for each in call.identity.name) or "?"

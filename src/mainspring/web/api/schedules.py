@@ -117,7 +117,7 @@ class PreviewQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The largest number of entries that a schedule's history has."""
+    """The largest number of entries in an answer with a schedule's history."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="The most entries of the history.")] = 50
 
@@ -251,7 +251,11 @@ class ScheduleEndpoints:
         return ApiAnswer(content=to_schedule_view(schedule), headers={"ETag": etag_of(schedule.record)})
 
     async def put(self, call: ApiCall[ScheduleBody, NoQuery]) -> ApiAnswer:
-        """Store a schedule, or change the one with this name; answer 201 if it is new, else 200."""
+        """Store a schedule, or change the one with this name; answer 201 if it is new, else 200.
+
+        Raises `Refused` if a value is wrong, if it recurs too often, or if the headers `If-Match` or
+        `If-None-Match` forbid the change; `ScheduleInvalid` or `NotAllowed` as `define` does.
+        """
         with checked_values():
             name = require_id(call.path["name"], "name")
         await open_manager(call.app)

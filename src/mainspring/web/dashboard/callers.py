@@ -128,7 +128,10 @@ class Callers:
 
 
 def check_csrf(visitor: Visitor, given: str) -> None:
-    """Raise `Refused` unless `given`, the CSRF token of a form, is that of the browser."""
+    """Raise `Refused` unless `given`, the CSRF token of a form, is that of the browser's cookie.
+
+    A browser that has no cookie yet is always refused.
+    """
     if visitor.is_new or not hmac.compare_digest(visitor.csrf_token.encode(), given.encode()):
         raise refuse(
             403, "form-outdated", "this form is outdated, or comes from another page; load the page again"

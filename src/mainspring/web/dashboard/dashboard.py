@@ -88,7 +88,7 @@ class Dashboard:
     - `limits`: the limits of the server
     - `is_read_only`: whether the server refuses all changes, so that pages show no actions
     - `clock`: measures sessions and the age of cached reads
-    - `interval`: the seconds between two updates of a page
+    - `interval`: the least number of seconds between two updates of a page
     """
 
     def __init__(

@@ -236,7 +236,8 @@ class EditForm:
     """The form with which a user edits the arguments of a dead letter."""
 
     fields: list[FormField]
-    """The fields of the form: the parameters of the handler, without those in `kept`."""
+    """The fields of the form: the parameters of the handler, without those in `kept`; without a handler, one for
+    each argument."""
     texts: dict[str, str]
     """The texts in the fields, by the names of the inputs."""
     kept: list[tuple[str, int]]
@@ -245,10 +246,13 @@ class EditForm:
     unknown: dict[str, Any]
     """Arguments that the handler has no parameter for."""
     stored: dict[str, Any]
-    """The arguments as they are stored."""
+    """The stored arguments of the dead letter, without the values of redacted parameters."""
 
     def changes(self, sent: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-        """Return the arguments that a sent form changes, and the names of those that it removes."""
+        """Return the arguments that a sent form changes, and the names of those that it removes.
+
+        A field that the user has emptied removes its argument.
+        """
         given: dict[str, Any] = msgspec.json.decode(arguments_of(self.fields, sent))
         changes = {
             name: value

@@ -159,7 +159,7 @@ def _options_of(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_search(filters: Mapping[str, str]) -> bool:
-    """Return whether filters by text or arguments make the store read each job to find those that match."""
+    """Return whether filters contain text or arguments, for which the store may have to read each job."""
     return "text" in filters or any(name.startswith(ARGUMENT) for name in filters)
 
 

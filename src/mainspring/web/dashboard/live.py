@@ -94,7 +94,9 @@ class LivePage:
         renewed.set_result(None)
 
     def message(self, *, has_last: bool) -> str:
-        """Return the message for browsers, with a placeholder for the CSRF token; empty if nothing has changed.
+        """Return the message for browsers, with a placeholder for the CSRF token; empty if there is none to send.
+
+        It has the changed blocks, or all of them, and the age of the numbers if they are or were old.
 
         - `has_last`: whether the browser has the blocks of the round before the last one
         """
@@ -176,7 +178,7 @@ class LiveStreams:
     """The live streams of all open pages of one server. Only its event loop may use this, except for `close`.
 
     - `max_streams`: the largest number of streams at once
-    - `interval`: the seconds between two updates of a page
+    - `interval`: the least number of seconds between two updates of a page
     """
 
     def __init__(self, *, max_streams: int, interval: float = INTERVAL_SECONDS) -> None:

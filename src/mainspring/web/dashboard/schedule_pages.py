@@ -256,7 +256,7 @@ def with_header(call: PageCall, header: tuple[bytes, bytes]) -> Request:
 
 
 def form_of(view: ScheduleView) -> dict[str, str]:
-    """Return the values of the form's fields for a stored schedule."""
+    """Return the values of the fields in the form that changes a stored schedule."""
     rule, fields = view.rule, {**FIELDS, "name": view.name, "type": view.type}
     if isinstance(rule, CronRule):
         fields |= {
