@@ -62,7 +62,7 @@ class ApiCall(Generic[BodyT, QueryT]):
     body: BodyT
     """The decoded body; None if the endpoint has none, or decodes it itself from `raw`."""
     raw: bytes
-    """The body as it was sent."""
+    """The body as bytes, decompressed and not decoded."""
     request_id: str
     request: Request
     """The request itself, for its headers."""

@@ -364,7 +364,7 @@ class RemoteWorkerEndpoints:
     async def heartbeat(self, call: ApiCall[HeartbeatBody, NoQuery]) -> ApiAnswer:
         """Store a worker's heartbeat and the progress of its jobs; answer which jobs it must stop or has lost.
 
-        If the body has a list of jobs, a job that the worker got a lease ago and that is not in the list runs again
+        If the body has a list of jobs, a job that the worker got a lease ago and that the list lacks runs again
         elsewhere. Raises `WorkerNotFound` for a worker of another caller, and `Refused` if a job is named twice.
         """
         number, caller = _number_of(call), caller_of(call.identity)

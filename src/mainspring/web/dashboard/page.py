@@ -175,7 +175,7 @@ class Done:
     message: str
     """What was done, as a sentence: `Canceled job order-42.`"""
     location: str | None = None
-    """The path of the next page, made by `call.url`; None for the page that has sent the form."""
+    """The path of the next page, made by `call.url`; None for the page that the field `next` of the form names."""
     kind: str = "ok"
     """How the message is shown: `ok`, `warning` or `error`."""
 
