@@ -106,7 +106,7 @@ def _raw_text(raw: Any) -> str:
 
 
 def visible_line(text: str | None, limit: int = LINE) -> str:
-    """Return the first line of a text, with `…` if it was cut or more lines follow. It is a filter of templates."""
+    """Return the first line of a text, with `…` if it was cut or more lines follow. It is a template filter."""
     shown = line(text, limit)
     return f"{shown.text}…" if shown.is_cut else shown.text
 
