@@ -37,9 +37,10 @@ class Timer:
         self._is_closed = False
 
     def call_at(self, due: int, callback: Callback) -> TimerEntry:
-        """Call `callback` when the monotonic clock reads `due`, in nanoseconds; return an entry for `cancel`.
+        """Arrange one call of `callback` when the monotonic clock reads `due` (ns); return an entry for `cancel`.
 
-        Raises `RuntimeError` if the timer is closed.
+        The thread of the timer makes the call; the first arranged call starts the thread. If `due` has passed, the
+        call is made as soon as possible. Raises `RuntimeError` if the timer is closed.
         """
         with self.lock:
             if self._is_closed:
@@ -54,7 +55,10 @@ class Timer:
             return entry
 
     def cancel(self, entry: TimerEntry) -> bool:
-        """Cancel a call; return True if the call will not be made, and False if it was made or canceled before."""
+        """Cancel a call; return True if that prevents the call.
+
+        Return False if the call was made, is just being made or was canceled before, or if the timer is closed.
+        """
         with self.lock:
             return self._wheel.cancel(entry)
 
@@ -63,7 +67,7 @@ class Timer:
         return self._wheel.cancel(entry)
 
     def next_due(self) -> int | None:
-        """Return the time at which the thread must wake up next; None if no call is pending.
+        """Return the monotonic time (ns) at which the thread must wake up next; None if no call is pending.
 
         This time is never later than the due time of the earliest call.
         """
@@ -96,7 +100,7 @@ class Timer:
                 logger.exception("a callback of timer %r failed; the timer goes on with the others", self._name)
 
     def _collect(self) -> list[Callback] | None:
-        """Sleep until callbacks are due, and return them; return None if the timer is closed.
+        """Sleep until callbacks are due, remove them from the wheel and return them; None if the timer is closed.
 
         The caller must hold the lock.
         """
@@ -115,7 +119,8 @@ class Timer:
     def settle(self, timeout: Duration | None) -> bool:
         """Wait until all callbacks that are due now have been called; return False after `timeout` of real time.
 
-        Inside a callback of this timer, return True at once, because the callback would wait for itself.
+        A `timeout` of None waits without limit. Return True at once if the timer is closed, if no call was
+        arranged yet, and inside a callback of this timer, because the callback would wait for itself.
         """
         if current_thread() is self._thread:
             return True

@@ -115,9 +115,10 @@ class Level(Generic[T]):
         return taken
 
     def earliest(self) -> int | None:
-        """Return a lower bound of all entries; None if the level is empty.
+        """Return a lower bound of all entries; None if the level has no timers.
 
-        If the first bucket is small, this is the earliest entry itself.
+        If the first bucket with timers is small, this is the earliest entry itself. Empty buckets before it are
+        dropped.
         """
         slots = self.slots
         while slots:
@@ -172,7 +173,7 @@ TimerEntry: TypeAlias = int
 
 
 def due_of(entry: TimerEntry) -> int:
-    """Return the due time of a timer."""
+    """Return the due time of the timer with this entry, in nanoseconds."""
     return entry >> ARRIVAL_BITS
 
 
@@ -198,17 +199,20 @@ class WheelStatistics:
     slot_spans: tuple[int, ...]
     """Width of one slot of each level, in nanoseconds."""
     fullest_slots: tuple[int, ...]
-    """Timers in the fullest slot of each level."""
+    """Timers in the fullest slot of each level, without the open slot, whose timers are sorted."""
     stale: int
-    """Canceled timers whose entries are still in the sorted span."""
+    """Entries of canceled timers that the sorted lists of the open slot still contain."""
 
     @property
     def fullest_slot(self) -> int:
-        """Timers in the fullest slot of any level."""
+        """Timers in the fullest slot of all levels, without the open slot; 0 if no slot has timers."""
         return max(self.fullest_slots, default=0)
 
     def __add__(self, other: WheelStatistics) -> WheelStatistics:
-        """Return the statistics of two wheels together. Their slots must be equally wide."""
+        """Return the statistics of two wheels together: sums, and the larger values of `fullest_slots`.
+
+        Raises `ValueError` if the slots of the wheels are not equally wide.
+        """
         if self.slot_spans != other.slot_spans:
             raise ValueError(
                 f"the slots of the wheels differ in width: {self.slot_spans} and {other.slot_spans} nanoseconds; "
@@ -271,7 +275,10 @@ class TimingWheel(Generic[T]):
         return self._arrivals - self._departures
 
     def insert(self, due: int, item: T) -> TimerEntry:
-        """Add a timer. If the due time is in the past, the next `advance` returns the item."""
+        """Add a timer, and return its entry for `cancel`; raise `TypeError` if `due` is no int.
+
+        If the due time is in the past, the next `advance` returns the item.
+        """
         self._arrivals = arrival = self._arrivals + 1
         try:
             entry = (due << ARRIVAL_BITS) + arrival
@@ -297,10 +304,10 @@ class TimingWheel(Generic[T]):
         return True
 
     def advance(self, now: int) -> list[T]:
-        """Move to `now` and return the items with `due <= now`, ordered by due time, then by arrival.
+        """Move to `now`; remove and return the items with `due <= now`, ordered by due time, then by arrival.
 
-        If `now` is before the `now` of an earlier call, the wheel does not move back. Items that are due by then
-        are still returned.
+        If `now` is before the `now` of an earlier call, the wheel does not move back. Items with `due <= now` that
+        were inserted since that call are still returned.
         """
         if type(now) is not int and not _is_int(now):
             raise _not_an_int("now", now)
@@ -353,8 +360,9 @@ class TimingWheel(Generic[T]):
     def _bucket_elsewhere(self, due: int, entry: TimerEntry) -> dict[TimerEntry, T]:
         """Return the bucket for a new entry whose near slot does not exist; create the bucket if necessary.
 
-        For an entry before the end of the open slot, this is the open bucket. For other entries, it is the bucket
-        of a slot in the nearest level that extends to the entry.
+        For an entry before the end of the open slot, this is the open bucket, and the entry is added to `_late`.
+        For other entries, it is the bucket of a slot in the nearest level that extends to the entry. Raises
+        `TypeError` if `due` is no int.
         """
         if entry < self._open_end:
             # A due time of True, or an integer of another library that overflows when shifted, always comes here.

@@ -1,9 +1,10 @@
 """Decides at the start of an HTTP server which callers it admits.
 
-- Those with a token of the store, if the store has tokens that can be used.
-- Without them on loopback: a token that only this process knows, in a link that is printed, as Jupyter does.
-- Without them elsewhere: the server refuses to start.
-- `--no-auth`: every caller, on loopback only.
+- If the store has tokens that can be used: callers with one of these tokens.
+- Without such tokens, on loopback: callers with a token that only this process knows. It is in a link that is
+  printed, as Jupyter does.
+- Without such tokens, elsewhere: the server refuses to start.
+- With `--no-auth`: every caller, on loopback only.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ class Access(NamedTuple):
 
 
 def choose_access(app: Mainspring, listener: Listener, *, no_auth: bool, command: Sequence[str]) -> Access:
-    """Decide which callers a server admits.
+    """Decide which callers a server admits; on loopback without tokens in the store, make a token for a link.
 
-    Raises `CannotListen` if other machines can reach the address, and there is no token, or `no_auth` is set.
+    Raises `CannotListen` if other machines can reach the address and either `no_auth` is set, or the store has no
+    token that can be used.
 
     - `app`: the application, whose store may have tokens
     - `listener`: where the server listens

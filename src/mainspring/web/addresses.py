@@ -31,9 +31,10 @@ class HttpAddress(NamedTuple):
 
 
 def parse_address(text: str) -> HttpAddress:
-    """Parse `127.0.0.1:8400`, `[::1]:8400`, `localhost`, `:8400` or `8400`; raise `ValueError` for other text.
+    """Parse an address of the form `127.0.0.1:8400`, `[::1]:8400`, `localhost`, `:8400` or `8400`.
 
-    Without a host it is 127.0.0.1, without a port 8400. Port 0 lets the system choose one.
+    The default of the host is 127.0.0.1, that of the port 8400. Port 0 lets the system choose a port. Raises
+    `ValueError` for text of another form.
     """
     given = text.strip()
     host, port = "", given
@@ -81,7 +82,11 @@ class Listener:
 
 
 def open_listener(address: HttpAddress) -> Listener:
-    """Listen at all addresses of a host; raise `CannotListen` with a remedy if that is impossible."""
+    """Open sockets that listen at all addresses of a host; with port 0, only at the first one.
+
+    Addresses after the first that this machine does not have are left out. Raises `CannotListen`, with a remedy,
+    for any other failure.
+    """
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
@@ -107,7 +112,10 @@ def open_listener(address: HttpAddress) -> Listener:
 
 
 def _listen(family: int, place: object, *, is_optional: bool) -> socket.socket | None:
-    """Return a socket that listens at `place`; None if it is optional and the machine lacks such an address."""
+    """Open a socket that listens at `place`, an address as `getaddrinfo` returns it; raise `OSError` on failure.
+
+    With `is_optional`, return None instead if this machine does not have the address or its family.
+    """
     try:
         opened = socket.socket(
             family, socket.SOCK_STREAM, socket.IPPROTO_TCP

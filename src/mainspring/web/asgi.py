@@ -96,7 +96,10 @@ class HttpApp:
         return _probe_response(await self._probes.ready())
 
     async def metrics(self, request: Request) -> Response:
-        """Answer a scrape of Prometheus. It concerns all types and queues, so the token must not be restricted."""
+        """Answer a scrape of Prometheus with the metrics.
+
+        Raises `NotAllowed` unless the caller has the scope `read` for all types and queues, which metrics concern.
+        """
         (await self.identify(request)).require(Scope.READ)
         accept = request.headers.get("accept", "")
         page, content_type = await self._app.off_loop.read(self._metrics.render, accept)

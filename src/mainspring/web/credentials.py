@@ -45,7 +45,10 @@ class Authenticator(Protocol):
 
 
 def read_bearer(headers: Headers) -> str:
-    """Return the text of a request's token, unchecked; raise `Refused` unless it has exactly one bearer token."""
+    """Return the bearer token of a request, unchecked; raise `Refused` if there is none or several.
+
+    It also raises `Refused` if the token is too long.
+    """
     found = [value for name, value in headers if name.lower() == b"authorization"]
     if not found:
         raise _unauthorized("the request has no token; send the header Authorization: Bearer msp_...")
@@ -137,7 +140,10 @@ class TokenAuthenticator:
         return await self.identify_token(read_bearer(scope["headers"]))
 
     async def identify_token(self, token: str) -> Identity:
-        """Return the caller that has a token; raise `TokenInvalid` if the token is wrong, expired or revoked."""
+        """Return the caller that has a token, and note the use of the token.
+
+        Raises `TokenInvalid` if the token is wrong, expired or revoked.
+        """
         now = await self._prepare()
         record = authenticate(token, self._records, now)
         self._note(record.id, now)
@@ -150,7 +156,7 @@ class TokenAuthenticator:
     async def identify_by_id(self, token_id: str) -> Identity | None:
         """Return the caller whose token has this id; None if that token is unknown, expired or revoked.
 
-        Sessions of the dashboard use this.
+        It notes the use of the token. Sessions of the dashboard use this.
         """
         now = await self._prepare()
         record = self._records.get(token_id)
@@ -177,7 +183,10 @@ class TokenAuthenticator:
         return self._clock.monotonic_ns() - read_ns > MAX_AGE_NS
 
     async def _refresh(self) -> None:
-        """Read the tokens again. Requests that come at the same time share one read that began after they came."""
+        """Read the tokens again. Requests that come at the same time share one read.
+
+        A request that finds a read in progress waits for it, and reads again if the list is still outdated then.
+        """
         task = self._reading
         if task is not None and not task.done() and task.get_loop() is asyncio.get_running_loop():
             await asyncio.shield(task)  # began before this request, so the list may still be outdated
@@ -207,7 +216,7 @@ class TokenAuthenticator:
             self._storing = asyncio.get_running_loop().create_task(self.flush())
 
     async def flush(self) -> None:
-        """Store the last use of tokens; log a warning if the store fails, because requests need not be refused."""
+        """Store the last uses of tokens that are not stored yet; if that fails, drop them and log a warning."""
         uses, self._uses = self._uses, {}
         if not uses:
             return

@@ -55,7 +55,7 @@ class HubEvent(Struct):
 
 
 class EventHub:
-    """Lets any number of readers follow the events of one store.
+    """Lets many readers follow the events of one store, which one task reads for all of them.
 
     - `source`: the application, whose store has the events
     - `max_readers`: the largest number of readers at once
@@ -81,7 +81,8 @@ class EventHub:
     async def reader(self, after: str | None = None) -> AsyncIterator[EventReader]:
         """Return a context manager whose reader follows the events during the `with` block.
 
-        Raises `Refused` if there are too many readers, or if the server stops.
+        If events after the position `after` are missing, the reader begins now, with a reset. Raises `Refused` if
+        there are too many readers, or if the server stops.
 
         - `after`: the position after which to continue; None to begin now
         """
@@ -158,7 +159,8 @@ class _Feed:
     async def start(self) -> None:
         """Start to follow the store, if this was not done.
 
-        When this returns, engines write events for the readers.
+        When this returns, engines write events for the readers. If the store fails, raise its error; the next call
+        tries again.
         """
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(self._start())
@@ -279,7 +281,10 @@ class EventReader:
         """The position after the last event that the reader got."""
 
     async def continue_after(self, position: str) -> None:
-        """Continue after a position that a reader of any process had; begin with a reset if events are missing."""
+        """Continue after a position that a reader of any process had.
+
+        If the store does not have all events after it any more, begin now, with a reset.
+        """
         number = self._feed.number_after(position)
         if number is not None or await self._feed.holds(position):
             self._number, self.position = number, position
@@ -311,7 +316,10 @@ class EventReader:
         return None
 
     async def _take(self) -> list[HubEvent]:
-        """Return the next events that are there already, from the list or the store; empty if there are none."""
+        """Take the next events that are there already, from the list or the store; empty if there are none.
+
+        If the store does not have them any more, take a reset, and continue after the last event of the list.
+        """
         feed = self._feed
         if self._resets:
             found, self._resets = self._resets, []

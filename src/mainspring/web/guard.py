@@ -74,7 +74,8 @@ class RequestGuard:
     - `limits`: the largest sizes and longest times of a request
     - `hosts`: the names of this server; None accepts all, because the server around it checks them
     - `clock`: the clock for the durations in the log
-    - `read_only`: refuse all requests that may change something, except those that log a browser in or out
+    - `read_only`: refuse all requests that may change something, except those that log a browser in or out, or
+      choose its theme
     - `end_streams`: ends the answers that would last for ever; a server calls it when it stops
     """
 
@@ -259,7 +260,10 @@ class _Body:
             scope["headers"] = [pair for pair in scope["headers"] if pair[0].lower() not in hidden]
 
     async def receive(self) -> AsgiMessage:
-        """Return the next ASGI message of the client; raise `Refused` if the body is too large or too slow."""
+        """Return the next ASGI message of the client, with its part of the body decompressed.
+
+        Raises `Refused` if the body is too large or too slow, or cannot be decompressed.
+        """
         if self._is_complete:
             return await self._receive()  # a disconnect, at any time
         loop = asyncio.get_running_loop()

@@ -56,7 +56,11 @@ def normal_name(name: str) -> str:
 
 
 def rule_for(addresses: Iterable[str], names: Iterable[str]) -> HostRule:
-    """Return the rule for a server that listens at these IP addresses, and also has these names."""
+    """Return the rule for a server that listens at these IP addresses, and also has these names.
+
+    The names of loopback and of this machine are added where the addresses need them. Text that is no host name is
+    left out.
+    """
     known = set(names)
     any_address = False
     for address in addresses:

@@ -164,7 +164,8 @@ class IdempotentWrites:
     ) -> WriteAnswer:
         """Carry out a request with a key, or return or raise the answer that the same request got before.
 
-        Raises `Refused` if the key was used for another request, or if the first request is still in progress.
+        Raises `Refused` if the key was used for another request, if the first request is still in progress, if its
+        answer was too large to be kept, or if the caller has too many keys.
 
         - `identity`: the caller, to whom the key belongs
         - `key`: the key, see `parse_key`
@@ -267,7 +268,7 @@ def _stored_problem(problem: Problem) -> StoredAnswer:
 
 
 def _repeat(stored: StoredAnswer, key: str) -> WriteAnswer:
-    """Return the answer that the first request got; raise it as `Refused` if it is a problem or was not kept."""
+    """Return the answer that the first request got; raise `Refused` if it is a problem or was not kept."""
     if stored.is_too_large:
         raise refuse(
             409,

@@ -79,9 +79,9 @@ class Probes:
         return to_answer(None if problem is None else problem.kind)
 
     async def _ask_store(self) -> ProblemKind | None:
-        """Return whether the store answers (None), or the problem; it is asked at most once a second.
+        """Return None if the store answers, else the kind of the problem.
 
-        Probes that come at the same time share one question.
+        The store is asked at most once a second. Probes that come at the same time share one question.
         """
         if self._asked_ns is not None and self._clock.monotonic_ns() - self._asked_ns <= KEPT_NS:
             return self._last

@@ -172,7 +172,10 @@ class Refused(Exception):
 
 
 def refuse(status: int, type: str, detail: str, **headers: str) -> Refused:
-    """Return the exception that answers a request with a problem; `retry_after="1"` becomes `Retry-After: 1`."""
+    """Return the exception that answers a request with a problem; the caller must raise it.
+
+    A keyword argument becomes a header of the answer: `retry_after="1"` is `Retry-After: 1`.
+    """
     named = {name.replace("_", "-").title(): value for name, value in headers.items()}
     return Refused(Problem(status=status, type=type, detail=detail, headers=named))
 

@@ -123,7 +123,10 @@ class AuditEndpoints:
     """The endpoint that lists the audit trail."""
 
     async def list(self, call: ApiCall[None, AuditListQuery]) -> ApiAnswer:
-        """Answer a page of the audit trail, the latest entry first; raise `Refused` for an unknown action."""
+        """Answer a page of the audit trail, the latest entry first, as far as the caller may see the entries.
+
+        Raises `Refused` for an unknown action or a wrong time.
+        """
         _check_action(call.query.action)
         manager = await open_manager(call.app)
         return ApiAnswer(

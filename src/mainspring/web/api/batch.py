@@ -59,7 +59,12 @@ class BatchEndpoints:
     """The endpoint that submits many jobs at once."""
 
     async def submit(self, call: ApiCall[None, BatchQuery]) -> ApiAnswer:
-        """Submit the jobs of a body, on another thread; raise `Refused` if one is wrong or could not be stored."""
+        """Submit the jobs of a body, and answer their ids.
+
+        Raises `Refused` and stores nothing if a job is wrong, or if there are no jobs, too many, or more than the
+        rate of the caller admits. Also raises `Refused` if the store did not take all jobs: some may be stored
+        then, and the problem has their ids.
+        """
         manager = await open_manager(call.app)
         kind = call.request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
         lines = _lines(call.raw) if kind != JSON else await call.app.off_loop.read(_items, call.raw)
@@ -125,7 +130,10 @@ def _items(raw: bytes) -> list[Line]:
 
 
 def _hide_unknown(call: ApiCall[None, BatchQuery], manager: JobManager, result: MixedSubmit) -> set[int]:
-    """Remove the ids of existing jobs that the caller may not see from a result; return their places in it."""
+    """Remove existing jobs that the caller may not see from a result; return their places in the batch, from 0.
+
+    In `result`, these places then have no id, and are neither existing nor failed.
+    """
     existing = {place: result.ids[place] or "" for place in result.existing}
     existing |= {
         place: error.existing_id

@@ -2,8 +2,9 @@
 
 Invariants
 - They count only jobs that the caller may read, and change only jobs that it may operate on.
-- A request takes a bounded time: it counts at most 10,000 jobs and changes at most 500. `next` of the answer
-  continues a change. Its time `until` is kept, so that jobs that are submitted meanwhile are not changed.
+- A request takes a bounded time: it counts at most 10,000 jobs of each status and changes at most 500. `next` of
+  the answer continues a change. Its time `until` is kept, so that jobs that are submitted meanwhile are not
+  changed.
 - A caller without the scope `read` may not filter by arguments or text: the number of jobs would tell the values.
 - The answers have numbers only.
 """
@@ -49,7 +50,7 @@ ActionName = Literal["cancel", "retry", "run-now", "reschedule"]
 
 
 class JobFilterFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The filters of a list of jobs: see `list_jobs`."""
+    """The filters by which a request chooses jobs, the same as those of `list_jobs`."""
 
     status: Annotated[JobStatus | None, Meta(description="Only jobs with this status.")] = None
     queue: Annotated[str | None, Meta(description="Only jobs of this queue.")] = None
@@ -67,7 +68,7 @@ class JobFilterFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def chosen(self) -> list[str] | None:
-        """The ids of the jobs; None if filters choose them."""
+        """The ids to which the request restricts the filters: always None here; a subclass may have ids."""
         return None
 
     def selection(self, identity: Identity, now: int) -> JobSelection:
@@ -115,7 +116,7 @@ class JobCountView(Struct, frozen=True, kw_only=True):
 
 
 class JobChangeBody(JobFilterFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which jobs to change, by filters or `all`, and the action."""
+    """Which jobs to change, by filters, ids or `all`, and the action."""
 
     action: Annotated[ActionName, Meta(description="The change that is made to each job.")]
     all: Annotated[bool, Meta(description="Change all jobs that the token may change, without a filter.")] = False
@@ -133,7 +134,7 @@ class JobChangeBody(JobFilterFields, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def chosen(self) -> list[str] | None:
-        """The ids of the jobs; None if filters choose them."""
+        """The ids to which the request restricts the filters; None if it names no ids."""
         return self.ids
 
 
@@ -169,7 +170,11 @@ class BulkEndpoints:
     """The endpoints that count the jobs which match filters, and change all of them in the same way."""
 
     async def count(self, call: ApiCall[None, JobCountQuery]) -> ApiAnswer:
-        """Answer how many jobs that the caller may read match filters."""
+        """Answer how many jobs match filters and may be read by the caller; the count stops at 10,000.
+
+        With `action`, only jobs that this action can change count, up to 10,000 of each status. Raises `Refused`
+        for a wrong value.
+        """
         manager = await open_manager(call.app)
         selection = call.query.selection(call.identity, manager.engine.now())
         action = None if call.query.action is None else BulkAction(call.query.action)
@@ -177,10 +182,10 @@ class BulkEndpoints:
         return ApiAnswer(content=JobCountView(number=found.number, is_exact=found.is_exact, scanned=found.scanned))
 
     async def change(self, call: ApiCall[JobChangeBody, NoQuery]) -> ApiAnswer:
-        """Cancel, retry, run now or reschedule jobs that match filters, at most 500 in one request.
+        """Cancel, retry, run now or reschedule jobs that match filters or ids, at most 500 in one request.
 
-        With `dry_run`, only count these jobs. Raises `Refused` if there is neither a filter nor `all`, or a value
-        is wrong.
+        With `dry_run`, only count all of these jobs. Raises `Refused` if there is neither a filter nor `ids` nor
+        `all`, or a value is wrong.
         """
         manager = await open_manager(call.app)
         body, now = call.body, manager.engine.now()
@@ -237,7 +242,7 @@ def _change(
 def _due(body: JobChangeBody, action: BulkAction, now: int) -> int | None:
     """Return the new due time in microseconds for `reschedule`, None for other actions.
 
-    Raises `Refused` if it is missing, given twice, or given for another action.
+    Raises `Refused` if the due time is missing, wrong, given twice, or given for another action.
     """
     if action is not BulkAction.RESCHEDULE:
         if body.delay is not None or body.at is not None:

@@ -199,7 +199,10 @@ class DeadLetterEndpoints:
     """The endpoints that list, read, edit, replay and delete dead letters."""
 
     async def list(self, call: ApiCall[None, LetterListQuery]) -> ApiAnswer:
-        """Answer a page of the dead letters that match filters and that the caller may read."""
+        """Answer a page of the dead letters that match filters and that the caller may read.
+
+        By the filter `replayed`, the page has also, or only, failed jobs that were replayed.
+        """
         manager = await open_manager(call.app)
         return ApiAnswer(content=await call.app.off_loop.read(_list, manager, call.query, call.identity))
 
@@ -208,7 +211,11 @@ class DeadLetterEndpoints:
         return ApiAnswer(content=await view_of(call, _require_failed(await find_job(call, Scope.READ), "read")))
 
     async def edit(self, call: ApiCall[EditBody, NoQuery]) -> ApiAnswer:
-        """Set or remove arguments of a dead letter; raise `Refused` if the request changes nothing."""
+        """Set or remove arguments of a failed job, and answer their names.
+
+        Raises `Refused` if the request names no arguments, `InvalidTransition` if the job has not failed, and
+        `InvalidArguments` if its handler does not accept the new arguments.
+        """
         changes, without = call.body.changes, call.body.without
         letter = _require_failed(await find_job(call, Scope.OPERATE), "edit")
         if not changes and not without:
@@ -221,13 +228,20 @@ class DeadLetterEndpoints:
         )
 
     async def replay(self, call: ApiCall[ReplayBody, NoQuery]) -> ApiAnswer:
-        """Submit dead letters again as new jobs; with `dry_run`, only answer which ones a replay would submit."""
+        """Submit at most 500 dead letters again as new jobs, and answer their ids.
+
+        With `dry_run`, submit nothing, and answer which ones a replay would submit. Raises an error and submits
+        nothing if the request is wrong, or if a dead letter that it names by id cannot be replayed.
+        """
         manager = await open_manager(call.app)
         run = call.app.off_loop.read if call.body.dry_run else call.app.off_loop.write
         return ApiAnswer(content=await run(_replay, manager, call.body, call.identity))
 
     async def purge(self, call: ApiCall[PurgeBody, NoQuery]) -> ApiAnswer:
-        """Delete the failed jobs with these ids; delete none if one of them may not be deleted."""
+        """Delete the failed jobs with the ids in the body, and answer how many were deleted.
+
+        Raises an error and deletes none if one is unknown or has not failed, or the caller may not change it.
+        """
         manager = await open_manager(call.app)
         return ApiAnswer(content=await call.app.off_loop.write(_purge, manager, call.body, call.identity))
 
@@ -329,9 +343,10 @@ def _limit(body: ReplayBody) -> int:
 
 
 def _plan(manager: JobManager, body: ReplayBody, identity: Identity) -> list[PlannedReplay]:
-    """Check a replay, and return the dead letters that it chooses, at most one more than its limit.
+    """Check a replay, and return the dead letters that it chooses: by filters, at most one more than its limit.
 
-    The one more shows that there are more. Raises `Refused`, `JobNotFound` or `NotAllowed` if a check fails.
+    The additional one shows that more match. Raises an error such as `Refused`, `JobNotFound`, `InvalidTransition`
+    or `NotAllowed` if a check fails.
     """
     filters = [name for name in ("queue", "type", "until", "limit") if getattr(body, name) is not None]
     if body.ids and (filters or body.all):
@@ -367,7 +382,10 @@ def _require_possible(job_id: str) -> str:
 
 
 def _require_edit(registry: HandlerRegistry, identity: Identity, letter: JobRecord) -> None:
-    """Raise `NotAllowed` if the dead letter's arguments have a URL and the caller lacks the scope `callback`."""
+    """Raise `NotAllowed` if the dead letter's type takes a URL and the caller lacks the scope `callback`.
+
+    Do nothing if the application has no handler of the type.
+    """
     if letter.type in registry:
         require_url_right(identity, registry.get(letter.type), letter.queue)
 
@@ -386,7 +404,10 @@ def _check_for(manager: JobManager, identity: Identity, *, is_edit: bool) -> Cal
 
 
 def _count(manager: JobManager, body: ReplayBody, identity: Identity) -> tuple[int, bool]:
-    """Return how many dead letters match queue and type and the caller may replay, and whether that is exact."""
+    """Return how many dead letters of the body's queue and type the caller may replay, and whether that is exact.
+
+    The field `until` of the body is not considered.
+    """
     type_ = None if body.type is None else manager.registry.full_name(body.type)
     groups = [
         group

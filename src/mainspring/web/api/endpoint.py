@@ -62,7 +62,7 @@ class ApiCall(Generic[BodyT, QueryT]):
     body: BodyT
     """The decoded body; None if the endpoint has none, or decodes it itself from `raw`."""
     raw: bytes
-    """The body as it was sent."""
+    """The body as bytes, decompressed and not decoded."""
     request_id: str
     request: Request
     """The request itself, for its headers."""
@@ -76,7 +76,10 @@ class ApiCall(Generic[BodyT, QueryT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiAnswer:
-    """The answer of an endpoint: a value that msgspec encodes as JSON, or a whole response, such as a stream."""
+    """The answer of an endpoint: a value that msgspec encodes as JSON, or bytes that are JSON already.
+
+    The content may also be a whole response, such as a stream; then `status` and `headers` are not used.
+    """
 
     content: Any
     status: int = OK

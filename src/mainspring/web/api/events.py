@@ -80,7 +80,7 @@ class ResetView(Struct, frozen=True, kw_only=True):
 
 
 class EventFilter:
-    """Decides which events a stream has: those that match the client's filters and that it may read."""
+    """Decides which events a stream has: those that match the client's filters and that the client may read."""
 
     def __init__(self, query: EventQuery, type: str | None) -> None:
         self._queue = query.queue
@@ -120,9 +120,9 @@ def _kinds(text: str) -> frozenset[EventKind]:
 
 
 def encode(found: HubEvent) -> bytes:
-    """Return an event of the hub as a server-sent event; a missing event is `reset`.
+    """Return an event of the hub as a server-sent event; a `HubEvent` without an event becomes `reset`.
 
-    The bytes are kept in the event, so that it is encoded once for all streams.
+    The bytes are kept in the `HubEvent`, so that it is encoded once for all streams.
     """
     if found.frame is None:
         event = found.event
@@ -170,7 +170,11 @@ class EventStreamResponse(Response):
         self._after = after
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Send events until the client is gone, its token is revoked, or the server stops."""
+        """Send events until the client is gone, its token is not valid any more, or the server stops.
+
+        Send only headers for the method HEAD. Raises `Refused` if there are too many readers, or the server stops
+        already.
+        """
         start = {"type": "http.response.start", "status": 200, "headers": HEADERS}
         if scope["method"] == "HEAD":
             await send(start)
@@ -239,7 +243,11 @@ class EventEndpoints:
     """The endpoint that streams events."""
 
     async def follow(self, call: ApiCall[None, EventQuery]) -> ApiAnswer:
-        """Answer a stream of the events that match the filters; raise `Refused` for an unknown kind of event."""
+        """Answer a stream of the events that match the filters and that the caller may read.
+
+        The stream begins now, or after the event that the header `Last-Event-ID` names. Raises `Refused` for an
+        unknown kind of event.
+        """
         query, state = call.query, call.request.app.state
         type_ = None if query.type is None else call.app.registry.full_name(query.type)
         response = EventStreamResponse(

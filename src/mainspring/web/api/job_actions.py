@@ -35,7 +35,7 @@ class RescheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ChangedJobView(Struct, frozen=True, kw_only=True):
-    """The answer to a change of a job: its id and its status."""
+    """The answer to a change of a job: its id, its status, and whether the change is done."""
 
     id: str
     status: Annotated[JobStatus, Meta(description="The status of the job after the change.")]
@@ -63,7 +63,10 @@ class JobActions:
         return _answer(record.id, status, is_done=is_done)
 
     async def retry(self, call: ApiCall[EmptyBody, NoQuery]) -> ApiAnswer:
-        """Run a dead letter again, as the same job; raise `InvalidTransition` for any other job."""
+        """Make a dead letter PENDING again, as the same job.
+
+        Raises `InvalidTransition` for any other job, and if another job has the unique key of the dead letter.
+        """
         record = await find_job(call, Scope.OPERATE)
         try:
             await call.app.retry_async(record.id)
@@ -75,7 +78,10 @@ class JobActions:
         return _answer(record.id, JobStatus.PENDING)
 
     async def reschedule(self, call: ApiCall[RescheduleBody, NoQuery]) -> ApiAnswer:
-        """Change the due time of a PENDING job; raise `InvalidTransition` if it has started or ended."""
+        """Change the due time of a PENDING job; raise `InvalidTransition` if the job has started or ended.
+
+        Raises `Refused` unless the body has one valid due time.
+        """
         record = await find_job(call, Scope.OPERATE)
         delay, at = call.body.delay, call.body.at
         if (delay is None) == (at is None):

@@ -181,7 +181,7 @@ async def find_job(call: ApiCall[Any, Any], scope: Scope) -> JobRecord:
 
 
 async def view_of(call: ApiCall[Any, Any], record: JobRecord) -> JobView:
-    """Return a job that was just read as the API shows it: without the values of redacted parameters."""
+    """Convert the record of a job to the form that the API shows, without the values of redacted parameters."""
     manager = await open_manager(call.app)
     (info,) = await call.app.off_loop.read(manager.infos, [record])
     return to_view(info)

@@ -104,7 +104,11 @@ class JobEndpoints:
         return ApiAnswer(content=content)
 
     async def explain(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Answer why a job has its status; texts about jobs that the caller may not read are left out."""
+        """Answer why a job has its status.
+
+        If the explanation tells of jobs, types or queues that the caller may not read, its text is replaced by the
+        bare reason, and its remedy and the ids of these jobs are left out.
+        """
         record = await find_job(call, Scope.READ)
         manager = await open_manager(call.app)
         return ApiAnswer(content=await call.app.off_loop.read(_explain, manager, record, call.identity))
@@ -183,7 +187,7 @@ def parse_past(text: str | None, name: str) -> datetime | timedelta | None:
 # -- explanations
 
 _ABOUT_OTHERS = frozenset({Reason.BEHIND, Reason.UNKNOWN_HANDLER, Reason.UNSERVED_QUEUE})
-"""Reasons whose texts name other jobs in more than ids, other job types or other queues."""
+"""Reasons whose texts may name other job types or queues, or tell more of other jobs than their ids."""
 
 
 def _explain(manager: JobManager, record: JobRecord, identity: Identity) -> ExplanationView:

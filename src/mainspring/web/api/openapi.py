@@ -138,7 +138,7 @@ class _Schemas:
         self.components[PROBLEM] = _problem_schema(self.components.pop(ProblemBody.__name__))
 
     def of(self, kind: Any) -> dict[str, Any]:
-        """Return the schema of a type, which usually is a reference."""
+        """Return the JSON schema of the type of a body or an answer; usually it is a reference to a component."""
         place = next(place for place, each in enumerate(self._types) if each is kind or each == kind)
         return dict(self._schemas[place])
 

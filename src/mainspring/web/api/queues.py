@@ -65,7 +65,7 @@ class QueueView(Struct, frozen=True, kw_only=True):
 
 
 class QueueListView(Struct, frozen=True, kw_only=True):
-    """All queues that jobs, handlers or schedules use, and those with a quota or a pause, by name."""
+    """The queues that the token may see, by name: those in use, with a quota, or paused."""
 
     queues: list[QueueView]
 
@@ -89,7 +89,7 @@ def in_seconds(age: timedelta | None) -> float | None:
 
 
 def longest(ages: Iterable[timedelta | None]) -> float | None:
-    """Return the longest of these ages in seconds; None if all are None."""
+    """Return the longest of these ages in seconds; None if all are None, or if there are none."""
     return in_seconds(max((age for age in ages if age is not None), default=None))
 
 
@@ -158,7 +158,11 @@ class QueueEndpoints:
 
 
 def _queue(call: ApiCall[Any, Any]) -> Queue:
-    """Return the queue that the path names; raise `NotAllowed` unless the caller may operate on all job types."""
+    """Return the queue that the path names, whether it is in use or not.
+
+    Raises `NotAllowed` unless the caller may operate on all job types in this queue, and `Refused` for a name that
+    no queue can have.
+    """
     name = call.path["name"]
     call.identity.require(Scope.OPERATE, queue=name)
     with checked_values():

@@ -257,7 +257,11 @@ class RemoteWorkerEndpoints:
     """The endpoints of remote workers."""
 
     async def enroll(self, call: ApiCall[EnrollBody, NoQuery]) -> ApiAnswer:
-        """Enroll a remote worker for job types and queues that its token may work on, and answer its number."""
+        """Enroll a remote worker for job types and queues, and answer its number.
+
+        Raises `NotAllowed` for a type or queue that the token may not work on, and `Refused` for a type that is
+        not declared with `app.remote_job`, or if there is no type.
+        """
         body, identity = call.body, call.identity
         types = _types_of(call.app, identity, body.types)
         queues = _queues_of(identity, body.queues)
@@ -286,7 +290,12 @@ class RemoteWorkerEndpoints:
         return ApiAnswer(content=view, status=CREATED, headers={"Location": f"/api/v1/workers/{number}"})
 
     async def claim(self, call: ApiCall[ClaimBody, NoQuery]) -> ApiAnswer:
-        """Claim due jobs for a worker; if none is due, wait for the first one, at most `wait` seconds."""
+        """Claim due jobs for a worker; if none is due, wait for the first one, at most `wait` seconds.
+
+        Answer no jobs if the wait is over, or if the worker was directed to be quiet or to terminate. Raises
+        `WorkerNotFound` for a worker of another caller, and `Refused` if the worker has too many jobs that it has
+        not settled, or too many claims wait.
+        """
         number, caller = _number_of(call), caller_of(call.identity)
         permissions = call.identity.permissions
         _check_waiting(call)
@@ -332,7 +341,10 @@ class RemoteWorkerEndpoints:
         return ApiAnswer(content=ClaimedView(jobs=views, direction=claimed.direction))
 
     async def settle(self, call: ApiCall[SettleBody, NoQuery]) -> ApiAnswer:
-        """Store outcomes and progress of jobs, and answer which were accepted; raise `Refused` if none was."""
+        """Store outcomes and progress of jobs, and answer which were accepted.
+
+        Raises `Refused` if none was accepted, if a job is named twice, or if a field does not fit its outcome.
+        """
         number, caller = _number_of(call), caller_of(call.identity)
         items = call.body.jobs
         _require_once(items)
@@ -350,7 +362,11 @@ class RemoteWorkerEndpoints:
         return ApiAnswer(content=view)
 
     async def heartbeat(self, call: ApiCall[HeartbeatBody, NoQuery]) -> ApiAnswer:
-        """Store a worker's heartbeat and the progress of its jobs; answer which jobs it must stop or has lost."""
+        """Store a worker's heartbeat and the progress of its jobs; answer which jobs it must stop or has lost.
+
+        If the body has a list of jobs, a job that the worker got a lease ago and that the list lacks runs again
+        elsewhere. Raises `WorkerNotFound` for a worker of another caller, and `Refused` if a job is named twice.
+        """
         number, caller = _number_of(call), caller_of(call.identity)
         manager = call.app.manager()
         now = manager.engine.now()
@@ -362,15 +378,19 @@ class RemoteWorkerEndpoints:
         return ApiAnswer(content=HeartbeatView(direction=beaten.direction, jobs=views))
 
     async def leave(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Remove a worker that ends. The jobs that it has not settled run again elsewhere."""
+        """Remove a worker that ends, and answer the ids of the jobs that it has not settled.
+
+        These jobs run again elsewhere, and no attempt is used up.
+        """
         number = _number_of(call)
         released = await call.app.manager().remote_workers.leave(number, caller_of(call.identity))
         return ApiAnswer(content=LeftView(number=number, released=released))
 
     async def direct(self, call: ApiCall[DirectBody, NoQuery]) -> ApiAnswer:
-        """Store the direction of a worker: run, be quiet or terminate. The worker learns it with its next request.
+        """Store the direction of a remote worker: run, be quiet or terminate.
 
-        Raises `WorkerNotFound` if there is no such remote worker.
+        The worker learns it from the answer to its next claim or heartbeat. Raises `WorkerNotFound` if there is no
+        such remote worker, and `NotAllowed` unless the caller may operate on all of its types and queues.
         """
         number, direction = _number_of(call), call.body.direction
         manager = call.app.manager()

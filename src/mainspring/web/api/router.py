@@ -60,7 +60,7 @@ encode_json = msgspec.json.Encoder(enc_hook=_to_text, decimal_format="string").e
 
 
 class JsonResponse(Response):
-    """An answer in JSON, encoded by msgspec."""
+    """An answer in JSON: msgspec encodes the content, unless the content is bytes, which are sent as they are."""
 
     media_type = JSON
 
@@ -147,7 +147,7 @@ class ApiRouter:
     async def _decode(self, raw: bytes, kind: Any) -> Any:
         """Decode a body, an empty one as `{}`.
 
-        A large one is decoded on a thread, so that requests need not wait.
+        A large body is decoded on a thread, so that other requests need not wait. Raises `Refused` if it is wrong.
         """
         decode = partial(decode_json, raw if raw.strip() else b"{}", kind, max_depth=self._limits.max_depth)
         return await self._app.off_loop.read(decode) if len(raw) > LARGE_BODY else decode()
@@ -202,8 +202,8 @@ class ApiRouter:
     async def perform_write(self, endpoint: Endpoint, call: ApiCall[Any, Any]) -> ApiAnswer:
         """Serve a decoded request that may change something, within `acting_as` for the audit trail.
 
-        With an idempotency key, a repeated request gets the stored answer. Every such request, also of the
-        dashboard, passes here.
+        Every request that may change something, also one of the dashboard, passes here. If it has an idempotency
+        key and repeats an earlier request, it is not carried out again, and gets the stored answer.
         """
         header = header_of(call.request.scope, IDEMPOTENCY_KEY)
         name = "".join(each if each.isprintable() else "?" for each in call.identity.name) or "?"
@@ -250,7 +250,10 @@ class ApiRouter:
 
 
 def check_scope(endpoint: Endpoint, identity: Identity) -> None:
-    """Raise `NotAllowed` if the caller has none of the scopes of an endpoint, for any types and queues."""
+    """Raise `NotAllowed` if an endpoint has scopes and the caller has none of them.
+
+    It does not matter for which job types and queues the caller has the scope.
+    """
     if endpoint.scopes and not any(identity.permissions.has(scope) for scope in endpoint.scopes):
         scope: Scope = endpoint.scopes[0]
         raise NotAllowed(name=identity.name, scope=str(scope))

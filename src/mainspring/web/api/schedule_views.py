@@ -67,7 +67,7 @@ class EveryRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     ] = None
 
     def to_rule(self) -> Every:
-        """Return the rule as an `Every`; raise `ScheduleInvalid` if the interval is wrong."""
+        """Return the rule as an `Every`; raise `ScheduleInvalid` or `OverflowError` if the interval is wrong."""
         anchor = None if self.anchor is None else to_instant(self.anchor, "anchor")
         return Every(timedelta(seconds=self.interval), anchor=anchor)
 
@@ -76,7 +76,7 @@ RuleForm: TypeAlias = CronRule | EveryRule
 
 
 def to_form(rule: Rule | None) -> RuleForm | None:
-    """Convert the rule of a schedule to the form that the API shows; None for a rule that this version lacks."""
+    """Convert the rule of a schedule to the form that the API shows; None for None, a rule that cannot be read."""
     match rule:
         case Cron():
             return CronRule(expression=rule.expression, tz=rule.tz, dst_gap=rule.dst_gap, dst_fold=rule.dst_fold)
@@ -122,7 +122,11 @@ class ScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     )
 
     def to_misfire(self) -> Misfire:
-        """Return the misfire policy; raise `ValueError` unless `catch_up` is given exactly with `catch-up`."""
+        """Return the misfire policy.
+
+        Raises `ValueError` if `misfire` is `catch-up` and `catch_up` is missing, or if `catch_up` is given with
+        another `misfire`.
+        """
         if (self.catch_up is None) is (self.misfire == "catch-up"):
             raise ValueError(
                 f"misfire is {self.misfire!r} and catch_up is {self.catch_up!r}; give catch_up if misfire is "
@@ -235,7 +239,7 @@ def to_date_view(date: PreviewDate) -> DateView:
 
 
 class PreviewView(Struct, frozen=True, kw_only=True):
-    """The coming occurrences of a schedule's rule."""
+    """The coming occurrences of a cron expression or of a stored schedule."""
 
     rule: RuleForm
     is_paused: Annotated[bool, Meta(description="True if the schedule is paused: the dates apply once resumed.")]

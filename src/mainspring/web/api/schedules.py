@@ -118,7 +118,7 @@ class PreviewQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The number of entries of a schedule's history."""
+    """The largest number of entries in an answer with a schedule's history."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="The most entries of the history.")] = 50
 
@@ -129,7 +129,9 @@ class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 def check_for(identity: Identity, scope: Scope) -> RecordCheck:
     """Return a function that checks whether a caller may do an action of this scope with a stored schedule.
 
-    It returns False if the caller must not know of the schedule, and raises `NotAllowed` if it may only read it.
+    The function returns True if the caller may do the action, or if the record is None: there is no schedule. It
+    returns False if the caller must not know of the schedule. It raises `NotAllowed` if the caller may read the
+    schedule, but not do the action.
     """
 
     def check(record: ScheduleRecord | None) -> bool:
@@ -248,7 +250,11 @@ class ScheduleEndpoints:
         return ApiAnswer(content=to_schedule_view(schedule), headers={"ETag": etag_of(schedule.record)})
 
     async def put(self, call: ApiCall[ScheduleBody, NoQuery]) -> ApiAnswer:
-        """Store a schedule, or change the one with this name; answer 201 if it is new, else 200."""
+        """Store a schedule, or change the one with this name; answer 201 if it is new, else 200.
+
+        Raises `Refused` if a value is wrong, if it recurs too often, or if the headers `If-Match` or
+        `If-None-Match` forbid the change; `ScheduleInvalid` or `NotAllowed` as `define` does.
+        """
         with checked_values():
             name = require_id(call.path["name"], "name")
         await open_manager(call.app)
@@ -280,7 +286,11 @@ class ScheduleEndpoints:
         )
 
     async def remove(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Delete a schedule with its history; raise `Refused` if `If-Match` names another version."""
+        """Delete a schedule with its history; its jobs stay.
+
+        Raises `ScheduleNotFound` if the caller knows of no such schedule, and `Refused` if the headers `If-Match`
+        or `If-None-Match` forbid the change.
+        """
         name, preconditions = _name(call), _preconditions(call)
         may_change = check_for(call.identity, Scope.OPERATE)
 
@@ -316,7 +326,11 @@ class ScheduleEndpoints:
         )
 
     async def preview(self, call: ApiCall[None, PreviewQuery]) -> ApiAnswer:
-        """Answer the coming occurrences of a cron expression, or of a schedule with a name."""
+        """Answer the coming occurrences of a cron expression, or of the stored schedule that the query names.
+
+        Raises `Refused` unless the query has either an expression or a name, and `ScheduleInvalid` for a wrong
+        expression.
+        """
         query = call.query
         options = (query.tz, query.dst_gap, query.dst_fold)
         if (query.expression is None) is (query.name is None) or (query.name is not None and any(options)):
@@ -330,7 +344,7 @@ class ScheduleEndpoints:
         return ApiAnswer(content=await call.app.off_loop.read(_preview, query, schedule, manager.engine.now()))
 
     async def history(self, call: ApiCall[None, HistoryQuery]) -> ApiAnswer:
-        """Answer the latest jobs of a schedule, and its occurrences without a job."""
+        """Answer the latest jobs of a schedule that the caller may read, and its occurrences without a job."""
         name, limit = _name(call), call.query.limit
         schedules = _schedules(call, check_for(call.identity, Scope.READ))
         left_out = await schedules.history_async(name, limit)

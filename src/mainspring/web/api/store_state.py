@@ -58,8 +58,9 @@ class WorkerListView(Struct, frozen=True, kw_only=True):
 
 
 def worker_view(worker: WorkerStatus, permissions: Permissions, queue_of: Mapping[str, str]) -> WorkerView | None:
-    """Return a worker as the caller may see it; None if it serves no type or queue that the caller may read.
+    """Return a worker as the caller may see it; None if a restricted caller must not see the worker.
 
+    That is so if the worker serves none of the types, or none of the queues, to which the caller is restricted.
     `queue_of` has the queue of each handler of this process. A token for certain queues sees the types of these
     queues, and a token for certain types sees their queues.
     """
@@ -341,7 +342,11 @@ class StoreStateEndpoints:
         return ApiAnswer(content=statistics_view(await call.app.statistics_async(), call.identity))
 
     async def doctor(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Examine the store and the server's machine, and answer the findings; share an examination that runs."""
+        """Examine the store and the server's machine, and answer the findings.
+
+        If an examination runs already, wait for it and answer its findings. Raises `NotAllowed` unless the caller
+        has the scope `operate` for all types and queues.
+        """
         call.identity.require(Scope.OPERATE)
         task, loop = self._examination, asyncio.get_running_loop()
         if task is None or task.done() or task.get_loop() is not loop:

@@ -145,7 +145,7 @@ class NewJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return bytes(self.arguments if self.http is None else self.http.to_arguments())
 
     def check_kind(self) -> None:
-        """Raise `Refused` unless the job has either a type or a request in `http`, without arguments."""
+        """Raise `Refused` unless the job has either a type, or a request in `http` and no arguments."""
         problem = None
         if self.type is None and self.http is None:
             problem = "'type' is missing: give the type of the job, or a request in 'http'"
@@ -291,7 +291,11 @@ class SubmitEndpoints:
     """The endpoint that submits one job."""
 
     async def submit(self, call: ApiCall[NewJobBody, NoQuery]) -> ApiAnswer:
-        """Submit one job; answer 201 with its id, or 200 with the existing job that has the same unique key."""
+        """Submit one job; answer 201 with its id, or 200 with the id of the job that has the same unique key.
+
+        Raises `DuplicateJob` if a job has the same id, or the same unique key with `on_conflict` `raise`. Raises
+        `Refused` if the caller may not see the job with the same key, or if its rate does not admit the submit.
+        """
         manager = await open_manager(call.app)
         job = to_call(call.app, call.identity, call.body, manager.engine.now())
         call.meter.count()

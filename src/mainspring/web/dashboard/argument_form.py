@@ -227,7 +227,10 @@ def _shown_default(value: Any, *, is_redacted: bool) -> str:
 
 
 def arguments_of(fields: Sequence[FormField], sent: Mapping[str, str]) -> bytes:
-    """Return the arguments of a form that was sent, as a JSON object. Empty fields are left out."""
+    """Return the arguments of a form that was sent, as a JSON object. Empty fields are left out.
+
+    The values are not checked: a text that does not fit its field becomes a string.
+    """
     parts: dict[str, msgspec.Raw] = {}
     for field in fields:
         text = sent.get(field.input_name, "")
@@ -239,7 +242,8 @@ def arguments_of(fields: Sequence[FormField], sent: Mapping[str, str]) -> bytes:
 def texts_of(fields: Sequence[FormField], arguments: Any) -> dict[str, str]:
     """Return the texts with which a form shows the arguments of an existing job, by the names of the inputs.
 
-    Arguments without a field are left out.
+    Arguments without a field are left out. The text of a redacted one says that it is redacted. Return `{}` if
+    `arguments` are no mapping.
     """
     if not isinstance(arguments, Mapping):
         return {}
@@ -264,9 +268,9 @@ def _text(field: FormField, value: Any) -> str:
 
 
 def _value(field: FormField, text: str) -> bytes:
-    """Return the text of a form field as JSON. If it is no value of the field's type, it becomes a JSON string.
+    """Return the text of a form field as JSON; a text that does not fit the field becomes a JSON string.
 
-    The submit then refuses it.
+    The submit refuses this string, unless the type of the parameter allows it.
     """
     stripped = text.strip()
     if field.is_optional and stripped == "null" and field.kind is not FieldKind.TEXT:

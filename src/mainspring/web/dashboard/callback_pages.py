@@ -46,9 +46,10 @@ def callback_types(app: Mainspring) -> list[str]:
 def _read(
     manager: JobManager, permissions: Permissions, types: list[str], status: str, after: str | None
 ) -> tuple[list[JobInfo], str | None]:
-    """Return a page of deliveries that the caller may read, the newest first, and where the next page begins.
+    """Return a page of callback jobs that the caller may read, the newest first, and the cursor of the next page.
 
-    That is None if there is no next page.
+    The cursor is None if there is no next page. `status` is empty for all statuses. Raises `Refused` for a wrong
+    `after`.
     """
     allowed = [name for name in types if permissions.types is None or name in permissions.types]
     if not allowed:
@@ -89,7 +90,10 @@ async def _list(call: PageCall) -> Mapping[str, Any]:
 
 
 def _may_read(call: PageCall, type_: str) -> bool:
-    """Return whether the caller may read jobs of a type in the queue of its handler; in all, if it has none."""
+    """Return whether the caller may read jobs of a type in the queue of its handler.
+
+    If no handler of the type is registered, return whether the caller may read them in all queues.
+    """
     handler = call.app.registry.get(type_) if type_ in call.app.registry else None
     return call.may("read", type=type_, queue=None if handler is None else handler.options.queue)
 
@@ -132,9 +136,10 @@ def _latency(job: JobInfo) -> float | None:
 
 
 async def _numbers(call: PageCall, types: set[str]) -> dict[str, Any]:
-    """Return how many callbacks of these types were delivered and failed in the last hour, and how many wait.
+    """Return the numbers about callbacks of these types that the caller may read, by name.
 
-    Also return the median and the 99th percentile of their duration, and the number of dead letters.
+    For the last hour: how many attempts completed and failed, and the median and the 99th percentile of their
+    duration in seconds (None without attempts). For now: how many callbacks wait, and how many are dead letters.
     """
     read: list[ActivityRow] = await call.get(LAST_HOUR)
     rows = [row for row in readable_rows(read, call.identity) if row.type in types]

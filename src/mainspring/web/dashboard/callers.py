@@ -68,7 +68,10 @@ class Callers:
         return self._tokens is not None
 
     async def identify(self, request: Request) -> Visitor:
-        """Return the browser with its caller; raise `Refused` if it has no session, or is not admitted."""
+        """Return the browser with its caller; raise `Refused` if it has no session, or is not admitted.
+
+        A session whose token is not valid any more ends.
+        """
         cookie = _cookie_of(request)
         if self._tokens is None:
             identity = await self._authenticator.identify(request.scope)
@@ -82,11 +85,12 @@ class Callers:
         raise refuse(401, NOT_LOGGED_IN, "this browser is not logged in; log in with a token first")
 
     async def log_in(self, request: Request, token: str, *, is_link: bool = False) -> str:
-        """Begin a session for a token, and return the id of the session, which becomes the cookie.
+        """Begin a session for a token, end the earlier session of the browser, and return the id for the cookie.
 
-        Raises `TokenInvalid` for a token that cannot be used, and `Refused` after too many failed logins. With
-        `is_link`, the token was in a link. A link on a page of another site must not log a browser in with a token
-        of its author, who would then see what the user submits, so it raises `Refused`.
+        Raises `TokenInvalid` for a token that cannot be used, and `Refused` for no token, after too many failed
+        logins from the address, or if the server has no login. `is_link` says that the token was in a link. If the
+        link is on a page of another site, it raises `Refused`, unless the token is that of the printed link: the
+        author of the link could otherwise see what the user submits.
         """
         if self._tokens is None:
             raise refuse(404, "not-found", "this server has no login with tokens; open its first page")
@@ -124,7 +128,10 @@ class Callers:
 
 
 def check_csrf(visitor: Visitor, given: str) -> None:
-    """Raise `Refused` unless `given`, the CSRF token of a form, is that of the browser."""
+    """Raise `Refused` unless `given`, the CSRF token of a form, is that of the browser's cookie.
+
+    A browser that has no cookie yet is always refused.
+    """
     if visitor.is_new or not hmac.compare_digest(visitor.csrf_token.encode(), given.encode()):
         raise refuse(
             403, "form-outdated", "this form is outdated, or comes from another page; load the page again"

@@ -49,7 +49,10 @@ class Ticks:
 
 
 def time_ticks(since: datetime, until: datetime, *, most: int = 6) -> Ticks:
-    """Return labels for a time axis at round times between two instants, about `most` of them at most."""
+    """Return labels for a time axis at round times between two instants, in steps of one minute to ten days.
+
+    There are at most `most` + 1 labels, or more if the steps of ten days are too short for that.
+    """
     span = (until - since).total_seconds()
     steps = (60, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 172_800, 432_000)
     step = next((step for step in steps if span / step <= most), 864_000)
@@ -214,7 +217,7 @@ def _chart(
 
 
 def even_starts(since: datetime, until: datetime, step: timedelta) -> list[datetime]:
-    """Return the starts of all periods of length `step` between two times; each is a multiple of the length.
+    """Return the starts of all periods of length `step` between two times, at multiples of `step` since 1970.
 
     The first period contains `since`.
     """

@@ -87,7 +87,7 @@ def json_line(raw: Any, limit: int = LINE) -> Shown:
 def json_block(raw: Any, limit: int = BLOCK) -> Shown:
     """Return a JSON value with line breaks and indents, cut.
 
-    A value of more than twice `limit` gets no indents.
+    A value of more than twice `limit` characters gets neither.
     """
     text = _raw_text(raw)
     if len(text) <= 2 * limit:
@@ -106,7 +106,7 @@ def _raw_text(raw: Any) -> str:
 
 
 def visible_line(text: str | None, limit: int = LINE) -> str:
-    """Return the first line of a text, with `…` if it was cut. Templates use it as a filter."""
+    """Return the first line of a text, with `…` if it was cut or more lines follow. It is a template filter."""
     shown = line(text, limit)
     return f"{shown.text}…" if shown.is_cut else shown.text
 

@@ -88,7 +88,7 @@ class Dashboard:
     - `limits`: the limits of the server
     - `is_read_only`: whether the server refuses all changes, so that pages show no actions
     - `clock`: measures sessions and the age of cached reads
-    - `interval`: the seconds between two updates of a page
+    - `interval`: the least number of seconds between two updates of a page
     """
 
     def __init__(
@@ -207,7 +207,10 @@ class Dashboard:
     def render(
         self, page: Page, call: PageCall, context: Mapping[str, Any], visitor: Visitor, *, status: int = 200
     ) -> Response:
-        """Return the HTML of a page for a browser, with the CSRF token and the message of the last action."""
+        """Return the response with the HTML of a page, with the CSRF token and the message of the last action.
+
+        The response sets the cookie of a browser that has none, and deletes the cookie of the message.
+        """
         request = call.request
         query = f"?{request.url.query}" if request.url.query else ""
         shown = {
@@ -377,7 +380,10 @@ class Dashboard:
         return response
 
     async def _theme(self, request: Request) -> Response:
-        """Store the theme that the user has chosen in a cookie, for browsers without the script."""
+        """Store the theme that the user has chosen in a cookie, for browsers without the script.
+
+        Any value except `light` and `dark` deletes the cookie.
+        """
         _require_method(request, "POST")
         form = parse_form(await request.body())
         response = RedirectResponse(_root(request) + local_path(form.get("next", ("",))[-1]), SEE_OTHER)
@@ -480,7 +486,10 @@ def _html(text: str, status: int = 200, headers: Mapping[str, str] | None = None
 
 
 def _problem(request: Request, error: Exception) -> Problem:
-    """Convert an error to a problem. Log errors of the store and unexpected ones, whose text users do not see."""
+    """Convert an error to a problem. Log errors of the library whose text users do not see.
+
+    An error that is not of the library becomes `FAILURE`, and is not logged here.
+    """
     if isinstance(error, Refused):
         return error.problem
     if isinstance(error, HTTPException):

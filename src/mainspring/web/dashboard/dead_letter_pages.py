@@ -74,7 +74,10 @@ async def _groups(call: PageCall, *, show: str | None = None) -> LetterGroups:
 
 
 def _scope_of(found: LetterGroups) -> dict[str, Any]:
-    """Return for templates how many dead letters the scan has read, and whether these are all."""
+    """Return for templates how many dead letters a scan has read, whether these are all, and how far back it came.
+
+    Also return the length of a bin of its charts, as text.
+    """
     return {
         "scanned": found.scanned,
         "is_complete": found.is_complete,
@@ -168,7 +171,10 @@ def _may_change(call: PageCall, group: LetterGroup) -> bool:
 
 
 async def _confirm(call: PageCall) -> Mapping[str, Any]:
-    """Return the context of the pages on which the user confirms the replay or the purge of a group."""
+    """Return the context of the pages on which the user confirms the replay or the purge of a group.
+
+    Raises `NotAllowed` if the caller may not read dead letters.
+    """
     _require_read(call)
     return {**await _group(call), "form": dict.fromkeys(FIELDS, ""), "problem": None, "plan": None}
 
@@ -182,7 +188,8 @@ def _require_read(call: PageCall) -> None:
 async def _find_letters(call: ActionCall) -> tuple[LetterGroup, LetterGroups]:
     """Read the group's dead letters that had failed when the user's page was made, and the scan they are from.
 
-    Raises `FormError` if there are none any more.
+    If the form concerns selected dead letters, read only these. Raises `FormError` if none is left or selected, or
+    the form does not say when its page was made, and `NotAllowed` if the caller may not read dead letters.
     """
     _require_read(call)
     try:
@@ -272,7 +279,8 @@ def _replay_body(values: Mapping[str, str]) -> dict[str, Any]:
 async def _replay_all(call: ActionCall, ids: list[str], body: Mapping[str, Any]) -> Done:
     """Replay dead letters in operations of at most 500. With a rate, the due times continue from one to the next.
 
-    If an operation fails after others succeeded, the message says how many were replayed.
+    If an operation fails after some dead letters were replayed, the message says how many; if none was, the error
+    is raised.
     """
     done = left_out = 0
     rate = body.get("rate")

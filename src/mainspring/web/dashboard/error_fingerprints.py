@@ -46,7 +46,7 @@ class Fingerprint:
     message: str
     """The first line of the message, with placeholders for numbers, ids, addresses and long quoted values."""
     place: str | None
-    """The file and the function that raised the exception; None if the text has no traceback."""
+    """The file and the function of the innermost frame, if possible outside of libraries; None without a frame."""
 
     @property
     def key(self) -> str:
@@ -88,7 +88,7 @@ def _is_type(name: str, text: str) -> bool:
 
 
 def normalize(message: str) -> str:
-    """Return a message with placeholders for the values that vary between jobs with the same error."""
+    """Return a message with placeholders for values that vary between jobs, on one line, cut to 300 characters."""
     text = _QUOTED.sub("'…'", message[: 4 * MAX_MESSAGE])
     for pattern, placeholder in _VARYING:
         text = pattern.sub(placeholder, text)
@@ -97,9 +97,10 @@ def normalize(message: str) -> str:
 
 
 def _place(text: str) -> str | None:
-    """Return the file and function of the innermost frame outside of libraries; of any frame, if all are in them.
+    """Return the file and the function of the innermost frame outside of libraries in an error text.
 
-    Only the first exception of the text counts. Return None if it has no traceback.
+    If all frames are in libraries, return those of the innermost frame. Only the first exception of the text
+    counts. Return None if it has no traceback.
     """
     section = _SECTION.search(text)
     frames = [

@@ -31,8 +31,8 @@ def to_past(text: str) -> str:
 def parse_due(text: str, name: str = "when") -> dict[str, Any]:
     """Return the field `delay` or `at` of an API request for the text in a form; `{}` for an empty text or `now`.
 
-    An instant without a time zone is UTC, as all times on pages are. Raises `Refused` for other text; `name` is
-    the field, for the error.
+    A number without a unit is a delay in seconds. An instant without a time zone is UTC, as all times on pages
+    are. Raises `Refused` for other text; `name` is the field, for the error.
     """
     text = text.strip()
     if text.lower() in ("", "now"):

@@ -43,7 +43,7 @@ def tally(value: int, is_exact: bool) -> str:  # noqa: FBT001 - templates read b
 
 
 def duration(value: float | timedelta | None) -> str:
-    """Return a duration in seconds as text: `850 µs`, `4.2 ms`, `1.5 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    """Return a duration in seconds as text: `850 µs`, `4.2 ms`, `1.5 s`, `3 min 20 s`; a dash for None."""
     if value is None:
         return MISSING
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
@@ -86,7 +86,10 @@ def absolute(at: datetime) -> str:
 
 
 def short(at: datetime, now: datetime) -> str:
-    """Return a time without the parts that it shares with today: `19:26:40 UTC`, `11-16 19:26 UTC`."""
+    """Return a time without the date if it is today, and without the year if that is this year.
+
+    Examples: `19:26:40 UTC`, `11-16 19:26 UTC`, `2025-11-16 19:26 UTC`.
+    """
     zone = at.tzname() or "UTC"
     if at.date() == now.astimezone(at.tzinfo).date():
         return f"{at:%H:%M:%S} {zone}"

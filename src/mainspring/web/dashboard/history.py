@@ -89,7 +89,7 @@ class Period:
 
     @property
     def attempts(self) -> int:
-        """How many attempts ended in this period, whatever their outcome."""
+        """How many attempts ended in this period, whatever their outcome; an expired job counts as one."""
         return self.completed + self.failed + self.other
 
     def lateness_at(self, q: float) -> float | None:
@@ -118,7 +118,8 @@ def add_up(
 ) -> History:
     """Add up the rows of activity that a caller may read, in periods of length `step`.
 
-    A row of a whole hour is added to the period in which the hour begins.
+    A row of a whole hour is added to the period in which the hour begins. Rows before or after the range are added
+    to its first or last period.
     """
     length = step.total_seconds()
     first = since.timestamp() // length

@@ -91,7 +91,10 @@ def _sentence(job: JobView, text: str) -> str:
 
 
 def _lateness(job: JobView) -> float | None:
-    """Return the seconds from the due time to the start of the last attempt; None if it has not started since."""
+    """Return the seconds from the due time of a job to the start of its last attempt.
+
+    Return None if no attempt has started since the due time.
+    """
     if job.started is None or job.started < job.due:
         return None
     return (job.started - job.due).total_seconds()
@@ -233,7 +236,8 @@ class EditForm:
     """The form with which a user edits the arguments of a dead letter."""
 
     fields: list[FormField]
-    """The fields of the form: the parameters of the handler, without those in `kept`."""
+    """The fields of the form: the parameters of the handler, without those in `kept`; without a handler, one for
+    each argument."""
     texts: dict[str, str]
     """The texts in the fields, by the names of the inputs."""
     kept: list[tuple[str, int]]
@@ -242,10 +246,13 @@ class EditForm:
     unknown: dict[str, Any]
     """Arguments that the handler has no parameter for."""
     stored: dict[str, Any]
-    """The arguments as they are stored."""
+    """The stored arguments of the dead letter, without the values of redacted parameters."""
 
     def changes(self, sent: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-        """Return the arguments that a sent form changes, and the names of those that it removes."""
+        """Return the arguments that a sent form changes, and the names of those that it removes.
+
+        A field that the user has emptied removes its argument.
+        """
         given: dict[str, Any] = msgspec.json.decode(arguments_of(self.fields, sent))
         changes = {
             name: value
@@ -316,9 +323,10 @@ def _json_line(value: Any) -> Shown:
 
 
 async def replay(call: ActionCall) -> Done | Again:
-    """Replay a dead letter with changed arguments; unless the form asks for that, only show the new arguments.
+    """Replay a dead letter with the arguments of a form, if the field `do` of the form is `replay`.
 
-    If the arguments are wrong, show the form again with the errors.
+    Otherwise only show the new arguments, and replay nothing. If the replay is refused, for example because the
+    arguments are wrong, show the form again with the errors.
     """
     job: JobView = await call.api("get_job", path={"id": call.path["id"]})
     form = _edit_form(call, job)

@@ -89,7 +89,10 @@ class ListedJob(Struct, frozen=True, kw_only=True):
     progress: ProgressView | None
 
     def state(self, now: datetime, paused: Collection[str]) -> str:
-        """Return a word for the job's state: its status, or for a PENDING job paused, due, retrying, scheduled."""
+        """Return a word for the job's state: its status in lower case, or for a PENDING job why it waits.
+
+        A PENDING job is paused, due, retrying or scheduled. `paused` has the names of paused queues.
+        """
         if self.status is not JobStatus.PENDING:
             return self.status.lower()
         if self.queue in paused:
@@ -129,7 +132,10 @@ _decode_job = msgspec.json.Decoder(ListedJob).decode
 
 
 def filters_of(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the filters in a URL or a form, named as the parameters of `list_jobs`, without empty ones."""
+    """Return the filters in a URL or a form, named and written as the parameters of `list_jobs`.
+
+    Empty filters are left out, except arguments: a job may have an empty text as argument.
+    """
     found = {name: given[name].strip() for name in FILTERS if given.get(name, "").strip()}
     if "status" in found:
         found["status"] = found["status"].upper()
@@ -153,7 +159,7 @@ def _options_of(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_search(filters: Mapping[str, str]) -> bool:
-    """Return whether filters by text or arguments make the store read each job to find those that match."""
+    """Return whether filters contain text or arguments, for which the store may have to read each job."""
     return "text" in filters or any(name.startswith(ARGUMENT) for name in filters)
 
 
@@ -243,9 +249,9 @@ async def _list(
 
 
 async def _counts(call: PageCall, filters: Mapping[str, str]) -> dict[str, JobCountView | None]:
-    """Return how many jobs match the other filters in total and by status; `{}` for a search.
+    """Return how many jobs match the filters, without that by status: in total (key `""`) and for each status.
 
-    A search by text or arguments is not counted, because it would read all jobs.
+    Return `{}` for a search by text or arguments, because its count would read all jobs.
     """
     if is_search(filters):
         return {}
@@ -310,7 +316,7 @@ def _bulk_urls(call: PageCall, filters: Mapping[str, str]) -> list[tuple[str, st
 
 
 def _selected_actions(call: PageCall, filters: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the actions for selected rows that are possible with the status of the filters, and their labels."""
+    """Return the names and labels of the actions on selected rows that the caller and the filters allow."""
     if not call.has("operate"):
         return []
     status = filters.get("status")
@@ -331,7 +337,8 @@ def _action_of(name: str) -> BulkAction:
 async def load_bulk(call: PageCall) -> Mapping[str, Any] | Response:
     """Return the template context of the dry run: how many jobs an action would change, and the first of them.
 
-    Without an action in the URL, redirect to the list of jobs.
+    A caller without the scope `read` gets neither. Without an action in the URL, return a redirect to the list of
+    jobs.
     """
     if "action" not in call.query:
         return RedirectResponse(call.url("jobs"), SEE_OTHER)
@@ -367,7 +374,7 @@ def _instants(call: PageCall, filters: Mapping[str, str]) -> dict[str, str]:
 
 
 async def _check_selected(call: ActionCall, action: BulkAction, ids: tuple[str, ...]) -> Again:
-    """Show how many of the selected jobs an action would change, and the first of them."""
+    """Show how many of the selected jobs an action would change, and the first of them; change nothing."""
     answer: JobChangeView = await call.api(
         "change_jobs", body={"action": str(action), "ids": ids, "dry_run": True, **_some_due(action)}
     )
@@ -405,9 +412,10 @@ def _selected_ids(call: ActionCall) -> tuple[str, ...]:
 
 
 async def change(call: ActionCall) -> Again | Done | Response:
-    """Change jobs for about a second, and show the progress with a form that continues the change.
+    """Change the jobs that a form chooses by filters or ids, for about a second, and show the progress.
 
-    A form that only checks shows which of the selected jobs the action would change.
+    If jobs are left, the page has a form that continues the change. If the field `do` of the form is `check`,
+    change nothing, and show which of the selected jobs the action would change.
     """
     sent = {name: values[-1] for name, values in call.form.items() if name != "id"}
     action = _action_of(sent.get("action", ""))
@@ -485,7 +493,7 @@ async def _change_for_a_while(
 
 
 def _list_url(call: PageCall, filters: Mapping[str, str]) -> str:
-    """Return the list that the user came from: that of the filters, or the one in which jobs were selected."""
+    """Return the URL of the list that the user came from: by the field `back` of a form, else by the filters."""
     if not isinstance(call, ActionCall) or not call.value("back"):
         return call.url("jobs", **filters)
     given = dict(parse_qsl(call.value("back")[:MAX_BACK], max_num_fields=MAX_FIELDS))

@@ -67,7 +67,7 @@ class LetterGroups:
     is_complete: bool
     """Whether the scan has read all dead letters that match."""
     reached: int | None
-    """When the last dead letter that the scan has read failed, in microseconds; None if it has read none."""
+    """The earliest failure that the scan has read, in microseconds since 1970; None if it has read none."""
     now: int
     bins: TimeBins
     """The bins for the counts over time."""
@@ -91,9 +91,10 @@ def scan_letters(
     """Read the latest dead letters that the caller may read, up to a bound, and group them by their error.
 
     - `queue`, `type`: only those of this queue and job type
-    - `until`: only those that failed at this instant or before
-    - `ids`: only these
+    - `until`: group only those that failed at this instant or before
+    - `ids`: group only those with these ids, as far as they are within the bound
     - `show`: the key of a group whose first dead letters are wanted with their arguments
+    - `limit`: the bound, the largest number of dead letters that are read
     """
     query = Query(
         status=JobStatus.FAILED,

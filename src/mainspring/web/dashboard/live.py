@@ -66,7 +66,7 @@ class LivePage:
         self.error: Exception | None = None
         """An error of the page itself, which ends its streams."""
         self.renewed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Is done after the next round."""
+        """Is done when a round has rendered the page again, or the page has failed; then a new one replaces it."""
         self._blocks: Blocks = {}
         self._changed: Collection[str] = ()
         self._age = 0
@@ -74,7 +74,11 @@ class LivePage:
         self._messages: dict[bool, str] = {}  # encoded messages, by whether they have all blocks
 
     async def renew(self, reads: PeriodicReads) -> None:
-        """Render the blocks, and wake the streams."""
+        """Render the blocks, and wake the streams of the page.
+
+        If the store fails or the page is refused, keep the last blocks and wake no stream: the next round tries
+        again. Any other error is kept in `error`, and the streams are woken.
+        """
         try:
             blocks = await self.render()
         except EXPECTED_ERRORS:
@@ -90,7 +94,9 @@ class LivePage:
         renewed.set_result(None)
 
     def message(self, *, has_last: bool) -> str:
-        """Return the message for browsers, with a placeholder for the CSRF token; empty if nothing has changed.
+        """Return the message for browsers, with a placeholder for the CSRF token; empty if there is none to send.
+
+        It has the changed blocks, or all of them, and the age of the numbers if they are or were old.
 
         - `has_last`: whether the browser has the blocks of the round before the last one
         """
@@ -126,7 +132,11 @@ class UpdateRounds:
 
     @contextmanager
     def reading(self, key: Hashable, render: Render) -> Iterator[LivePage]:
-        """Let a stream read a page within the block; the first stream of a page makes rounds render it."""
+        """Let a stream read a page within the block; rounds render a page as long as it has a stream.
+
+        - `key`: identifies the page, with its parameters and rights; streams with equal keys share it
+        - `render`: returns its blocks; only that of the first stream is used
+        """
         page = self._pages.get(key)
         if page is None:
             page = self._pages[key] = LivePage(render)
@@ -168,7 +178,7 @@ class LiveStreams:
     """The live streams of all open pages of one server. Only its event loop may use this, except for `close`.
 
     - `max_streams`: the largest number of streams at once
-    - `interval`: the seconds between two updates of a page
+    - `interval`: the least number of seconds between two updates of a page
     """
 
     def __init__(self, *, max_streams: int, interval: float = INTERVAL_SECONDS) -> None:
@@ -201,13 +211,13 @@ class LiveStreams:
         return end
 
     def leave(self, end: asyncio.Event) -> None:
-        """Stop counting a stream, which `enter` has returned the event of."""
+        """Stop counting the stream whose event `enter` has returned; do nothing if it is not counted."""
         loop = self._ends.pop(end, None)
         if loop is not None and loop not in self._ends.values():
             self._rounds.pop(loop, None)
 
     def rounds(self) -> UpdateRounds:
-        """Return the rounds of the running event loop."""
+        """Return the rounds of the running event loop; make them at the first call."""
         loop = asyncio.get_running_loop()
         if loop not in self._rounds:
             self._rounds[loop] = UpdateRounds(Pace(share=SHARE, interval=self.interval))
@@ -250,7 +260,11 @@ class LiveResponse(Response):
         self._share = share
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Send changed blocks until the browser is gone, its session has ended, or the server stops."""
+        """Send changed blocks until the browser is gone, its session has ended, or the server stops.
+
+        Raises `Refused` if there are too many streams or the server stops already, and the error of a page that
+        cannot be rendered.
+        """
         end = self._streams.enter()
         loop = asyncio.get_running_loop()
         try:
@@ -289,7 +303,10 @@ class LiveResponse(Response):
     async def _send_page(
         self, page: LivePage, visitor: Visitor, key: Hashable, write: Callable[[str], Awaitable[None]]
     ) -> Visitor | None:
-        """Send updates; return the visitor when its rights have changed, or None when its session has ended."""
+        """Send updates of a page; return the visitor with its new rights when these have changed.
+
+        Return None when its session has ended. Raises the error of a page that cannot be rendered.
+        """
         now = asyncio.get_running_loop().time
         checked = sent = now()
         seen = 0

@@ -83,7 +83,10 @@ def _is_new(statistics: StatisticsView, total: Period) -> bool:
 
 
 def _busiest(statistics: StatisticsView) -> list[Any]:
-    """Return the ten pairs of queue and job type with the most due, running and blocked jobs."""
+    """Return at most ten pairs of queue and job type, those with the most due, running and blocked jobs first.
+
+    Pairs that have only dead letters are left out.
+    """
     return sorted(
         (group for group in statistics.groups if group.due + group.running + group.blocked + group.scheduled),
         key=lambda group: (

@@ -104,7 +104,7 @@ class PageCall:
     def may(self, scope: str, *, type: str | None = None, queue: str | None = None) -> bool:
         """Return whether the caller may do an action of this scope, so that a page shows its button.
 
-        On a read-only server, only reading is allowed.
+        A `type` or `queue` of None means all of them. On a read-only server, only reading is allowed.
         """
         wanted = Scope(scope)
         if self.is_read_only and wanted is not Scope.READ:
@@ -126,7 +126,10 @@ class PageCall:
         return await self.snapshots.get(source)
 
     def peek(self, source: Source[T]) -> T | None:
-        """Return the last answer of a slow source without waiting; None if it is being read for the first time."""
+        """Return the last answer of a slow source, however old, without waiting; None if there is none yet.
+
+        If the answer is missing or older than the source allows, begin to read it.
+        """
         return self.snapshots.peek(source)
 
     async def api(
@@ -172,7 +175,7 @@ class Done:
     message: str
     """What was done, as a sentence: `Canceled job order-42.`"""
     location: str | None = None
-    """The path of the next page, made by `call.url`; None for the page that has sent the form."""
+    """The path of the next page, made by `call.url`; None for the page that the field `next` of the form names."""
     kind: str = "ok"
     """How the message is shown: `ok`, `warning` or `error`."""
 
@@ -257,7 +260,10 @@ class NavEntry:
 
 
 def parse_form(body: bytes) -> dict[str, tuple[str, ...]]:
-    """Return the fields of a form that was sent, with all their values; raise `Refused` if it is malformed."""
+    """Return the fields of a form that was sent, each with all its values in order.
+
+    Raises `Refused` if the form is not UTF-8 or has too many fields.
+    """
     try:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except UnicodeDecodeError:

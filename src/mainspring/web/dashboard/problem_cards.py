@@ -189,7 +189,10 @@ def _findings(report: Report) -> Iterable[ProblemCard]:
 
 
 async def gather(call: PageCall, statistics: StatisticsView) -> tuple[list[ProblemCard], bool]:
-    """Return the problems that a caller may see, and whether the first report of doctor is still being made."""
+    """Return the problems that a caller may see, and whether the first report of doctor is still being made.
+
+    For a caller that may see the report, this begins a new examination in the background every five minutes.
+    """
     may_examine = call.identity.allows(Scope.OPERATE)
     report = call.peek(DOCTOR) if may_examine else None
     workers = await call.get(WORKERS)

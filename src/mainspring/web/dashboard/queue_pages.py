@@ -94,7 +94,7 @@ def _short(seconds: float | None) -> str:
 
 
 def _chart(rates: QueueRates, now: datetime) -> Markup:
-    """Return a chart of the attempts of a queue that ended in each minute of the last hour."""
+    """Return a chart of the attempts of a queue that completed or failed in each minute of the last hour."""
     first = now.replace(second=0, microsecond=0) - timedelta(minutes=MINUTES - 1)
     data = [
         charts.Column(label=f"{first + timedelta(minutes=minute):%H:%M} UTC", values=[ended, failed])
@@ -117,7 +117,10 @@ def _limits(call: PageCall, queue: str) -> list[dict[str, str]]:
 
 
 def describe_limits(handler: Handler) -> list[str]:
-    """Return the limits of a handler as texts, such as `at most 5 at once for each customer`."""
+    """Return the limits of a handler as texts, such as `at most 5 at once for each customer`.
+
+    The texts about its sequences and batches are among them. The list is empty if it has none of these options.
+    """
     options, found = handler.options, []
     if options.concurrency is not None:
         found.append(f"at most {options.concurrency.n:,} at once{_by(options.concurrency.by)}")

@@ -42,7 +42,7 @@ class QueueRates:
 
     @property
     def failed_in_hour(self) -> int:
-        """How many attempts failed within the last hour."""
+        """How many attempts failed, timed out or crashed, and how many jobs expired, within the last hour."""
         return sum(self.failed)
 
     def lateness_at(self, share: float) -> float | None:

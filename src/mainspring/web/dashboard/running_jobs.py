@@ -43,7 +43,7 @@ class RunningJobs:
 
     jobs: list[RunningJob]
     is_complete: bool
-    """Whether these are all RUNNING jobs that match; False if the limit was reached."""
+    """Whether these are all RUNNING jobs that match; False if the read stopped at a number or a size."""
 
 
 async def running_jobs(call: PageCall, *, queue: str | None = None, limit: int = MAX_RUNNING) -> RunningJobs:

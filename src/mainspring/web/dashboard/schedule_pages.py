@@ -75,7 +75,10 @@ FIELDS: dict[str, str] = {
 
 
 def viewer_zone(call: PageCall) -> ZoneInfo | tzinfo:
-    """Return the time zone of the viewer: of the URL, else of a cookie that the script sets, else UTC."""
+    """Return the time zone of the viewer: of the URL, else of a cookie that the script sets.
+
+    Return UTC if neither has one, or if the given one is unknown.
+    """
     given = call.query.get("zone") or call.request.cookies.get(ZONE_COOKIE, "").replace("%2F", "/")
     return find_zone(given) or UTC
 
@@ -190,7 +193,7 @@ async def _schedule(call: PageCall) -> Mapping[str, Any]:
 
 
 async def _preview_of(call: PageCall, name: str) -> PreviewView | None:
-    """Return the coming dates of a stored schedule; None if this server cannot read its rule."""
+    """Return the coming dates of a stored schedule; None if it is gone, or this server cannot read its rule."""
     try:
         found: PreviewView = await call.api("preview_schedule", query={"name": name, "count": PLANNED})
     except (Refused, ScheduleNotFound):
@@ -253,7 +256,7 @@ def with_header(call: PageCall, header: tuple[bytes, bytes]) -> Request:
 
 
 def form_of(view: ScheduleView) -> dict[str, str]:
-    """Return the values of the form's fields for a stored schedule."""
+    """Return the values of the fields in the form that changes a stored schedule."""
     rule, fields = view.rule, {**FIELDS, "name": view.name, "type": view.type}
     if isinstance(rule, CronRule):
         fields |= {
@@ -340,7 +343,10 @@ async def _preview_page(call: PageCall) -> Mapping[str, Any]:
 
 
 def body_of(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the body of the operation `put_schedule` for the values of a form; raise `FormError` if wrong."""
+    """Return the body of the operation `put_schedule` for the values of a form.
+
+    Raises `FormError` for a value that has the wrong form. The operation checks the rest.
+    """
     if values["kind"] == "every":
         interval = optional_number(values["interval"], "the interval")
         if interval is None:

@@ -57,7 +57,10 @@ class Sessions:
         return session_id
 
     def token_of(self, session_id: str) -> str | None:
-        """Return the id of a session's token, and count this as a use; None if the session is not known."""
+        """Return the id of a session's token, and count this as a use; None if the session is unknown or too old.
+
+        A session that is too old, or was not used for too long, ends here.
+        """
         key = _hash(session_id)
         session = self._sessions.get(key)
         if session is None:

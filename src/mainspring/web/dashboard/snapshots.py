@@ -51,7 +51,10 @@ class Snapshots:
         self._last: dict[str, Any] = {}  # the last answers of sources that pages do not wait for
 
     async def get(self, source: Source[T]) -> T:
-        """Return an answer of a source that is not older than the source allows; read it, if there is none."""
+        """Return an answer of a source that is not older than the source allows.
+
+        If there is none, read the source, or wait for a read that is in progress. Raises the error of that read.
+        """
         now, loop = self._clock.monotonic_ns(), asyncio.get_running_loop()
         found = self._answers.get(source.name)
         if found is not None and found[1].get_loop() is loop and _is_good(found[1]):
@@ -67,7 +70,10 @@ class Snapshots:
         return await asyncio.shield(task)
 
     def forget(self) -> None:
-        """Drop all answers, so that the next page reads the store again: an action has changed something."""
+        """Drop all answers, so that the next page reads the store again: an action has changed something.
+
+        `peek` still returns the last answers that it has returned.
+        """
         self._answers.clear()
 
     def peek(self, source: Source[T]) -> T | None:

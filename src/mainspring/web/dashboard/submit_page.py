@@ -84,7 +84,12 @@ def _context(
 
 
 async def submit(call: ActionCall) -> Done | Again:
-    """Submit the job of a form, and show its page; or show the form again with its errors."""
+    """Submit the job of a form, and show the page of the job; or show the form again with its errors.
+
+    If a job with the same unique key exists, store nothing, and show that job. A caller without the scope `read`
+    sees an empty form instead of a job. Raises `NotAllowed` if the caller may not submit jobs of the type, or this
+    process has no handler for it.
+    """
     sent = {name: values[-1] for name, values in call.form.items()}
     handler = _handler_of(call, sent.get("type", ""))
     if handler is None:

@@ -42,7 +42,7 @@ class TimelineEntry:
     `timeout`, `crash`, `deploy`, `canceled`, `expired`."""
     title: str
     at: datetime | None
-    """When the entry's event or attempt began; None if that is not known."""
+    """When the entry's event or attempt began; the end of an attempt if only that is known; None if neither is."""
     ended: datetime | None = None
     error: tuple[TraceSection, ...] = ()
     is_future: bool = False

@@ -40,7 +40,7 @@ async def _list(call: PageCall) -> Mapping[str, Any]:
 
 
 def _slots(workers: list[WorkerView]) -> str:
-    """Return how many handlers all living workers can run at once: `of 108 slots`; empty if none tells."""
+    """Return as text how many slots all living workers have: `of 108 slots`; empty if no worker tells."""
     slots: Counter[str] = Counter()
     for worker in workers:
         if worker.state is Liveness.ALIVE:
