@@ -166,6 +166,7 @@ class JobManager(JobQueries):
             limits=self._limits,
             middlewares=self._middlewares,
             max_payload=max_payload,
+            off_loop=self._off_loop,
             signer=signer,
         )
         self._host: WorkerHost | None = None

@@ -28,6 +28,7 @@ from mainspring.jobs.io_layer import ARRANGE, MAX_BYTES, SUBMIT, BlockingReply, 
 from mainspring.jobs.job_policies import inheritable, policy_headers
 from mainspring.jobs.limit_registry import LimitRegistry
 from mainspring.jobs.middleware import Middlewares, Submit
+from mainspring.jobs.off_loop import OffLoop
 from mainspring.jobs.policies import Unique, names_of
 from mainspring.jobs.records import Conflict, ConflictKind, FollowUp, JobRecord, NewJob, Query, UniqueKey
 from mainspring.jobs.request_records import RequestIds
@@ -279,9 +280,11 @@ class Submission:
         limits: LimitRegistry,
         middlewares: Middlewares,
         max_payload: int,
+        off_loop: OffLoop,
         signer: JobSigner | None = None,
     ) -> None:
         self._engine = engine
+        self._off_loop = off_loop  # runs calls that coroutines wait for
         self._signer = signer  # None if jobs are not signed
         self._io = io
         self._registry = registry
@@ -335,9 +338,7 @@ class Submission:
             (own_id,) = ids.take()
             options = replace(options, id=own_id)
         if self._limits.version + self._registry.declaration_version != self._stored_version:
-            import asyncio  # noqa: PLC0415 - slow to import; the caller's event loop has imported it
-
-            await asyncio.to_thread(self.store_declarations)
+            await self._off_loop.write(self.store_declarations)
         template = self._template(handler, options)
         with self._around(handler, template, 1) as submit:
             job = self._signed(self._make(handler, options, template, positional, named))

@@ -9,7 +9,9 @@ Invariants
 
 from __future__ import annotations
 
+import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,6 +98,17 @@ def json_block(raw: Any, limit: int = BLOCK) -> Shown:
         except (msgspec.DecodeError, RecursionError):
             return block(text, limit)
     return block(text, limit)
+
+
+def editable_json(raw: Any) -> str:
+    """Return a whole JSON value with line breaks and indents, for a field that a form sends back unchanged.
+
+    Invisible characters become escapes of JSON, such as `\\u202e`.
+    """
+    text = _raw_text(raw)
+    with suppress(msgspec.DecodeError, RecursionError):
+        text = msgspec.json.format(text, indent=2)
+    return _INVISIBLE.sub(lambda found: found[0] if found[0] == "\n" else json.dumps(found[0])[1:-1], text)
 
 
 def _raw_text(raw: Any) -> str:

@@ -20,7 +20,7 @@ from mainspring.errors import MainspringError, ScheduleNotFound
 from mainspring.jobs.handle import open_manager
 from mainspring.security.permissions import Permissions, Scope
 from mainspring.web.api.schedule_views import CronRule, EveryRule, PreviewView, ScheduleView, etag_of
-from mainspring.web.dashboard.content import json_block, line
+from mainspring.web.dashboard.content import editable_json, json_block, line
 from mainspring.web.dashboard.firing_calendar import CalendarDay, calendar_of, outcome_of
 from mainspring.web.dashboard.form_values import (
     FormError,
@@ -266,19 +266,24 @@ def form_of(view: ScheduleView) -> dict[str, str]:
             "dst_fold": rule.dst_fold,
         }
     elif isinstance(rule, EveryRule):
-        fields |= {"kind": "every", "interval": f"{rule.interval:g}"}
-    text = json_block(view.arguments).text
+        fields |= {"kind": "every", "interval": _number(rule.interval)}
+    text = editable_json(view.arguments)
     return fields | {
         "arguments": "" if text in ("null", "{}") else text,
         "misfire": view.misfire,
         "catch_up": "" if view.catch_up is None else str(view.catch_up),
         "overlap": view.overlap,
-        "jitter": f"{view.jitter:g}" if view.jitter else "",
+        "jitter": _number(view.jitter) if view.jitter else "",
         "start": _to_field(view.start),
         "end": _to_field(view.end),
         "queue": view.queue,
         "priority": view.priority,
     }
+
+
+def _number(value: float) -> str:
+    """Return a number with all its digits, as a form sends it back."""
+    return str(int(value)) if value == int(value) else repr(value)
 
 
 def _to_field(instant: datetime | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from html import unescape
 from typing import Any
 
 import pytest
@@ -143,6 +144,28 @@ def test_the_form_of_a_stored_schedule_has_its_values_and_notices_other_changes(
     late = browser.post("/schedules/broken/edit", fields)
     assert late.status == 422
     assert "was changed or removed meanwhile" in problem_of(late)
+
+
+def test_the_form_of_a_stored_schedule_sends_its_values_back_unchanged(app: Mainspring) -> None:
+    customer = "eve \u2764\ufe0f \u202e\x07" + "x" * 30_000
+
+    @app.job(name="shop.long")
+    def long(customer: str) -> None: ...
+
+    app.schedules.put("long", long, Every(1_234_567.25), arguments={"customer": customer}, jitter=1_234_567)
+    browser = DashboardBrowser(app)
+    body = browser.get("/schedules/long/edit").body.decode()
+    inputs = re.findall(r'<input[^>]* name="(\w+)"[^>]* value="([^"]*)"', body)
+    sent = {name: unescape(value) for name, value in inputs if name in ("version", "interval", "jitter")}
+    found = re.search(r'<textarea[^>]* name="arguments"[^>]*>(.*?)</textarea>', body, re.DOTALL)
+    assert found is not None
+    before = app.schedules.get("long")
+    fields = {"type": "shop.long", "kind": "every", "arguments": unescape(found[1]), **sent}
+    assert browser.note(browser.post("/schedules/long/edit", fields)) == "Changed schedule long."
+    after = app.schedules.get("long")
+    assert after.arguments == before.arguments == {"customer": customer}
+    assert after.jitter == before.jitter
+    assert after.rule.interval == before.rule.interval  # type: ignore[union-attr]
 
 
 WRONG: list[tuple[dict[str, str], str]] = [
