@@ -690,6 +690,8 @@ class DeadLetterApiTests:
             }
             for number in range(2)
         ]
+        until = {**body, "until": "2999-01-01T00:00:00Z"}
+        assert send(site, "POST", "/dead-letters/replay", until).json["is_exact"] is False
         everything = send(site, "POST", "/dead-letters/replay", {"all": True, "dry_run": True}).json
         assert (everything["count"], everything["total"]) == (4, 4)
         wrong = {"all": True, "changes": {"order_id": 1}, "dry_run": True}  # shop.greet has no such parameter

@@ -160,7 +160,11 @@ class ReplayView(Struct, frozen=True, kw_only=True):
         Meta(description="How many dead letters match; null unless it is a dry run, which counts them."),
     ] = None
     is_exact: Annotated[
-        bool, Meta(description="False if `total` may be too small: at most 10,000 of a type are counted.")
+        bool,
+        Meta(
+            description="False if `total` may be too small, because at most 10,000 of a type are counted, or too "
+            "large, because `until` is not considered when more match than `limit`."
+        ),
     ] = True
     replayed: list[ReplayedView] = []
     left_out: Annotated[
@@ -406,7 +410,7 @@ def _check_for(manager: JobManager, identity: Identity, *, is_edit: bool) -> Cal
 def _count(manager: JobManager, body: ReplayBody, identity: Identity) -> tuple[int, bool]:
     """Return how many dead letters of the body's queue and type the caller may replay, and whether that is exact.
 
-    The field `until` of the body is not considered.
+    The field `until` of the body is not considered: with it, the number may be too large, and is not exact.
     """
     type_ = None if body.type is None else manager.registry.full_name(body.type)
     groups = [
@@ -416,7 +420,8 @@ def _count(manager: JobManager, body: ReplayBody, identity: Identity) -> tuple[i
         and type_ in (None, group.type)
         and identity.allows(Scope.OPERATE, type=group.type, queue=group.queue)
     ]
-    return sum(group.dead_letters for group in groups), all(group.is_exact for group in groups)
+    is_exact = body.until is None and all(group.is_exact for group in groups)
+    return sum(group.dead_letters for group in groups), is_exact
 
 
 def _shown(plans: Sequence[PlannedReplay], identity: Identity) -> list[PlannedLetterView] | None:
