@@ -530,7 +530,7 @@ class Mainspring(Decorators, HttpJobs):
         """Write a consistent copy of the store to a new file. Workers and callers continue meanwhile.
 
         Raises `FileExistsError` if the file exists, and `EngineUnavailable` if it cannot be written, or if the
-        engine makes no backups (NATS).
+        engine makes no backups (NATS, memory).
         """
         self.manager().engine.backup(path)
 

@@ -150,7 +150,7 @@ class Deliverer:
 
 
 def _trace_of(job: JobContext, target: CallbackTarget) -> dict[str, str]:
-    """Return the headers of the job's trace; empty if a header of the request names a trace already."""
+    """Return the trace headers for a request; none if the headers of submit or declaration name a trace."""
     given = {name.lower() for mapping in target.headers for name in mapping}
     return {} if TRACEPARENT in given else trace_headers(job.headers)
 

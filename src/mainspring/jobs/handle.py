@@ -71,7 +71,7 @@ class JobHandle(Generic[R]):
     info_async = async_twin(info)
 
     def status(self) -> JobStatus:
-        """Return the status of the job."""
+        """Return the status of the job. Raises `JobNotFound` if the job was deleted."""
         return self._source.manager().record(self.id).status
 
     status_async = async_twin(status)

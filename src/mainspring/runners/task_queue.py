@@ -135,8 +135,9 @@ _has_global_lock: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: T
 
 
 def compact_lane(lane: deque[Entry]) -> int:
-    """Remove the tombstones (canceled tasks) of a lane and return their number; keep the order of the other
-    entries.
+    """Remove the tombstones (canceled tasks) of a lane and return their number; keep the order of other entries.
+
+    On a Python without the global lock, remove nothing and return 0.
     """
     return _remove_all(lane, _find_tombstones(lane.copy()))
 

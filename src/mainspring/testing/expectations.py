@@ -30,7 +30,10 @@ _NOTHING = _Nothing()
 
 
 class Expectation:
-    """The arguments and submit options that a test expects of a job. Options that are not set match any value."""
+    """The arguments and submit options that a test expects of a job. Options that are not set match any value.
+
+    If the test gives no arguments, any arguments match. Otherwise, arguments left out must have their defaults.
+    """
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ from mainspring.jobs.records import NewJob
 
 
 class _Count(NamedTuple):
-    """The number of pending jobs of a queue, when the stream had this last sequence number."""
+    """The number of pending jobs of a queue, and the last sequence number of the stream when they were counted."""
 
     pending: int
     sequence: int

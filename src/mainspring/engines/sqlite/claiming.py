@@ -396,9 +396,9 @@ class JobClaimer:
     def _claim_limited(
         self, worker: int, demand: Demand, rows: list[LeaseRow], room: int, *, now: int, until: int
     ) -> list[Lease]:
-        """Claim jobs, some under limits, and return the leases of those that their limits admit.
+        """Start the jobs in `rows` that their limits admit, and further jobs of their groups; return the leases.
 
-        Jobs that must not start a second time are claimed separately, because fewer of them may start.
+        At-most-once jobs are claimed by themselves, so that no more of them start than `rows` has.
         """
         rows = self._rows.keep_readable(rows)
         single: list[LeaseRow] = []

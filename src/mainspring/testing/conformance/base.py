@@ -47,9 +47,7 @@ class EngineSuite:
 
     @pytest.fixture
     def other(self, bench: Bench, make_engine: MakeEngine) -> Iterator[Bench]:
-        """A second open engine on the same store, as in another process; the engine of `bench` if it cannot be
-        shared.
-        """
+        """A bench with a second engine on the same store, as in another process; `bench` if stores are not shared."""
         if Capability.SHARED not in bench.engine.capabilities:
             yield bench
             return
