@@ -639,10 +639,7 @@ class Mainspring(Decorators, HttpJobs):
         return self._choice if self.url == self._choice.url else StoreChoice(self.url, UrlSource.OPTION)
 
     def use_store(self, url: str) -> None:
-        """Use another store, as the option `--url` of a command does; call this before the store is opened.
-
-        Raises `EngineUnavailable` if the URL names no store of a known engine.
-        """
+        """Use another store, before the first use; raise `EngineUnavailable` if no engine serves the URL."""
         self.url = check_url(url)
         self._choice = StoreChoice(url, UrlSource.OPTION)
         self._import_engine()
@@ -669,10 +666,7 @@ class Mainspring(Decorators, HttpJobs):
         return None if runtime is None or runtime.process != os.getpid() else runtime.manager
 
     def _prepare_store(self) -> None:
-        """Use the worker's store in a child process of a worker.
-
-        In other processes, warn once if the code and `MAINSPRING_URL` name different stores.
-        """
+        """In a child of a worker, use its store; else warn once if code and `MAINSPRING_URL` name different ones."""
         of_worker = worker_url(self._id)
         if of_worker is not None:
             self.url = of_worker
@@ -751,10 +745,7 @@ class Mainspring(Decorators, HttpJobs):
         return f"Mainspring({provider_for(self.url).public_url(self.url)!r})"
 
     def forget_after_fork(self) -> None:
-        """Drop the runtime of the parent process in a forked child. The next use opens a new one.
-
-        The threads, locks and connections of the parent are not touched.
-        """
+        """Drop the parent's runtime in a forked child, without touching its threads, locks and connections."""
         self._lock = RLock()
         runtime, self._runtime = self._runtime, None
         if runtime is not None:

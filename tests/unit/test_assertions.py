@@ -188,9 +188,9 @@ def test_an_option_that_is_a_parameter_too_is_refused(app: Mainspring) -> None:
     move.submit("left", 5)
     assert_submitted(move, "left", 5)
     assert_submitted(move.options(queue="default"), "left", 5)
-    with pytest.raises(TypeError, match="parameter 'queue'"):
+    with pytest.raises(TypeError, match="'queue' is a parameter"):
         assert_submitted(move, queue="left")
-    with pytest.raises(TypeError, match="parameter 'within'"):
+    with pytest.raises(TypeError, match="'within' is a parameter"):
         refute_submitted(move, "left", within=5)
 
 

@@ -131,7 +131,10 @@ def _hmac_signer(key: bytes) -> Signer:
 
 def _ed25519_signer(key: bytes) -> Signer:
     if len(key) not in (SEED_BYTES, 2 * SEED_BYTES):
-        raise ValueError(f"the ed25519 key has {len(key)} bytes; it must have {SEED_BYTES} or {2 * SEED_BYTES}")
+        raise ValueError(
+            f"the ed25519 key has {len(key)} bytes after base64 decoding; it must have {SEED_BYTES} (the seed) or "
+            f"{2 * SEED_BYTES} (seed and public key)"
+        )
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - few applications sign so
             Ed25519PrivateKey,

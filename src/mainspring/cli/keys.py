@@ -96,7 +96,9 @@ def _with_key(before: str | None, name: str, key: str, *, signs: bool) -> str:
     text = before or f"# Keys of signed jobs: keep this file secret.\nsign_with = ''\n\n{TABLE}\n"
     place = _TABLE_LINE.search(text)
     if place is None:
-        raise ValueError(f"the key file has no line {TABLE}; add the key by hand")
+        raise ValueError(
+            f"the key file has no line {TABLE}; write its keys below such a line, and repeat the command"
+        )
     text = f'{text[: place.end()]}\n{name} = "{key}"{text[place.end() :]}'
     if signs:
         line = f'sign_with = "{name}"'

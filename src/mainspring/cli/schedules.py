@@ -87,7 +87,7 @@ def zone_options(function: Decorated) -> Decorated:
     "since",
     type=parse_instant_or_date,
     show_default="now",
-    help="Show only dates at or after this time, or from this day on, in the time zone of the rule.",
+    help="Show dates from this time on; a day begins at midnight in the time zone of the rule.",
     metavar="INSTANT",
 )
 @click.option(

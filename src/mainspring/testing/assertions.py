@@ -139,6 +139,6 @@ def _require_no_clash(job: JobFunction[..., Any], *, within: Duration, **options
     for name, value in {**options, "within": None if within == TOLERANCE else within}.items():
         if value is not None and name in job.handler.arguments.names:
             raise TypeError(
-                f"{job.name} has a parameter {name!r}, and so has this assertion; pass it by position, and "
-                f"options as to a submit: assert_submitted({job.name.rpartition('.')[2]}.options(...), ...)"
+                f"{name!r} is a parameter of {job.name} and an option of this assertion; pass the argument of the "
+                f"job by position, and submit options with the job: {job.name.rpartition('.')[2]}.options(...)"
             )

@@ -218,10 +218,13 @@ class JetStream(Connection):
     def commit(self, batch: WriteBatch) -> int | None:
         """Store a batch; return the revision of its first message, or 0 if it has no messages.
 
-        Return None if a subject has another revision than expected, or if it is unknown whether the batch was
-        stored. Raise `LimitExceeded` if a message is too large. The messages of a batch have consecutive
-        revisions. If the result is not None, the messages in `sends` were sent, too; if it is not 0 and the role
-        may purge, also the requests in `purges`. This method does not wait for the replies to these.
+        The messages get consecutive revisions. Return None if a subject has another revision than expected, or if
+        no reply came, so that it is unknown whether the batch was stored. Raise `LimitExceeded` if a message or
+        its subject is too large, `EngineUnavailable` if the server cannot store the batch before the timeout, and
+        `ServerError` if it refuses the batch.
+
+        Unless the result is None, `sends` are sent afterwards. `purges` are sent, too, if messages were stored and
+        the role may purge. The method does not wait for replies to them.
         """
         first: int | None = 0
         self._require_size(batch.writes)

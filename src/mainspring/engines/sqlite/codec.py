@@ -48,8 +48,8 @@ _parts = msgspec.json.Decoder(tuple[str | int, ...]).decode
 def to_group(lane: int, limits: tuple[str, ...]) -> str | None:
     """Return the name of the group of a job; None if the job has no limits.
 
-    The name is made of the number of the lane (the jobs of one queue, job type and priority) and of the buckets of
-    the limits. docs/glossary.md explains group, lane and bucket.
+    The name is made of the number of the job's lane and of the buckets of its limits. docs/glossary.md explains
+    group, lane and bucket.
     """
     return msgspec.json.encode((lane, *limits)).decode() if limits else None
 

@@ -217,9 +217,10 @@ class EventWriter:
             self._database.write(WRITE_FOR, (to_json(ids), kind.value, self._now(), note))
 
     def write_states(self, ids: list[str], pending: EventKind) -> None:
-        """Write an event for the current status of each of the jobs `ids`, if a client listens.
+        """Write an event about the current status of each of these jobs, if a client listens.
 
-        The event of a PENDING job has the kind `pending`; a FAILED or CANCELED job gets the event of its status.
+        - `ids`: the jobs; each must be PENDING, FAILED or CANCELED
+        - `pending`: the kind of the event for jobs that are PENDING, such as `RESCUED`
         """
         if ids and self.has_listener():
             self._database.write(WRITE_STATES, (to_json(ids), pending.value, self._now()))

@@ -69,7 +69,7 @@ def forget_ended(database: Database, now: int, most: int) -> None:
 
 
 def read_spent(connection: apsw.Connection, ids: Sequence[str]) -> dict[str, int]:
-    """Return when the envelopes with these ids were signed, by id; without envelopes that are not remembered."""
+    """Return when jobs with these ids were signed that are deleted and whose signatures are remembered, by id."""
     if not connection.execute(IS_ANY).get:
         return {}
     rows: Any = connection.execute(FIND, (to_json(list(ids)),)).fetchall()

@@ -174,11 +174,12 @@ class LimitedJobs(Protocol):
     def __call__(
         self, connection: apsw.Connection, lanes: Sequence[LaneCounts], now: int, most: int
     ) -> list[LimitedGroup]:
-        """Return the groups with due jobs; set `LaneCounts.later`, and `is_exact` of lanes that were not all read.
+        """Return the groups of due jobs under limits, and correct the counts in `lanes`.
 
-        The count of a group that has more than `most` due jobs may be any number above `most`.
+        In each lane: set `later`; set `is_exact` to False if not all of its jobs were read; subtract the jobs of
+        the returned groups from `due` if they are counted there, so that no job counts twice.
 
-        If `lanes` counts jobs of these groups as due, they are subtracted there, so that no job counts twice.
+        If a group has more than `most` due jobs, its count may be any number above `most`.
         """
 
 

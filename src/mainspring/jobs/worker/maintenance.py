@@ -204,7 +204,7 @@ def log_rescue(swept: Swept) -> None:
     """Log which jobs of dead workers were rescued, and which became dead letters."""
     if swept.rescued:
         logger.warning(
-            "rescued %s from dead workers: %s",
+            "rescued %s from dead workers, to run again; job ids: %s",
             format_count(len(swept.rescued), "job"),
             _some(swept.rescued),
             extra={"jobs": swept.rescued[:NAMED_JOBS]},

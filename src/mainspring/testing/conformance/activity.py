@@ -41,7 +41,10 @@ class ActivityTests(EngineSuite):
         return rows_of(bench.engine.activity(since, bench.now + 1 if until is None else until))
 
     def notes(self, bench: Bench) -> list[tuple[str, str, str, int]]:
-        """Take the notes that the engine made beside its answers; return them sorted, equal ones added up."""
+        """Take the engine's notes: counts of jobs that expired, crashed, or that the engine itself has stored.
+
+        Return what, queue, type and count, sorted; equal notes are added up. The engine forgets the notes.
+        """
         found: dict[tuple[str, str, str], int] = {}
         for note in bench.engine.take_notes():
             key = (note.what, note.queue, note.type)

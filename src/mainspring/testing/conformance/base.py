@@ -47,7 +47,7 @@ class EngineSuite:
 
     @pytest.fixture
     def other(self, bench: Bench, make_engine: MakeEngine) -> Iterator[Bench]:
-        """A bench with a second engine on the same store, as in another process; `bench` if stores are not shared."""
+        """A bench with a second engine on the same store, as in another process; `bench` if it is not shared."""
         if Capability.SHARED not in bench.engine.capabilities:
             yield bench
             return

@@ -302,7 +302,7 @@ def check_preconditions(record: ScheduleRecord | None, if_match: str | None, if_
         )
     if if_none_match is not None and current is not None and _names(if_none_match, current):
         raise _failed(
-            "the schedule exists, and If-None-Match only allows a new one",
+            "the schedule exists, and If-None-Match excludes it",
             "choose another name, or send If-Match with the ETag of the schedule to change it",
         )
 

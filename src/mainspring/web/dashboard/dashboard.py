@@ -486,9 +486,10 @@ def _html(text: str, status: int = 200, headers: Mapping[str, str] | None = None
 
 
 def _problem(request: Request, error: Exception) -> Problem:
-    """Convert an error to a problem. Log errors of the library whose text users do not see.
+    """Convert an error to a problem. Log an error of the library if users do not see its text.
 
-    An error that is not of the library becomes `FAILURE`, and is not logged here.
+    `Refused` and `HTTPException` keep their status. Any other error that is not of the library becomes `FAILURE`;
+    the caller logs it.
     """
     if isinstance(error, Refused):
         return error.problem

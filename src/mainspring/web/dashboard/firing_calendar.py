@@ -60,7 +60,10 @@ class CalendarCell:
 
     @property
     def text(self) -> str:
-        """The content of the cell in words: `3 completed, 1 failed`."""
+        """The occurrences of the hour in words, the worst outcome first: `1 failed, 3 completed`.
+
+        It is `nothing` if there are none, and `not read` if the calendar does not cover the hour.
+        """
         words = [f"{self.counts[name]:,} {_WORDS[name]}" for name in _WORST_FIRST if self.counts.get(name)]
         return ", ".join(words) or ("nothing" if self.is_known else "not read")
 

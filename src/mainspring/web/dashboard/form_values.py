@@ -54,7 +54,7 @@ def optional_number(text: str, what: str, *, whole: bool = False) -> float | Non
         value = math.nan
     if not (0 < value < math.inf) or (whole and value != int(value)):
         kind = "whole number" if whole else "number"
-        raise FormError(f"{what} is {text.strip()[:40]!r}; write a positive {kind}, or nothing")
+        raise FormError(f"{what} is {text.strip()[:40]!r}; write a positive {kind}")
     return value
 
 

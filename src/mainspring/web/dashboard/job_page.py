@@ -162,7 +162,11 @@ def _is_stoppable(job: JobView) -> bool:
 
 
 def remedies_of(call: PageCall, job: JobView, explanation: ExplanationView) -> list[Remedy]:
-    """Return the buttons and links, which the caller may use, that unblock a job or let it run again."""
+    """Return the remedies for the state of a job that the caller may use.
+
+    These are buttons (run now, resume the queue, retry, ask it to stop) and links (edit and replay, the jobs that
+    block it).
+    """
     possible = _possible(call, job)
     reason = Reason(explanation.reason)
     found: list[Remedy] = []

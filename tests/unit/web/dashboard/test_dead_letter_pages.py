@@ -129,7 +129,7 @@ def test_a_large_group_is_replayed_in_parts_that_follow_one_another(
 
 
 WRONG = [
-    ({"rate": "fast"}, "The rate is &#39;fast&#39;; write a positive number, or nothing."),
+    ({"rate": "fast"}, "The rate is &#39;fast&#39;; write a positive number."),
     ({"rate": "0"}, "write a positive number"),
     ({"rate": "nan"}, "write a positive number"),
     ({"limit": "1.5"}, "write a positive whole number"),

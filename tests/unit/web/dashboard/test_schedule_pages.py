@@ -124,7 +124,7 @@ def test_the_form_stores_a_schedule(app: Mainspring) -> None:
     assert stored.start == datetime(2027, 4, 1, tzinfo=UTC)
     again = browser.post("/new-schedule", NEW)
     assert again.status == 422
-    assert "If-None-Match only allows a new one" in problem_of(again)
+    assert "If-None-Match excludes it" in problem_of(again)
     answer = browser.post("/new-schedule", {**NEW, "name": "often", "kind": "every", "interval": "90"})
     assert browser.note(answer) == "Stored schedule often."
     assert app.schedules.get("often").rule == Every(90, anchor=app.schedules.get("often").rule.anchor)  # type: ignore[union-attr]
