@@ -666,7 +666,7 @@ class Mainspring(Decorators, HttpJobs):
         return None if runtime is None or runtime.process != os.getpid() else runtime.manager
 
     def _prepare_store(self) -> None:
-        """In a child of a worker, use its store; else warn once if code and `MAINSPRING_URL` name different ones."""
+        """In a child of a worker, use its store; else warn once if code and `MAINSPRING_URL` name two stores."""
         of_worker = worker_url(self._id)
         if of_worker is not None:
             self.url = of_worker
