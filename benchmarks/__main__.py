@@ -85,6 +85,17 @@ the ratios mean something.
 
 MARK = "<!-- section {name} -->"
 
+BEHIND = """\
+## Where Mainspring is not first, or misses a bound of ours
+
+| section | what | Mainspring | beside it | ratio | bound |
+|---|---|--:|--:|--:|--:|"""
+COLUMNS = 6
+SLOWER = re.compile(r"0\.\d+ x")
+NOT_A_PEER = re.compile(
+    r"\b(ours|bare|raw|without|with none|not signed|not counted|not scraped|no limits|counted)\b"
+)
+
 
 def choose(arguments: list[str]) -> list[str]:
     """Return the names of sections, in their order; all without arguments."""
@@ -106,9 +117,27 @@ def is_written_by_parts(text: str) -> bool:
     return "## " not in text or bool(read_parts(text))
 
 
+def find_behind(parts: dict[str, str]) -> str:
+    """Return a section with the rows in which Mainspring is slower than another program, or misses a bound.
+
+    A bare loop, and Mainspring itself in another situation, are no other programs.
+    """
+    rows = []
+    for name in SECTIONS:
+        for line in parts.get(name, "").splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if not line.startswith("| ") or len(cells) != COLUMNS or cells[0] == "what":
+                continue
+            what, ours, peer, ratio, bound, met = cells
+            is_slower = SLOWER.match(ratio) is not None and NOT_A_PEER.search(peer) is None
+            if is_slower or met == "**no**":
+                rows.append(f"| {name} | {what} | {ours} | {peer} | {ratio} | {bound} |")
+    return "\n".join([BEHIND, *rows])
+
+
 def write_parts(parts: dict[str, str]) -> None:
     marked = [f"{MARK.format(name=name)}\n\n{parts[name]}" for name in SECTIONS if name in parts]
-    RESULTS.write_text("\n\n".join([HEAD.strip(), *marked]) + "\n", encoding="utf-8")
+    RESULTS.write_text("\n\n".join([HEAD.strip(), find_behind(parts), *marked]) + "\n", encoding="utf-8")
 
 
 def main() -> None:
