@@ -22,7 +22,7 @@ def test_each_occurrence_makes_exactly_one_job_while_processes_are_killed(sandbo
 
 @pytest.mark.stress
 def test_a_deploy_that_changes_schedules_loses_no_occurrence_and_doubles_none(sandbox: Sandbox) -> None:
-    recurrence = roll(sandbox, releases=["old", "new", "old"], lines=8, seed=2)
+    recurrence = roll(sandbox, releases=["old", "new", "old"], lines=12, seed=2)
     assert (recurrence.missing, recurrence.twice, recurrence.stray) == ([], [], [])
     assert (recurrence.figures.lost, recurrence.figures.doubled) == (0, 0)
     assert recurrence.figures.kills >= 2
