@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from threading import Event
 from weakref import ref
 
@@ -11,8 +12,8 @@ from mainspring import MainspringError
 from mainspring.runners import FuncQueue, Priority, TaskRunner, TaskTraits, ThreadPool
 from mainspring.testing import ManualClock
 from tests.pools import running
-from tests.support import PATIENCE, amount, occupied, without_collector
-from tests.traced_memory import TracedMemory
+from tests.support import PATIENCE, WatchedClock, amount, occupied, without_collector
+from tests.traced_memory import TracedMemory, in_a_quiet_process
 
 pytestmark = pytest.mark.long
 
@@ -25,6 +26,11 @@ URGENT = TaskTraits(priority=Priority.USER_BLOCKING)
 def pool(clock: ManualClock) -> Iterator[ThreadPool]:
     with running(ThreadPool(1, max_workers=1, clock=clock)) as pool:
         yield pool
+
+
+def running_pool() -> AbstractContextManager[ThreadPool]:
+    """Start the same pool in a quiet process, where a test has no fixtures."""
+    return running(ThreadPool(1, max_workers=1, clock=WatchedClock()))
 
 
 def the_pool(pool: ThreadPool) -> TaskRunner:
@@ -40,83 +46,94 @@ def a_single_thread(pool: ThreadPool) -> TaskRunner:
 
 
 @pytest.mark.parametrize("make", [the_pool, a_sequence, a_single_thread])
-def test_a_burst_of_tasks_leaves_nothing_behind(
-    pool: ThreadPool, make: Callable[[ThreadPool], TaskRunner]
-) -> None:
-    runner = make(pool)
-    nothing = [].clear
-    with TracedMemory() as memory:
-        with occupied(runner):
-            for _ in range(BURST):
-                runner.post(nothing)
-            assert memory.used_by_all() > BURST * 50  # it was really there
-        runner.wait_idle()
-        assert memory.used() < BYTES_KEPT
+@in_a_quiet_process
+def test_a_burst_of_tasks_leaves_nothing_behind(make: Callable[[ThreadPool], TaskRunner]) -> None:
+    with running_pool() as pool:
+        runner = make(pool)
+        nothing = [].clear
+        with TracedMemory() as memory:
+            with occupied(runner):
+                for _ in range(BURST):
+                    runner.post(nothing)
+                assert memory.used_by_all() > BURST * 50  # it was really there
+            runner.wait_idle()
+            memory.check_below(BYTES_KEPT)
 
 
 @pytest.mark.parametrize("make", [the_pool, a_sequence, a_single_thread])
+@in_a_quiet_process
 def test_canceled_tasks_leave_nothing_behind_while_no_thread_is_free(
-    pool: ThreadPool, make: Callable[[ThreadPool], TaskRunner]
+    make: Callable[[ThreadPool], TaskRunner],
 ) -> None:
-    runner = make(pool)
-    nothing = [].clear
-    with occupied(runner), TracedMemory() as memory:
-        for _ in range(BURST // 4):
-            runner.post(nothing).cancel()
-        assert memory.used() < 5 * BURST  # the tasks take more than four times as much
-        runner.compact()
-        assert memory.used() < BYTES_KEPT
-
-
-def test_a_burst_of_delayed_tasks_that_are_canceled_leaves_nothing_behind(pool: ThreadPool) -> None:
-    pool.post(int, delay=1).cancel()  # the timer's thread and its first slot are there before we measure
-    with TracedMemory() as memory:
-        handles = [pool.post(int, delay=60 + number % 50) for number in range(BURST // 4)]
-        full = memory.used_by_all()
-        for handle in handles:
-            assert handle.cancel()
-        del handles, handle
-        assert full > BURST // 4 * 100
-        assert memory.used() < full / 20
-    assert pool.statistics().delayed == 0
-
-
-def test_a_burst_of_canceled_tasks_leaves_nothing_behind(pool: ThreadPool) -> None:
-    with TracedMemory() as memory:
-        with occupied(pool):
+    with running_pool() as pool:
+        runner = make(pool)
+        nothing = [].clear
+        with occupied(runner), TracedMemory() as memory:
             for _ in range(BURST // 4):
-                assert pool.post(int).cancel()
-        pool.wait_idle()
-        assert memory.used() < BYTES_KEPT
-    assert pool.statistics().queued == 0
+                runner.post(nothing).cancel()
+            memory.check_below(5 * BURST)  # the tasks take more than four times as much
+            runner.compact()
+            memory.check_below(BYTES_KEPT)
 
 
-def test_a_burst_of_items_leaves_nothing_behind(pool: ThreadPool) -> None:
-    queue: FuncQueue[None] = FuncQueue(id, pool)
-    with TracedMemory() as memory:
-        with occupied(pool):
-            for _ in range(BURST // 2):
-                queue.dispatch(None)
-            assert memory.used_by_all() > BURST * 20
-        queue.wait_idle()
-        pool.wait_idle()
-        assert memory.used() < BYTES_KEPT
+@in_a_quiet_process
+def test_a_burst_of_delayed_tasks_that_are_canceled_leaves_nothing_behind() -> None:
+    with running_pool() as pool:
+        pool.post(int, delay=1).cancel()  # the timer's thread and its first slot are there before we measure
+        with TracedMemory() as memory:
+            handles = [pool.post(int, delay=60 + number % 50) for number in range(BURST // 4)]
+            full = memory.used_by_all()
+            for handle in handles:
+                assert handle.cancel()
+            del handles, handle
+            assert full > BURST // 4 * 100
+            memory.check_below(full / 20)
+        assert pool.statistics().delayed == 0
 
 
-def test_runners_come_and_go_without_a_trace(pool: ThreadPool) -> None:
-    def use_and_drop() -> None:
-        for number in range(200):
-            sequence = pool.sequenced()
-            sequence.post(int)
-            pool.parallel(limit=2).post(int, traits=URGENT if number % 2 else None)
-        pool.wait_idle()
+@in_a_quiet_process
+def test_a_burst_of_canceled_tasks_leaves_nothing_behind() -> None:
+    with running_pool() as pool:
+        with TracedMemory() as memory:
+            with occupied(pool):
+                for _ in range(BURST // 4):
+                    assert pool.post(int).cancel()
+            pool.wait_idle()
+            memory.check_below(BYTES_KEPT)
+        assert pool.statistics().queued == 0
 
-    use_and_drop()
-    with TracedMemory() as memory:
-        for _ in range(10):
-            use_and_drop()
-        gc.collect()
-        assert memory.used() < BYTES_KEPT
+
+@in_a_quiet_process
+def test_a_burst_of_items_leaves_nothing_behind() -> None:
+    with running_pool() as pool:
+        queue: FuncQueue[None] = FuncQueue(id, pool)
+        with TracedMemory() as memory:
+            with occupied(pool):
+                for _ in range(BURST // 2):
+                    queue.dispatch(None)
+                assert memory.used_by_all() > BURST * 20
+            queue.wait_idle()
+            pool.wait_idle()
+            memory.check_below(BYTES_KEPT)
+
+
+@in_a_quiet_process
+def test_runners_come_and_go_without_a_trace() -> None:
+    with running_pool() as pool:
+
+        def use_and_drop() -> None:
+            for number in range(200):
+                sequence = pool.sequenced()
+                sequence.post(int)
+                pool.parallel(limit=2).post(int, traits=URGENT if number % 2 else None)
+            pool.wait_idle()
+
+        use_and_drop()
+        with TracedMemory() as memory:
+            for _ in range(10):
+                use_and_drop()
+            gc.collect()
+            memory.check_below(BYTES_KEPT)
 
 
 class Thing:
@@ -204,12 +221,13 @@ def test_what_was_refused_is_released_at_once(pool: ThreadPool, why: str) -> Non
         assert reference() is None
 
 
-def test_many_sequences_at_once_leave_no_storage_behind(pool: ThreadPool) -> None:
-    with TracedMemory() as memory:
+@in_a_quiet_process
+def test_many_sequences_at_once_leave_no_storage_behind() -> None:
+    with running_pool() as pool, TracedMemory() as memory:
         with occupied(pool):
             for _ in range(amount(2_000, thorough=5_000)):
                 pool.sequenced().post(int)  # kept alive by its task
             full = memory.used_by_all()
         pool.wait_idle()
         gc.collect()
-        assert memory.used() < full / 8  # two sets that do not shrink remember how many there were
+        memory.check_below(full / 8)  # two sets that do not shrink remember how many there were
