@@ -1,10 +1,11 @@
-"""One browser and one served shop for all tests of a process.
+"""One browser and one served shop for all tests of this folder in a process.
 
 Playwright's synchronous interface keeps an event loop on the thread that uses it, and `asyncio.run` of other tests
 would refuse to work there. So the browser has a thread of its own, and the tests of this folder run on it.
 
 Their start takes seconds. So the tests of this folder come first: then one process of pytest-xdist runs most of
-them, and the other processes start no browser.
+them, and the other processes start no browser. The browser and the shop end with the last of them: the threads of
+the shop would write to the log of other tests, and allocate memory that other tests count.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool:
     return True
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     def start() -> tuple[Playwright, Browser]:
         playwright = sync_playwright().start()
@@ -54,14 +55,14 @@ def browser() -> Iterator[Browser]:
     THREAD.submit(stop).result()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Serve the shop, with three hours of history and a worker."""
     with served_shop(tmp_path_factory.mktemp("shop"), hours=3) as site:
         yield site
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def nats_site(nats_server: Servers) -> Iterator[Site]:
     """Serve a small shop on NATS, with a worker."""
     with served_small_shop(f"{nats_server.url}?prefix=pages") as site:
