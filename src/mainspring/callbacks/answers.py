@@ -116,9 +116,10 @@ def to_result(answer: ReceiverAnswer) -> dict[str, Any]:
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:
-    """Return the seconds that a `Retry-After` header asks for, by a number or a date, from 0 to one day.
+    """Return the seconds that a `Retry-After` header asks for, by a number or a date.
 
-    Return None if the header is missing or cannot be read.
+    Return 0 for a date in the past, one day if the header asks for more, and None if it is missing or cannot be
+    read.
     """
     if value is None:
         return None

@@ -308,7 +308,7 @@ class WorkerStore(Protocol):
         """List the leases of the jobs that a remote worker is running. It needs `Capability.REMOTE_WORKERS`."""
 
     def workers(self) -> list[WorkerRecord]:
-        """List the workers by number, including dead ones whose jobs were not rescued yet."""
+        """List the workers, sorted by number, including dead ones whose jobs were not rescued yet."""
 
     def backlog(self) -> list[Backlog]:
         """Count the due jobs that wait for a worker, by queue and type, including those of paused queues."""

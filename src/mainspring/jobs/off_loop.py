@@ -65,8 +65,8 @@ class OffLoop:
     def submit(self, call: Callable[[], R], *, writes: bool) -> TaskFuture[R]:
         """Queue a call for a thread of this object, and return the future of its result.
 
-        At most four calls that write run at once; further ones wait. The first call starts the threads, as does
-        the first one after `close`.
+        At most eight calls run at once, and at most four of those with `writes`; further ones wait. The first call
+        starts the threads, as does the first one after `close`.
         """
         call = carried(call)
         while True:
