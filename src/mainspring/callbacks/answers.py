@@ -41,7 +41,10 @@ class ReceiverError(Exception):
 
 
 class NoAnswer(ReceiverError):
-    """The receiver cannot be reached, or has not answered with HTTP. A later attempt may succeed."""
+    """Raised if the receiver cannot be reached, or does not answer with HTTP. A later attempt may succeed.
+
+    Also raised if the receiver has not answered when the job times out, or is asked to stop.
+    """
 
 
 class ReceiverFailed(ReceiverError):

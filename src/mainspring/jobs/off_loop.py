@@ -96,7 +96,7 @@ class OffLoop:
             raise
 
     def close(self) -> None:
-        """End the threads without waiting for the calls in progress, and drop calls that have not begun.
+        """End the threads without waiting: calls in progress go on, and calls that have not begun are dropped.
 
         A coroutine that awaits a dropped call gets `EngineUnavailable`. The next call starts new threads.
         """
