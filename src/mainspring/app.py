@@ -428,7 +428,7 @@ class Mainspring(Decorators, HttpJobs):
     remove_redaction_async = async_twin(remove_redaction, writes=True)
 
     def workers(self) -> list[WorkerStatus]:
-        """List the workers of the store, in all processes and on all machines, by number.
+        """List the workers of the store, in all processes and on all machines, sorted by number.
 
         A worker that has died stays in the list until another worker has rescued its jobs.
         """

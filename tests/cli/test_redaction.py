@@ -96,7 +96,10 @@ def check(shop: ShopProgram) -> None:
     assert shown >= 30
     refused = shop.run_on_store("jobs", "list", "--argument", f"card={SECRET}")
     assert refused.code == USAGE
-    assert "jobs cannot be found by 'card', because 'shop.pay' redacts this parameter" in refused.error_line
+    assert (
+        "jobs cannot be found by 'card', because the job type 'shop.pay' redacts this parameter"
+        in refused.error_line
+    )
     canceled = shop.run_on_store("jobs", "cancel", "--argument", f"card={SECRET}", "--yes")
     assert canceled.code == USAGE
     assert shop.run_on_store("jobs", "list", "--text", SECRET, "--json").json["jobs"] == []

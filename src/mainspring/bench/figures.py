@@ -17,7 +17,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 def machine() -> dict[str, Any]:
-    """Return facts about this machine: processors, load, system, architecture and versions."""
+    """Return facts on this machine: processors, load, system, architecture, versions of Python and Mainspring."""
     return {
         "cpus": cpus(),
         "load": load(),

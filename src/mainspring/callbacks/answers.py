@@ -41,7 +41,10 @@ class ReceiverError(Exception):
 
 
 class NoAnswer(ReceiverError):
-    """The receiver cannot be reached, or has not answered with HTTP. A later attempt may succeed."""
+    """Raised if the receiver cannot be reached, or does not answer with HTTP. A later attempt may succeed.
+
+    Also raised if the receiver has not answered when the job times out, or is asked to stop.
+    """
 
 
 class ReceiverFailed(ReceiverError):
@@ -116,9 +119,10 @@ def to_result(answer: ReceiverAnswer) -> dict[str, Any]:
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:
-    """Return the seconds that a `Retry-After` header asks for, by a number or a date, from 0 to one day.
+    """Return the seconds that a `Retry-After` header asks for, by a number or a date.
 
-    Return None if the header is missing or cannot be read.
+    Return 0 for a date in the past, one day if the header asks for more, and None if it is missing or cannot be
+    read.
     """
     if value is None:
         return None

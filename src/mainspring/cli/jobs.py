@@ -83,7 +83,7 @@ def show_job(*, job_id: str, as_json: bool, app: str | None, url: str | None) ->
 @jobs.command("cancel")
 @click.argument("ids", cls=Argument, nargs=-1, metavar="ID", help="The ids of jobs.")
 @filter_options
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation before jobs are canceled by filters.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before the jobs that match the filters are canceled.")
 @click.option("--dry-run", is_flag=True, help="Only print which jobs would be canceled.")
 @json_option
 @app_options

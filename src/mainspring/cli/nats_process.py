@@ -164,7 +164,8 @@ def check_version(program: Path) -> str:
     version = tuple(int(part) for part in match.groups())
     if version < FLOOR:
         raise server_error(
-            f"{program} is {match[0][1:]}, and {'.'.join(map(str, FLOOR))} or newer is needed", f"run: {INSTALL}"
+            f"{program} has version {match[0][1:]}, and {'.'.join(map(str, FLOOR))} or newer is needed",
+            f"run: {INSTALL}",
         )
     return match[0][1:]
 

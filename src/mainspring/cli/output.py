@@ -74,7 +74,7 @@ def print_message(text: str) -> None:
 
 
 def print_rich(renderable: RenderableType, *, wraps: bool = True, crops: bool = False) -> None:
-    """Print text or a table of rich. On a terminal, it has colors, and long lines are wrapped.
+    """Print text, or a table of the library Rich. On a terminal, it has colors, and long lines are wrapped.
 
     With `crops`, long lines on a terminal are cropped instead; with `wraps=False`, they are printed as they are.
     In a pipe, lines are neither wrapped nor cropped.

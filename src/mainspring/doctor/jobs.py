@@ -22,7 +22,10 @@ START = ("Start one:", ("run",))
 
 
 def check_workers(snapshot: Snapshot) -> Iterator[Finding]:
-    """Report the workers that run and those that died or hang; report an error if jobs wait and no worker runs."""
+    """Report the workers that run, and those that died or hang.
+
+    Report an error instead if no worker runs, and jobs are due or have lost their worker.
+    """
     alive = snapshot.alive
     lost = [worker for worker in snapshot.workers if worker not in alive]
     left = [] if alive else [*_due(snapshot), *_abandoned(snapshot)]

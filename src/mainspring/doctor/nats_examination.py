@@ -34,11 +34,11 @@ def read_monitor(url: str) -> dict[str, Any]:
     """
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if not parts.hostname or parts.scheme not in ("http", "https"):
-        raise ConnectionError("it is not an http or https address such as http://127.0.0.1:8222")
+        raise ConnectionError("this address is not an http or https address such as http://127.0.0.1:8222")
     try:
         port = parts.port or PORT
     except ValueError as error:
-        raise ConnectionError(f"its port is wrong: {error}") from error
+        raise ConnectionError(f"the port of this monitoring address is wrong: {error}") from error
     make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     with closing(make(parts.hostname, port, timeout=TIMEOUT_SECONDS)) as connection:
         try:
@@ -53,9 +53,9 @@ def read_monitor(url: str) -> dict[str, Any]:
 
 
 def no_monitor(url: str, problem: ConnectionError) -> Finding:
-    """Return the warning about a monitoring address of a NATS server that does not respond."""
+    """Return the warning that the monitoring address of a NATS server is wrong, or does not respond."""
     return warning(
-        f"the monitoring address {url!r} does not respond: {problem}",
+        f"the monitoring address {url!r} cannot be read: {problem}",
         "Some facts stay unknown: how often the server syncs its files, and how much storage it has.",
         "Pass the address that http: or -m of nats-server sets, as in --monitor http://127.0.0.1:8222",
     )

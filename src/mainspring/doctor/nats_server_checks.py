@@ -129,9 +129,10 @@ def check_distance(facts: NatsFacts) -> Finding:
 
 
 def check_payload(facts: NatsFacts, max_payload: int) -> Finding:
-    """Warn if the NATS server allows only smaller messages than the arguments that the application allows.
+    """Warn if the largest message of the NATS server is smaller than the arguments that the application allows.
 
-    The engine reserves a part of each message for headers and errors, so the arguments must be a little smaller.
+    Otherwise the finding is OK, and says how large arguments may be. This may be a little less than the
+    application allows, because the engine reserves a part of each message for headers and errors.
     """
     limit = int(facts.server.get("max_payload", 0))
     if limit >= max_payload:

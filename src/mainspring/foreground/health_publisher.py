@@ -78,7 +78,12 @@ class SystemdNotifier:
         except OSError as error:
             if not self._has_warned:
                 self._has_warned = True
-                logger.warning("systemd cannot be notified at NOTIFY_SOCKET %r: %s", self._address, error)
+                logger.warning(
+                    "systemd cannot be notified at NOTIFY_SOCKET %r: %s; it may stop or restart the worker; "
+                    "let this process write to the socket",
+                    self._address,
+                    error,
+                )
 
 
 def _status(health: WorkerHealth) -> str:

@@ -40,8 +40,10 @@ _minute_and_pair = itemgetter(0, 1, 2)
 
 
 class EngineNote(Struct, frozen=True, gc=False):
-    """Something that a call of the engine did beside its answer: jobs expired or were stored, or a worker's
-    attempts crashed.
+    """Something that a call of the engine did, but did not return: it counts jobs of one queue and type.
+
+    "submitted": the engine stored jobs by itself, for a dead-letter handler or a replay. "crashed": the worker of
+    running jobs died. "expired": jobs had not started when they expired.
     """
 
     what: Literal["submitted", "crashed", "expired"]

@@ -168,7 +168,7 @@ class PutRedaction(Struct, frozen=True, gc=False):
 
 
 class DropRedaction(Struct, frozen=True, gc=False):
-    """Redact no parameters of a job type any more."""
+    """Delete the stored redaction of a job type, so that the arguments of its jobs are shown again."""
 
     type: str
 

@@ -308,7 +308,7 @@ class WorkerStore(Protocol):
         """List the leases of the jobs that a remote worker is running. It needs `Capability.REMOTE_WORKERS`."""
 
     def workers(self) -> list[WorkerRecord]:
-        """List the workers by number, including dead ones whose jobs were not rescued yet."""
+        """List the workers, sorted by number, including dead ones whose jobs were not rescued yet."""
 
     def backlog(self) -> list[Backlog]:
         """Count the due jobs that wait for a worker, by queue and type, including those of paused queues."""
@@ -384,9 +384,10 @@ class Admin(Protocol):
         """List the stored dead-letter handlers, by job type."""
 
     def redactions(self) -> dict[str, tuple[str, ...]]:
-        """Return the redacted parameters by job type, both sorted by name.
+        """Return the redacted parameters of each job type. Types and parameters are sorted by name.
 
-        For a process that has read a job, the result has all redactions that were stored before that job.
+        They are read from the store, never from a cache. If this process has read a job before this call, the
+        result contains all redactions that were stored before that job.
         """
 
     def tokens(self) -> list[TokenRecord]:

@@ -73,7 +73,7 @@ class Explanation:
 
 
 class _JobFacts(Struct, frozen=True):
-    """A job's situation, with the workers and limits of the store: the input of an explanation."""
+    """The input of an explanation: a job, the facts in the store about it, the live workers, and the limits."""
 
     situation: Situation
     workers: Sequence[WorkerRecord]

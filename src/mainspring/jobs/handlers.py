@@ -147,7 +147,7 @@ class Handler:
 
 
 class HandlerRegistry:
-    """The handlers that are registered in this process, by name and alias."""
+    """The handlers that are registered in this process, each under its name and its aliases."""
 
     def __init__(self) -> None:
         self._lock = Lock()

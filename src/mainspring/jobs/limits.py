@@ -90,9 +90,10 @@ class _AdmissionState:
 
 
 class _BucketLimit:
-    """One bucket within an `Admission`: its limit, and its running jobs or its tokens.
+    """One bucket within an `Admission`, which decides which jobs may start: its limit, and its state.
 
-    A bucket is the part of a limit for one key, such as one tenant.
+    The state has the number of running jobs, or for a rate the instant at which all tokens are available. A bucket
+    is the part of a limit for one key, such as one tenant.
     """
 
     __slots__ = ("bucket", "interval", "most", "shared", "state")

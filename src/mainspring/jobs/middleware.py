@@ -101,10 +101,12 @@ class Middleware:
         return nullcontext()
 
     def scheduling(self, submit: Submit) -> AbstractContextManager[object]:
-        """Wrap the submit of a schedule's jobs, on a thread of the worker, or of the caller of `trigger`.
+        """Wrap the submit of a schedule's jobs, on a thread of the worker.
 
+        For `trigger`, and for a `put` that changes a schedule with due occurrences, it is the thread of the call.
         All workers try to submit the jobs of each occurrence, and the store accepts those of the first worker. In
-        the other workers, `submit.ids` stays empty.
+        the other workers, `submit.ids` stays empty; so it does if the store makes no job, because an earlier one
+        has not ended.
         """
         return nullcontext()
 
@@ -160,7 +162,7 @@ class Middlewares:
     def scheduling(self, submit: Submit) -> AbstractContextManager[object]:
         """Wrap the submit of a schedule's jobs in all middleware of the application.
 
-        Their exceptions are only logged.
+        Exceptions of a middleware are only logged: the jobs are submitted all the same.
         """
         return self._stack_schedule(submit) if self._all else _NOTHING
 

@@ -107,7 +107,7 @@ class NamedArguments(Arguments):
         return super().key(given, names or sorted(given))
 
     def decode(self, payload: bytes, codec: str) -> tuple[Sequence[Any], dict[str, Any]]:
-        """Decode the stored arguments of a job; return no positional ones, and all of them by name."""
+        """Decode the stored arguments of a job; return an empty tuple and a dict of all arguments by name."""
         return (), dict(self.plain(payload, codec))
 
     def decoded(self, payload: bytes, codec: str, names: Iterable[str]) -> list[Any]:

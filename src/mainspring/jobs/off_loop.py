@@ -65,8 +65,8 @@ class OffLoop:
     def submit(self, call: Callable[[], R], *, writes: bool) -> TaskFuture[R]:
         """Queue a call for a thread of this object, and return the future of its result.
 
-        At most four calls that write run at once; further ones wait. The first call starts the threads, as does
-        the first one after `close`.
+        At most eight calls run at once, and at most four of those with `writes`; further ones wait. The first call
+        starts the threads, as does the first one after `close`.
         """
         call = carried(call)
         while True:
@@ -96,7 +96,7 @@ class OffLoop:
             raise
 
     def close(self) -> None:
-        """End the threads without waiting for the calls in progress, and drop calls that have not begun.
+        """End the threads without waiting: calls in progress go on, and calls that have not begun are dropped.
 
         A coroutine that awaits a dropped call gets `EngineUnavailable`. The next call starts new threads.
         """

@@ -31,12 +31,12 @@ class Quota(Struct, frozen=True):
 
 
 def depth_family(queue: str) -> str:
-    """Return the name under which the largest number of pending jobs of a queue is stored."""
+    """Return the name of the limit that stores the quota `max_depth` of a queue."""
     return f"{DEPTH_OF}{queue}"
 
 
 def submit_rate_family(queue: str) -> str:
-    """Return the name under which the submit rate of a queue is stored."""
+    """Return the name of the limit that stores the quota `submit_rate` of a queue."""
     return f"{SUBMIT_RATE_OF}{queue}"
 
 

@@ -109,8 +109,8 @@ class Redactions:
                 if parameter in self.names(each):
                     remedy = "" if type_ is not None else ", or give the type of the jobs, if you mean another one"
                     raise ValueError(
-                        f"jobs cannot be found by {parameter!r}, because {each!r} redacts this parameter "
-                        f"(redact=); filter by other parameters{remedy}"
+                        f"jobs cannot be found by {parameter!r}, because the job type {each!r} redacts this "
+                        f"parameter (redact=); filter by other parameters{remedy}"
                     )
 
 

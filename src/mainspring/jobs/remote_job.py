@@ -44,4 +44,7 @@ def make_remote_handler(
 
 def _take_anything(**arguments: Any) -> Any:
     """Raise `NotImplementedError`. It is the signature of a remote job type that declares no parameters."""
-    raise NotImplementedError(f"a remote worker runs this job, not this process (arguments {sorted(arguments)})")
+    raise NotImplementedError(
+        f"only a remote worker can run this handler, which was called with the arguments {sorted(arguments)}; "
+        "submit a job instead"
+    )

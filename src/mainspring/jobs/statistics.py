@@ -46,9 +46,9 @@ class GroupStatistics:
     dead_letters: int
     """Jobs that failed and were not replayed."""
     oldest_due: timedelta | None
-    """How long ago the oldest due job became due; None if there are none. Blocked jobs do not count."""
+    """How long ago the oldest due job became due; None if no job is due. Blocked jobs do not count."""
     oldest_blocked: timedelta | None
-    """How long ago the oldest blocked job became due; None if there are none."""
+    """How long ago the oldest blocked job became due; None if no job is blocked."""
     is_exact: bool
     """False if a count may be too small, because the engine stops counting at 10,000 jobs."""
 
@@ -170,12 +170,12 @@ class Statistics:
 
     @property
     def oldest_due(self) -> timedelta | None:
-        """How long ago the oldest due job became due; None if there are none."""
+        """How long ago the oldest due job became due; None if no job is due. Blocked jobs do not count."""
         return _longest(group.oldest_due for group in self.groups)
 
     @property
     def oldest_blocked(self) -> timedelta | None:
-        """How long ago the oldest blocked job became due; None if there are none."""
+        """How long ago the oldest blocked job became due; None if no job is blocked."""
         return _longest(group.oldest_blocked for group in self.groups)
 
     @property
@@ -221,9 +221,9 @@ class QueueTotals:
     dead_letters: int
     """Jobs that failed and were not replayed."""
     oldest_due: timedelta | None
-    """How long ago the oldest due job became due; None if there are none. Blocked jobs do not count."""
+    """How long ago the oldest due job became due; None if no job is due. Blocked jobs do not count."""
     oldest_blocked: timedelta | None
-    """How long ago the oldest blocked job became due; None if there are none."""
+    """How long ago the oldest blocked job became due; None if no job is blocked."""
     is_exact: bool
     """False if a count may be too small, because the engine stops counting at 10,000 jobs of a job type."""
 

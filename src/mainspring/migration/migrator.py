@@ -104,7 +104,7 @@ class Migrator:
                 what=f"job {largest[0]}, in bytes,",
                 size=largest[1],
                 limit=self._job_importer.max_job_bytes,
-                remedy="raise max_payload of the server, or cancel the job, or purge it if it is a dead letter; "
+                remedy="raise max_payload of the server, or cancel the job, or purge it if it is FAILED; "
                 "nothing was moved",
             )
 

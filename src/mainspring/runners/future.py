@@ -204,9 +204,10 @@ class TaskFuture(Future[R], Wrapper):
     def result(self, timeout: Duration | None = None) -> R:
         """Return the result of the task, or raise its exception; wait for it if necessary.
 
-        Raises `CancelledError` if the task was canceled or dropped, and `TimeoutError` after `timeout`, which is
-        real time, whatever clock the pool has. Inside of a task, a wait may run the awaited task inline, and it
-        raises `WouldDeadlock` if it could never end.
+        Raises `CancelledError` if the task was canceled, or dropped by a shutdown, and `TimeoutError` after
+        `timeout`, which is real time, whatever clock the pool has. Inside of a task, the call may run the awaited
+        task inline. It raises `WouldDeadlock` if the calling task would wait for itself, directly or in a cycle of
+        waits. Only runners of one task at a time are checked for this.
         """
         try:
             with self._waiting():

@@ -59,8 +59,9 @@ def sign(
 ) -> str:
     """Sign fields, and return the text of the signature. Raises `NoSigningKey` if the ring cannot sign.
 
-    `alias` is the signed id of a job that may replace another one. Instants are microseconds since 1970; `until=0`
-    means that the signature stays valid.
+    `signed` is the instant of the signature, and `until` its end, in microseconds since 1970; with `until=0`, it
+    stays valid. `alias` is the id of a new job with `on_conflict="replace"`, and None for everything else. The
+    text contains it, because an existing job may get the signature of the new job, and keeps its own id.
     """
     prefix = begin(ring, form, signed=signed, until=until)
     if alias is not None:

@@ -206,9 +206,10 @@ class _CrashPoint(SubmitWatcher):
         self._is_counting = False
 
     def __call__(self, when: str, sql: str) -> None:
-        """Count a step. Raise `_DeadStore` at the step at which the process dies, and at each later call.
+        """Count the call if it is a step: before a statement that writes, or before or after COMMIT.
 
-        The engine calls this before and after every statement of a transaction, including COMMIT.
+        Only steps between `begin` and `end` count. Raise `_DeadStore` at the step at which the process dies, and
+        at each later call. The engine calls this before and after every statement of a transaction.
         """
         if self.step is None and self._is_counting and _is_step(when, sql):
             if self._survives == 0:

@@ -64,7 +64,7 @@ class TimeTravel:
     def step_wall_clock(self, difference: Duration) -> None:
         """Set the wall clock forward, or back with a negative number of seconds, as a time server does.
 
-        When this returns, everything that is due by the new time has run.
+        The monotonic clock does not change. When this returns, everything that is due by the new time has run.
         """
         self.clock.step_wall(difference)
         self._manager.retime()

@@ -236,8 +236,8 @@ def _add_each(these: tuple[int, ...], those: tuple[int, ...]) -> tuple[int, ...]
 class TimingWheel(Generic[T]):
     """A set of timers, ordered by due time.
 
-    `tick` is the width of a near slot, rounded up to a power of two. It affects only the speed: due times are
-    exact with every `tick`.
+    `tick` is the width of a slot in the nearest level, in nanoseconds, rounded up to a power of two. It affects
+    only the speed: due times are exact with every `tick`.
     """
 
     __slots__ = (

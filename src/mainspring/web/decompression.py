@@ -45,9 +45,9 @@ class Inflater:
         self._size = 0
 
     def inflate(self, part: bytes, *, is_last: bool) -> bytes:
-        """Decompress the next part of the body; raise `Refused` if the body is no gzip, or becomes too large.
+        """Decompress and return the next part of the body.
 
-        With `is_last`, the body must be complete.
+        Raises `Refused` if the body is no gzip or becomes too large; with `is_last`, also if it is not complete.
         """
         self._received += len(part)
         if self._stream.eof and part:

@@ -99,7 +99,10 @@ def digest_of(*parts: bytes) -> str:
 
 
 class StoredAnswer(Struct, frozen=True, array_like=True):
-    """The answer to a request with an idempotency key, as the store keeps it. Add new fields at the end."""
+    """The answer to a request with an idempotency key, as the store keeps it, to repeat it for the same key.
+
+    The stored data have the fields by position, so add new fields at the end.
+    """
 
     status: int
     headers: dict[str, str]

@@ -137,10 +137,12 @@ def test_a_process_without_the_handler_redacts_as_well(tmp_path: Path) -> None:
         assert SECRET not in repr((schedule, schedule.record))
         assert list(reader.jobs(text=SECRET)) == list(reader.jobs(text="4111")) == []
         assert [job.id for job in reader.jobs(arguments={"order": 2})] == [job_id]
-        with pytest.raises(ValueError, match="jobs cannot be found by 'card', because 'charge' redacts") as error:
+        with pytest.raises(
+            ValueError, match="jobs cannot be found by 'card', because the job type 'charge' redacts"
+        ) as error:
             reader.jobs(arguments={"card": SECRET})
         assert SECRET not in str(error.value)
-        with pytest.raises(ValueError, match="because 'pay' redacts this parameter"):
+        with pytest.raises(ValueError, match="because the job type 'pay' redacts this parameter"):
             reader.jobs(arguments={"card": SECRET}, type="pay")
         assert list(reader.jobs(arguments={"card": SECRET}, type="other")) == []
 

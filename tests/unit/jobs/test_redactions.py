@@ -148,7 +148,8 @@ def problem_of(redactions: Redactions, *arguments: Any) -> str:
 def test_a_search_by_a_redacted_parameter_is_refused_with_a_remedy() -> None:
     redactions = Redactions({"bill": ("vat",), **NAMES, "auth": ("pin",)})
     start = (
-        "jobs cannot be found by 'pin', because 'pay' redacts this parameter (redact=); filter by other parameters"
+        "jobs cannot be found by 'pin', because the job type 'pay' redacts this parameter (redact=); "
+        "filter by other parameters"
     )
     assert problem_of(redactions, ["order", "pin"], "pay") == start
     other = start.replace("'pay'", "'auth'") + ", or give the type of the jobs, if you mean another one"
@@ -160,7 +161,7 @@ def test_a_search_by_a_redacted_parameter_is_refused_with_a_remedy() -> None:
 
 def test_a_refused_search_names_no_type_that_the_caller_may_not_read() -> None:
     redactions = Redactions({**NAMES, "auth": ("pin",)})
-    assert "because 'pay' redacts" in problem_of(redactions, ["pin"], None, ["bill", "pay"])
+    assert "because the job type 'pay' redacts" in problem_of(redactions, ["pin"], None, ["bill", "pay"])
     redactions.require_searchable(["pin"], None, ["bill"])
     redactions.require_searchable(["pin"], "pay", iter(["auth"]))
     redactions.require_searchable(["pin"], None, [])

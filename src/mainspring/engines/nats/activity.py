@@ -78,7 +78,7 @@ class NatsActivity:
             raise EngineUnavailable(
                 engine=f"NATS at {self._jetstream.address}",
                 reason=f"the stream of the activity cannot be read: {error}",
-                remedy="check the permissions of this user: mainspring nats permissions",
+                remedy="check that the servers of the stream run, and that the account of this user has JetStream",
             ) from error
 
 
@@ -86,5 +86,7 @@ def _decode(data: bytes) -> ActivityBatch | None:
     try:
         return decode(data, ActivityBatch)
     except msgspec.MsgspecError as error:
-        logger.warning("a batch of counts in the history of activity cannot be read, and is left out: %s", error)
+        logger.warning(
+            "counts of submits and attempts cannot be read, and are left out of the history of activity: %s", error
+        )
         return None

@@ -170,7 +170,10 @@ def _put(transaction: Transaction, entry: AuditEntry | None) -> None:
 
 
 def _decode(data: bytes) -> AuditEntry | None:
-    """Decode an audit entry; return None for a marker of a deletion, and for an entry that cannot be read."""
+    """Decode an audit entry. Return None for an empty message, which marks a deletion.
+
+    Return None and log a warning for an entry that cannot be read.
+    """
     try:
         return decode(data, AuditEntry) if data else None
     except msgspec.MsgspecError as error:

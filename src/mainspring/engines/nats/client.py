@@ -36,7 +36,10 @@ class BatchingClient(Client):
         self._receivers: dict[int, Callable[[Msg], None]] = {}  # by the number of their subscription
 
     async def subscribe_directly(self, subject: str, receive: Callable[[Msg], None]) -> None:
-        """Subscribe to a subject. The parser itself calls `receive` for each message; `receive` must not block."""
+        """Subscribe to a subject, and call `receive` for each message.
+
+        The parser of the connection makes the call itself, so `receive` must not block. Its exceptions are logged.
+        """
         subscription = await self.subscribe(subject, cb=_never_called)
         self._receivers[subscription._id] = receive
 

@@ -174,7 +174,10 @@ class Connection:
             try:
                 await asyncio.wait_for(client.flush(), 1)
             except (nats.errors.Error, TimeoutError):
-                logger.debug("%s: the connection was closed before all messages were sent", self.address)
+                logger.debug(
+                    "%s: the server did not confirm all messages in time; the connection is closed anyway",
+                    self.address,
+                )
             await _close(client)
         current = asyncio.current_task()
         for task in asyncio.all_tasks():

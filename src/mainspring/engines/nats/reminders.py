@@ -66,7 +66,10 @@ class ReminderHandler:
         self._next_wakeup: int | None = None
 
     def consumer(self) -> str:
-        """Return the name of the consumer that delivers reminders to workers; create the consumer if needed."""
+        """Return the name of the consumer that delivers reminders to workers; create the consumer if needed.
+
+        A reminder is a message that the server delivers to any worker at a given time, such as when a job expires.
+        """
         return self._streams.consumer_of(f"{self._transactions.names.reminders}>")
 
     def handle_due(self, *, fetches: bool = False) -> None:

@@ -81,7 +81,10 @@ class ScheduleCache:
     # -- reading
 
     def next_firing(self) -> int | None:
-        """Return the earliest next occurrence of all schedules that are not paused; None if there is none."""
+        """Return the earliest next occurrence of all schedules that are not paused; None if there is none.
+
+        The local copy that is read is at most two seconds old.
+        """
         with self._lock:
             self._refresh_if_needed()
             return self._by_due[0][0] if self._by_due else None

@@ -101,12 +101,15 @@ class JobSubmitter:
             return False
 
     def _store_few(self, items: list[JobWithNonce]) -> bool:
-        """Store jobs one by one: first the message of a job, then its record.
+        """Store plain jobs without an atomic batch, which costs the server some milliseconds, whatever its size.
 
-        A worker that gets a message without a record returns it to the server for a while. A batch would cost the
-        server some milliseconds, whatever its size. Return True if all jobs are stored. Return False if some may
-        be missing: then the caller must read the records. If a client listens to events, or a lane is new to this
-        process, store none and return False.
+        For each job, first send the message that delivers it to a worker, then its record. A worker that gets the
+        message before the record is stored returns it to the server, which delivers it again a little later.
+
+        Return True if all jobs are stored, and False if some may be missing: then the caller stores all of them by
+        a transaction, which finds those that are stored already. Store none and return False if a client listens
+        to events, or if this process has not stored the lane of a job yet (the record of its queue, job type and
+        priority, by which workers find the job): only a transaction writes events and lanes.
         """
         transaction = self._transactions.begin()
         if self._event_log.has_listener(transaction):

@@ -110,7 +110,10 @@ class Transaction:
         return self.stored(subject).data if written is None else written[0]
 
     def stored(self, subject: str) -> StoredMessage:
-        """Return the message of a subject as this transaction has read it, without its own writes."""
+        """Return the message of a subject as this transaction has read it, without its own writes.
+
+        If the transaction has not read the subject yet, it does so now. Without a message, the revision is 0.
+        """
         if subject not in self._read:
             self.prefetch([subject])
         return self._read[subject]

@@ -393,7 +393,7 @@ def completed_rows(outcomes: Sequence[Outcome], *, has_more: bool) -> str:
 
 
 def outcome_rows(outcomes: Sequence[Outcome], now: int) -> str:
-    """Return one JSON text with outcomes of other kinds than COMPLETED, for the statement `SETTLE`."""
+    """Return outcomes as one JSON text for the statement `SETTLE`; none of them may be COMPLETED."""
     return to_json([_outcome_row(outcome, now) for outcome in outcomes])
 
 

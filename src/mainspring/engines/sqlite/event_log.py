@@ -163,8 +163,10 @@ class EventWriter:
         self._delete_marks(marked)
 
     def _marked_among(self, seqs: Iterable[Hashable]) -> set[Hashable]:
-        """Return those of the jobs `seqs` that have a mark: the `started` event of their attempt must not be
-        written.
+        """Return those of the jobs `seqs` that have a mark in the table of events.
+
+        A mark says that the `started` event of the running attempt must not be written: it was written when the
+        handler began, or the attempt started before a client listened.
         """
         if not self._database.write(HAS_MARKS):  # nearly always: handlers are short, or no process follows
             return set()

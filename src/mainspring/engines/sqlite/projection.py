@@ -314,7 +314,7 @@ class SqliteProjection:
         """
         if Path(self.path).is_dir():
             raise EngineUnavailable(
-                engine=self.description, reason="it is a directory", remedy="name a file inside of it"
+                engine=self.description, reason="it is a directory", remedy="name a file inside the directory"
             )
         if not Path(self.path).exists():
             self._recreate()

@@ -194,7 +194,8 @@ class CountedJobs:
         """Apply the limits and the paused queues, and return the counts of each queue and job type. Call it once.
 
         `find_full` returns which combinations of buckets admit no job. It is asked about `MAX_GROUPS` combinations
-        at most; groups with others count as blocked, and their counts as not exact.
+        at most. Jobs under other combinations count as blocked, and the counts of their queue and job type as not
+        exact.
         """
         limits = list(dict.fromkeys(group.limits for group in self._groups))
         evaluated = set(limits[:MAX_GROUPS])

@@ -33,8 +33,10 @@ WHERE owner IS NOT NULL AND status = 0 AND due >= ?1 AND due < ?2
 def count_upcoming(connection: apsw.Connection, edges: Sequence[int]) -> list[UpcomingJobs]:
     """Count the scheduled jobs in each period between two successive instants of `edges`, by queue and job type.
 
-    The counts of a lane with `FEW` or more scheduled jobs stop at `MAX_IN_PERIOD` for each period; held jobs are
-    added. Suspects are left out, and jobs that wait for their sequence or limits.
+    In each lane (a part of the jobs of one queue and type), all jobs are counted if there are fewer than `FEW`,
+    else up to `MAX_IN_PERIOD` in each period. Jobs that a worker has leased before their due time are counted in
+    addition, without a bound. Of the other jobs, those with at least two crashes are left out, and those that wait
+    behind another job of their sequence or under the same limits (`wait` is not 0).
     """
     first, last, periods = edges[0], edges[-1], len(edges) - 1
     found: dict[int, list[int]] = {}

@@ -225,7 +225,7 @@ class WallTimes:
         return number * DAY + time
 
     def _first_time_from(self, time: int) -> int:
-        """Return the first matching second of a day that is not before `time`; -1 if there is none."""
+        """Return the first matching time of day from `time` on, in seconds since midnight; -1 if there is none."""
         at_hour, rest = divmod(time, HOUR)
         at_minute, at_second = divmod(rest, MINUTE)
         hour = _least(self._hours, at_hour)
@@ -244,7 +244,7 @@ class WallTimes:
         return hour * HOUR + _least(self._minutes, 0) * MINUTE + _least(self._seconds, 0)
 
     def _last_time_until(self, time: int) -> int:
-        """Return the last matching second of a day that is not after `time`; -1 if there is none."""
+        """Return the last matching time of day up to `time`, in seconds since midnight; -1 if there is none."""
         at_hour, rest = divmod(time, HOUR)
         at_minute, at_second = divmod(rest, MINUTE)
         hour = _greatest(self._hours, at_hour)

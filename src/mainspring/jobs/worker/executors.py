@@ -525,7 +525,7 @@ class ProcessExecutor:
             return remote.run(self._pool, request)
 
     def close(self) -> None:
-        """Kill the child processes."""
+        """Kill the child processes that run a handler. Idle ones get a second to exit, and are killed after it."""
         self._pool.close(0)
         self._threads.shutdown(timeout=0)
 

@@ -247,10 +247,12 @@ class _Shutdown:
         )
 
     def run(self, grace: Duration) -> StopReport:
-        """Stop the worker and return the report, after at most `grace` plus `PATIENCE_FOR_ANSWERS`.
+        """Stop the worker and return the report.
 
-        Raises the error of the store if the worker cannot leave. A second call waits for the first one and returns
-        the same report, with `already_shut_down` set.
+        Wait at most `grace` for handlers, and then at most `PATIENCE_FOR_ANSWERS` for the store. Raises the error
+        of the store if it cannot remove the worker; if it does not answer in time, `has_left` of the report is
+        False. A second call waits for the first one, up to the sum of both times, and returns its report, with
+        `already_shut_down` set.
         """
         try:
             self._first.pop()

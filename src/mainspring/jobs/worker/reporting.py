@@ -387,7 +387,9 @@ class OutcomeWriter:
                 self._store_alone(worker, outcome)
         elif self.gives_up:
             what = format_count(len(outcomes), "outcome")
-            logger.error("the worker could not store %s; other workers will rescue those jobs: %s", what, error)
+            logger.error(
+                "the worker shuts down and could not store %s; other workers will rescue the jobs: %s", what, error
+            )
         else:
             self._unstored.update((outcome.lease.ref, outcome.lease.token) for outcome in outcomes)
             self._error = error

@@ -128,7 +128,10 @@ class Worker:
         self._control.run(self._handle, self.machine.enrolled, number)
 
     def wake(self) -> None:
-        """Fetch jobs, because some may have become available."""
+        """Let this worker fetch jobs soon, because some may have become available; return at once.
+
+        A worker that shuts down does not fetch.
+        """
         self._control.post(self._handle, self.machine.woken)
 
     def clock_jumped(self) -> None:
@@ -193,7 +196,11 @@ class Worker:
         return not (self.machine.awaits_leases or self._progress.is_busy)
 
     def close(self) -> None:
-        """Close the timer and the executors. Outcomes that the engine cannot store now are dropped."""
+        """Close the timer and the executors of this worker.
+
+        Outcomes that the engine cannot store now, or that wait for another try, are dropped. Other workers rescue
+        their jobs.
+        """
         self._progress.close()
         self._outcomes.close()
         self._timer.close()

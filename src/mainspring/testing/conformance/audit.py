@@ -64,7 +64,7 @@ class AuditTests(EngineSuite):
         return AuditDraft(actor, bench.now - seconds(ago), note, is_bulk=is_bulk)
 
     def change(self, bench: Bench, *commands: Command, draft: AuditDraft | None = None) -> list[Changed]:
-        """Let the engine execute commands on behalf of an actor, and return the answers."""
+        """Let the engine execute commands on jobs, such as a cancel, on behalf of an actor; return its answers."""
         audit = draft or self.draft(bench)
         answers = bench.engine.change(commands, audit=audit)
         audit.confirm()

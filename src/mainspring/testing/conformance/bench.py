@@ -98,9 +98,9 @@ class Bench(EngineTime):
         return is_changed
 
     def limit(self, family: str, most: int, *, per: float | None = None) -> bool:
-        """Store a limit: at most `most` jobs at once, or `most` starts in `per` seconds.
+        """Store a limit: at most `most` jobs at once, or with `per`, `most` starts in `per` seconds.
 
-        Return whether it changed.
+        Return False if an equal limit was stored before.
         """
         return self.arrange(PutLimit(family, most, None if per is None else seconds(per)))
 

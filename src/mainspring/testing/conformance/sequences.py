@@ -26,7 +26,10 @@ class SequenceTests(EngineSuite):
     """Tests of jobs with `sequence` and `steps_aside`."""
 
     def begin(self, bench: Bench, job_ids: str = "abc", **options: bool) -> tuple[int, Lease]:
-        """Submit due jobs of one sequence, a millisecond apart, and let a new worker start the first one."""
+        """Submit due jobs of one sequence, and let a new worker start the first one; return worker and lease.
+
+        Their due times are a millisecond apart.
+        """
         for number, job_id in enumerate(job_ids):
             bench.submit(job_id, sequence="key", after=(number - len(job_ids)) / 1_000, **options)
         worker, lease = bench.take_by_new_worker()

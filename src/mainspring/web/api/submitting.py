@@ -260,9 +260,10 @@ def _check_replace(identity: Identity, unique: Unique | str | None) -> None:
 
 
 def unknown_ids(manager: JobManager, identity: Identity, ids: Iterable[str]) -> set[str]:
-    """Return which of these ids of existing jobs the caller must not see, because of its types and queues.
+    """Return which of these ids of existing jobs the caller must not see.
 
-    The ids of jobs that were deleted meanwhile are among them, if the caller is restricted.
+    A caller whose token is restricted to certain job types or queues sees only jobs that it may submit itself. For
+    such a caller, the ids of jobs that were deleted meanwhile are returned, too.
     """
     permissions = identity.permissions
     asked = list(dict.fromkeys(ids))

@@ -119,7 +119,10 @@ def _raw_text(raw: Any) -> str:
 
 
 def visible_line(text: str | None, limit: int = LINE) -> str:
-    """Return the first line of a text, with `…` if it was cut or more lines follow. It is a template filter."""
+    """Return the first line of a text for a template, cut to `limit` characters; empty for None.
+
+    It ends with `…` if the line was cut or more lines follow. Invisible characters are shown as code points.
+    """
     shown = line(text, limit)
     return f"{shown.text}…" if shown.is_cut else shown.text
 

@@ -112,9 +112,9 @@ class PageCall:
         return self.identity.allows(wanted, type=type, queue=queue)
 
     def has(self, scope: str) -> bool:
-        """Return whether the caller has a scope, if only for certain types and queues.
+        """Return whether the caller has a scope or `admin`, even if only for certain types and queues.
 
-        On a read-only server, only the scope `read` counts.
+        On a read-only server, return False for every scope but `read`.
         """
         wanted = Scope(scope)
         if self.is_read_only and wanted is not Scope.READ:

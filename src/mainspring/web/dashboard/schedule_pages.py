@@ -282,7 +282,7 @@ def form_of(view: ScheduleView) -> dict[str, str]:
 
 
 def _number(value: float) -> str:
-    """Return a number with all its digits, as a form sends it back."""
+    """Return a number as text with all its digits, so that a form sends back the same number."""
     return str(int(value)) if value == int(value) else repr(value)
 
 
@@ -350,7 +350,8 @@ async def _preview_page(call: PageCall) -> Mapping[str, Any]:
 def body_of(values: Mapping[str, str]) -> dict[str, Any]:
     """Return the body of the operation `put_schedule` for the values of a form.
 
-    Raises `FormError` for a value that has the wrong form. The operation checks the rest.
+    Raises `FormError` for an empty interval, and for a number, an instant or JSON that cannot be read. The
+    operation checks the rest.
     """
     if values["kind"] == "every":
         interval = optional_number(values["interval"], "the interval")
