@@ -77,7 +77,7 @@ def decode(data: bytes, kind: type[T]) -> T:
 
 def to_record(job: StoredJob) -> JobRecord:
     """Return the part of a stored job that all engines share."""
-    return JobRecord(*[getattr(job, name) for name in _RECORD_FIELDS])
+    return JobRecord(**{name: getattr(job, name) for name in _RECORD_FIELDS})
 
 
 def make_job(job: NewJob, *, now: int, place: int, nonce: str) -> StoredJob:
