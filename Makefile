@@ -10,7 +10,7 @@ TYPED  := $(wildcard src tests scripts examples benchmarks deploy)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prometheus chromium test pythons unit hours mutants check lint types compiled demo bench soak format clean
+.PHONY: help setup prometheus chromium test all-tests other-pythons pythons unit hours mutants check lint types compiled demo bench soak format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -29,8 +29,13 @@ chromium: ## bring Chromium for the tests of the dashboard, unless it is on PATH
 
 test: setup prometheus chromium ## check, then run all tests, and those that depend on the interpreter on the other Pythons of this machine
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync types lint compiled
-	$(BIN)/python -m pytest -n 4 --dist worksteal # half of their time is waiting
-	$(BIN)/python scripts/other_pythons.py
+	@$(MAKE) --no-print-directory --jobs 2 all-tests other-pythons # side by side: half of their time is waiting
+
+all-tests: setup
+	$(BIN)/python -m pytest -n 4 --dist worksteal
+
+other-pythons: setup
+	@$(BIN)/python scripts/other_pythons.py
 
 pythons: setup prometheus chromium ## run all tests on every supported Python (OPTIONS=--help lists the options; missing ones need root)
 	$(BIN)/python -m scripts.pythons $(OPTIONS)

@@ -74,8 +74,9 @@ def setup_command(version: str, python: Path) -> list[str]:
 
 def run_tests(version: str, python: Path) -> str:
     """Bring the environment of this version up to date and run the tests in it; return how that went."""
-    # Two must not share a cache. The versions run side by side, each in two processes: half of it is waiting.
-    pytest = [f".venv-{version}/bin/python", "-m", "pytest", "-p", "no:cacheprovider", "-n", "2"]
+    # Two must not share a cache. The versions run side by side, and beside all tests on the main version: more
+    # processes would only take processor time from them.
+    pytest = [f".venv-{version}/bin/python", "-m", "pytest", "-p", "no:cacheprovider"]
     commands = (setup_command(version, python), [*pytest, *PART, *(f"--ignore={path}" for path in LEFT_OUT)])
     with TemporaryFile("w+") as output:
         passed = all(

