@@ -42,7 +42,13 @@ MIN_SECRET = 16
 """The fewest bytes of a secret that the caller has made."""
 VALID_FOR = timedelta(days=7)
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-_FILE_FIELDS = {"sign_with", "valid_days", "accept_unsigned", "keys"}
+_FILE_FIELDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "accept_unsigned": ((bool,), "true or false"),
+    "keys": ((dict,), "a table of keys by id"),
+    "sign_with": ((str,), "the id of a key, in quotes"),
+    "valid_days": ((int, float), "a number of days"),
+}
+"""The types that each field of a key file may have, and what to write there."""
 
 logger = logging.getLogger("mainspring.signing")
 
@@ -99,8 +105,8 @@ class KeyRing:
     def from_file(cls, path: str | os.PathLike[str]) -> KeyRing:
         """Read the keys that sign and verify jobs from a TOML file, as `mainspring keys create` writes it.
 
-        Raises `FileNotFoundError`, `ValueError` for a wrong value, or `TypeError` for one of a wrong type. Logs a
-        warning if other users of the machine may read the secret keys in the file.
+        Raises `FileNotFoundError`, `ValueError` for a wrong field or value, or `TypeError` for a key that is no
+        text. Logs a warning if other users of the machine may read the secret keys in the file.
         """
         import tomllib  # noqa: PLC0415 - few processes read a key file
 
@@ -115,17 +121,21 @@ class KeyRing:
             data = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ValueError(f"the key file {str(file)!r} is not valid TOML: {error}") from None
-        unknown = set(data) - _FILE_FIELDS
+        unknown = set(data).difference(_FILE_FIELDS)
         if unknown:
             raise ValueError(
                 f"the key file {str(file)!r} has the unknown field {min(unknown)!r}; the fields are "
                 f"{', '.join(sorted(_FILE_FIELDS))}"
             )
+        for name, value in data.items():
+            types, what = _FILE_FIELDS[name]
+            if type(value) not in types:
+                raise ValueError(f"{name} in the key file {str(file)!r} must be {what}, not {value!r}")
         options: dict[str, Any] = {"sign_with": data.get("sign_with")}
         if "valid_days" in data:
             options["valid_for"] = timedelta(days=data["valid_days"])
         if "accept_unsigned" in data:
-            options["accept_unsigned"] = data["accept_unsigned"] is True
+            options["accept_unsigned"] = data["accept_unsigned"]
         ring = cls(data.get("keys", {}), **options)
         if ring.has_secrets and file.stat().st_mode & 0o077:
             logger.warning(

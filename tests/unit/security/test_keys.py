@@ -138,6 +138,11 @@ def test_a_ring_is_read_from_a_file(tmp_path: Path) -> None:
         ("[keys", "not valid TOML"),
         ("", "at least one key"),
         ("sing_with = 'a'\n", "unknown field 'sing_with'"),
+        ("sign_with = 2026\n", "sign_with in the key file '.*' must be the id of a key, in quotes, not 2026"),
+        ("valid_days = 'ten'\n", "valid_days in the key file '.*' must be a number of days, not 'ten'"),
+        ("valid_days = true\n", "valid_days in the key file '.*' must be a number of days, not True"),
+        ("accept_unsigned = 'yes'\n", "accept_unsigned in the key file '.*' must be true or false, not 'yes'"),
+        ("keys = 'a'\n", "keys in the key file '.*' must be a table of keys by id, not 'a'"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, text: str, problem: str) -> None:
