@@ -48,7 +48,7 @@ class StopReport:
         parts: list[str] = []
         if self.interrupted:
             what = format_count(self.interrupted, "job was", "jobs were")
-            parts.append(f"{what} interrupted, to run again unless at_most_once=True")
+            parts.append(f"{what} interrupted, to run again unless canceled or at_most_once=True")
         if self.left:
             parts.append(
                 f"the store did not confirm the end of {format_count(len(self.left), 'job')} in time ("
