@@ -73,7 +73,7 @@ class Delete(Struct, frozen=True, gc=False):
 
 
 class ChangeLimits(Struct, frozen=True, gc=False):
-    """Replace the limits of a PENDING job by the buckets `limits`."""
+    """Replace the limits of a PENDING job by `limits`, names of limits with their keys (buckets)."""
 
     id: str
     limits: tuple[str, ...]
@@ -129,7 +129,7 @@ class PauseQueue(Struct, frozen=True, gc=False):
 
 
 class PutLimit(Struct, frozen=True, gc=False):
-    """Store the limit of each bucket of a family: at most `most` jobs at once, or `most` starts within `per`."""
+    """Store the limit `family`: for each key, at most `most` jobs at once, or `most` starts within `per`."""
 
     family: str
     most: int
@@ -143,7 +143,7 @@ class PutLimit(Struct, frozen=True, gc=False):
 
 
 class DropLimit(Struct, frozen=True, gc=False):
-    """Delete the limit of a family of buckets, so that they admit every job."""
+    """Delete the limit with the name `family`, so that it refuses no jobs any more."""
 
     family: str
 

@@ -26,7 +26,7 @@ logger = logging.getLogger("mainspring.job")
 class JobContext:
     """The context of the running job, which `mainspring.current_job()` returns to a handler.
 
-    `progress` calls `report` with done, total and note. If `report` is None, progress is dropped.
+    `progress` calls `report` with done, total and the note (a text). If `report` is None, progress is dropped.
     """
 
     # `_log_fields` is only set if a middleware adds fields, so that a context without them costs nothing more.

@@ -107,7 +107,7 @@ class Capability(StrEnum):
 
 
 class Demand(Struct, frozen=True):
-    """How many jobs a worker can accept in one `take`, for a group of job types that share the same slots."""
+    """How many jobs a worker can accept in one `take`, for job types that share the same slots."""
 
     types: tuple[str, ...]
     starts: int
@@ -246,7 +246,9 @@ class WorkerStore(Protocol):
 
     @property
     def start_lead(self) -> int:
-        """How many microseconds before its due time a worker commits the start of a held job."""
+        """How many microseconds before its due time a worker commits the start of a job that it has leased
+        early.
+        """
 
     def enroll(self, worker: WorkerInfo) -> int:
         """Register a worker and return its number, which is never used again."""
@@ -263,7 +265,9 @@ class WorkerStore(Protocol):
         """Remove a worker from the store after its jobs are settled."""
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
-        """Lease jobs to a worker: start those due within `start_lead`, and hold others due within `lead`."""
+        """Lease jobs to a worker: start those due within `start_lead`, and lease others due within `lead` without
+        a start.
+        """
 
     def spent(self, ids: Sequence[str]) -> dict[str, int]:
         """Return which of these signed ids belong to ended jobs that the engine remembers, and when they were
@@ -276,13 +280,14 @@ class WorkerStore(Protocol):
     def sign_letters(self, sign: SignLetter) -> None:
         """Sign the jobs of dead-letter handlers with the function `sign` from now on.
 
-        It is called before `open`.
+        This method is called before `open`.
         """
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        """Mark jobs RUNNING that a worker holds; return for each lease whether its job was marked.
+        """Mark jobs RUNNING that a worker has leased before they were due.
 
-        False means that the job was canceled, or that the worker has lost the lease.
+        Return for each lease whether its job was marked. False means that the job was canceled, or that the worker
+        has lost the lease.
         """
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
@@ -424,17 +429,17 @@ class Monitoring(Protocol):
     def statistics(self, *, lookahead: int = LOOKAHEAD) -> StoreStatistics:
         """Count due, blocked, scheduled and running jobs and dead letters, by queue and job type.
 
-        A job is due or blocked exactly if its `situation` says so: see `statistics`. The call takes a few
-        milliseconds, however many jobs are stored: an engine may stop counting at `MAX_COUNTED` jobs. It examines
-        about `lookahead` scheduled jobs to find the fullest slot.
+        A job counts as due or as blocked exactly as the method `situation` says of it: see `statistics`. The call
+        takes a few milliseconds, however many jobs are stored: an engine may stop counting at `MAX_COUNTED` jobs.
+        It examines about `lookahead` scheduled jobs to find the short period in which most of them are due.
         """
 
     def upcoming(self, edges: Sequence[int]) -> list[UpcomingJobs]:
         """Count the scheduled jobs in each period between two successive instants `edges`, by queue and job type.
 
-        It counts jobs that wait only for their time, also those that a worker holds. Jobs behind others of their
-        sequence or under the same limits may be left out. An engine may stop counting at `MAX_IN_PERIOD` jobs, and
-        lists only queues and types with such jobs.
+        It counts jobs that wait only for their time, also those that a worker has leased early. Jobs behind others
+        of their sequence or under the same limits may be left out. An engine may stop counting at `MAX_IN_PERIOD`
+        jobs, and lists only queues and types with such jobs.
         """
 
     def take_notes(self) -> Sequence[EngineNote]:
@@ -448,8 +453,8 @@ class Monitoring(Protocol):
         """Add the counts of a process to the stored counts of the same minutes; ignore a batch that is stored
         already.
 
-        It is called inside of a `unit`. Without `Capability.ATOMIC_UNIT`, any thread may call it, also during
-        other calls.
+        This method is called inside of a `unit`. Without `Capability.ATOMIC_UNIT`, any thread may call it, also
+        during other calls.
         """
 
     def activity(self, since: int, until: int, *, step: int = MINUTE) -> list[ActivityCount]:

@@ -24,7 +24,8 @@ SIZE_BOUNDS: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000
 
 
 class Histogram:
-    """Counts of values by bucket, and their sum. Values are integers, such as microseconds.
+    """Counts of values by bucket (a range of values), and the sum of the values, which are integers, such as
+    microseconds.
 
     A value belongs to the first bucket whose upper bound it does not exceed. One thread at a time changes it.
     """

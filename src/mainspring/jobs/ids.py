@@ -101,7 +101,7 @@ def require_id(job_id: object, name: str = "id") -> str:
     """Return an id or a name, such as that of a queue; raise an error if it is not valid.
 
     It must be a printable string with 1 to `MAX_ID_LENGTH` characters: otherwise `TypeError`, `ValueError` or
-    `LimitExceeded` is raised, which calls it `name`.
+    `LimitExceeded` is raised, whose text names it by `name`, such as "id".
     """
     if not isinstance(job_id, str):
         raise TypeError(f"{name} must be a string, got {job_id!r}")

@@ -98,8 +98,8 @@ class JobQueries:
     def error_of(self, job_id: str) -> str | None:
         """Return the error of a job with the values of redacted arguments masked; None if the job has no error.
 
-        The caller does not hold the record of the job: a traceback with local variables would show its arguments.
-        Raises `JobNotFound` if there is no such job.
+        The local variables of the caller do not contain the record of the job, because a traceback could show
+        them, and its arguments with them. Raises `JobNotFound` if there is no such job.
         """
         record = self.record(job_id)
         mask = self.redactions().mask_of(record, self.serializers)

@@ -39,7 +39,7 @@ class _HasCrashes(Protocol):
 
 
 def is_suspect(job: _HasCrashes) -> bool:
-    """Return whether a job has crashed often enough to be a suspect. A worker runs one suspect at a time."""
+    """Return whether a job has crashed so often that a worker runs at most one such job (a suspect) at a time."""
     return job.crashes >= SUSPECT_CRASHES
 
 

@@ -86,7 +86,9 @@ class RemoteJob(Struct, frozen=True):
 
 
 class Claimed(Struct, frozen=True):
-    """The answer to a claim: the jobs that the remote worker got, and whether it should go on, be quiet or end."""
+    """The answer to a claim: the jobs that the remote worker got, and whether it should go on, be quiet (claim no
+    more jobs) or end.
+    """
 
     jobs: list[RemoteJob]
     direction: Direction
@@ -118,8 +120,8 @@ class HeldState(Struct, frozen=True):
 
 
 class Beaten(Struct, frozen=True):
-    """The answer to a heartbeat: whether the worker should go on, be quiet or end, and the state of each job it
-    named.
+    """The answer to a heartbeat: whether the worker should go on, be quiet (claim no more jobs) or end, and the
+    state of each job it named.
     """
 
     direction: Direction

@@ -50,7 +50,8 @@ class NatsAudit:
         self._has_warned = False
 
     def recorder(self, draft: AuditDraft | None) -> AuditRecorder | None:
-        """Return an object that adds the audit entries of a draft to transactions; None without a draft.
+        """Return an object that adds audit entries to transactions, as `draft` describes them; None without a
+        draft.
 
         Also return None, and log a warning once, if the stream cannot store entries.
         """

@@ -137,7 +137,8 @@ class NatsCommands:
         return False
 
     def _remove_from_queue(self, transaction: Transaction, job: StoredJob) -> StoredJob:
-        """Remove a PENDING job from its queue, and return its record without the lease of a worker that holds it.
+        """Remove a PENDING job from its queue, and return its record without a lease, if a worker has leased it
+        early.
 
         The caller stores the returned record.
         """

@@ -81,8 +81,9 @@ def to_record(job: StoredJob) -> JobRecord:
 
 
 def make_job(job: NewJob, *, now: int, place: int, nonce: str) -> StoredJob:
-    """Return the PENDING record of a new job, with its position in the order of submission and its submit's
-    nonce.
+    """Return the PENDING record of a new job, with its position in the order of submission.
+
+    `nonce` is the random text by which the submit recognizes the jobs that it has stored.
     """
     return submitted(StoredJob, job, now, place=place, turn=job.due, nonce=nonce, search=job.search)
 

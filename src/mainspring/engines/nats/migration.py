@@ -251,7 +251,7 @@ class JobImporter:
         self._transactions.run(work)
 
     def _prefetch(self, transaction: Transaction, jobs: Sequence[MigratedJob], *, is_first_try: bool) -> None:
-        """Read the unique keys, occurrences and limiters of the jobs, in few requests.
+        """Read the unique keys, occurrences, sequences and limits of the jobs, in few requests.
 
         The first try assumes that the ids of the jobs are free. Later tries read the records of the jobs, too.
         """
@@ -323,7 +323,9 @@ class JobImporter:
 
 
 def _make_job(job: MigratedJob, base: int, move_id: str) -> StoredJob:
-    """Return the record of a migrated job. Its nonce is the id of the migration."""
+    """Return the record of a migrated job. Its nonce, which tells who has stored it, is the id of the
+    migration.
+    """
     fields = {name: getattr(job.record, name) for name in job.record.__struct_fields__}
     return StoredJob(**fields, place=base + job.place, turn=job.turn, nonce=move_id, search=job.search)
 

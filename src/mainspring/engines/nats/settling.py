@@ -162,14 +162,15 @@ class NatsJobSettler:
         self._admission.finish(transaction, job)
 
     def _records_of(self, transaction: Transaction, outcome: Outcome) -> list[str]:
-        """Return the subjects of the records of a job and its limiters."""
+        """Return the subjects of the records of a job, its sequence and its limits."""
         names, active = transaction.names, self._leases.get(outcome.lease.id)
         job = transaction.job(outcome.lease.id) or (active.job if active is not None else None)
         limiters = () if job is None else limiters_of(job)
         return [names.job(outcome.lease.id), *(names.limiter(family_of(limiter), limiter) for limiter in limiters)]
 
     def _nonce_of(self, outcome: Outcome, new: str) -> tuple[str, bool]:
-        """Return the nonce that identifies an outcome, and whether the outcome may have been stored already.
+        """Return the nonce (random text) that identifies an outcome, and whether the outcome may have been stored
+        already.
 
         An outcome that is settled for the first time gets the nonce `new`. The nonce of an earlier try is
         returned once.
@@ -184,7 +185,7 @@ class NatsJobSettler:
     def _read_jobs(
         self, transaction: Transaction, worker: int, outcomes: Mapping[int, Outcome], uncertain: set[int]
     ) -> None:
-        """Read the jobs of outcomes, and the limiters of those under limits.
+        """Read the jobs of outcomes, and the records of their sequences and limits.
 
         The record of a job with an active lease is known and need not be read, unless its outcome may have been
         stored.

@@ -139,9 +139,9 @@ def statement_of(query: Query, *, first: int | None = None, last: int | None = N
 
 
 def _lanes_of(query: Query, bindings: dict[str, Any]) -> list[str]:
-    """Return the SQL conditions of a query on lanes, and add their values to `bindings`.
+    """Return the SQL conditions of a query on the table `lanes`, and add their values to `bindings`.
 
-    They are about queues, job types, and whether jobs are in sequences or under limits.
+    The conditions are about queues, job types, and whether jobs are in sequences or under limits.
     """
     lanes = _lane_conditions(query.queue, query.type, bindings)
     for name, allowed in (("type", query.types), ("queue", query.queues)):
@@ -185,8 +185,8 @@ def _choices(
 ) -> str:
     """Return a SELECT of the `seq` of the jobs that may be on the page of a query.
 
-    A lane is read by the index of the first search term whose parameter indexes it. The jobs of other lanes are
-    read one by one.
+    Jobs of a lane (queue, type, priority and search parameters) are found by the index of the first search term
+    whose parameter is among those of the lane. The jobs of other lanes are read one by one.
     """
     direction = _direction(query)
     bindings["states"] = to_json(sorted(CODES.values()) if query.status is None else [CODES[query.status]])
@@ -217,7 +217,9 @@ def _choices(
 
 
 def _has_key(number: int, term: SearchTerm) -> str:
-    """Return the SQL condition that a job has a key of a term, or that the parameter does not index its lane."""
+    """Return the SQL condition that a job has a key of a term, or that the jobs of its lane are not indexed by the
+    term's parameter.
+    """
     keys = ", ".join(f":key{number}_{place}" for place in range(len(term.keys)))
     has_key = f"EXISTS (SELECT 1 FROM search AS x WHERE x.key IN ({keys}) AND x.seq = s.seq)"
     return f"(NOT instr(w.search, :parameter{number}) OR {has_key})"
@@ -322,7 +324,11 @@ def statement_of_replayed(queue: str | None, type_: str | None) -> tuple[str, di
 
 
 def find_queues(connection: apsw.Connection) -> tuple[str, ...]:
-    """List the queues that have jobs. A lane remains when its jobs are deleted, so lanes are not enough."""
+    """List the queues that have jobs.
+
+    The table `lanes` is not enough, because a row there (queue, type and priority) remains when its jobs are
+    deleted.
+    """
     return tuple(sorted(strings(connection.execute(sql.QUEUES).get)))
 
 
@@ -349,7 +355,8 @@ def _conditions(query: Query, bindings: dict[str, Any]) -> list[str]:
 
 
 def _places(query: Query, first: int | None, last: int | None, bindings: dict[str, Any]) -> list[str]:
-    """Return the SQL conditions of a query on the place of a job, with `{}` for the column.
+    """Return the SQL conditions of a query on the position of a job in the order of submission, with `{}` for the
+    column.
 
     Their values are added to `bindings`. The cursor of a query with ids, or in the order of failure, is left out.
     """

@@ -50,7 +50,10 @@ _rows = msgspec.json.Decoder(list[tuple[str, str, int]]).decode
 def remember_deleted(
     database: Database, now: int, *, ids: Sequence[str] | None = None, seqs: Sequence[int] = ()
 ) -> None:
-    """Remember the envelopes of signed jobs that are about to be deleted, given by their ids or their seqs.
+    """Store the envelopes (ids under the signatures) of jobs that are about to be deleted, so that no copy of them
+    can run.
+
+    The jobs are given by their ids or their seqs.
 
     Envelopes whose signatures have ended are left out. For use inside a unit (one transaction).
     """
@@ -64,7 +67,11 @@ def remember_deleted(
 
 
 def forget_ended(database: Database, now: int, most: int) -> None:
-    """Delete at most `most` envelopes whose signatures have ended. For use inside a unit (one transaction)."""
+    """Delete at most `most` stored envelopes (ids under the signatures of deleted jobs) whose signatures have
+    ended.
+
+    For use inside a unit (one transaction).
+    """
     database.write(FORGET, (now, most))
 
 

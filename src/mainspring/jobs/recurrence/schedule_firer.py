@@ -87,7 +87,7 @@ class ScheduleFirer:
 
     def expect(self, next_firing: int | None) -> None:
         """Make the timer fire no later than the occurrence `next_firing`, the earliest that a worker has read;
-        None for none.
+        None if there is none.
 
         Any thread may call it. It is cheap if this occurrence or an earlier one was announced before.
         """

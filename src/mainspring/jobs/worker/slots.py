@@ -33,7 +33,8 @@ class ExecutionKind(Enum):
 
 
 class Slots:
-    """The slots of a worker for one kind of execution: how many jobs run, are held, and should be fetched.
+    """The slots of a worker for one kind of execution: how many jobs run, are leased before their due time, and
+    should be fetched.
 
     Only the control layer uses them, except for `record_wait`.
     """
@@ -65,7 +66,8 @@ class Slots:
     def demand(
         self, types: tuple[str, ...], *, suspects: bool = True, at_most_once: tuple[str, ...] = ()
     ) -> Demand:
-        """Return how many jobs of these types the worker should fetch, and whether it accepts a suspect.
+        """Return how many jobs of these types the worker should fetch, and whether it accepts a job with two
+        crashes (a suspect).
 
         For the types `at_most_once`, the window does not apply: the worker starts at most as many due jobs as
         there are slots.
@@ -91,7 +93,7 @@ class Slots:
 
     @property
     def wants_ahead(self) -> bool:
-        """Whether the worker holds at most half of the jobs that it may hold before their due time."""
+        """Whether the worker has leased at most half of the jobs that it may lease before their due time."""
         return self.held * 2 <= AHEAD_FACTOR * self.size
 
     def record_wait(self, nanoseconds: int) -> None:
@@ -145,7 +147,7 @@ class BatchSlots(Slots):
 
     @property
     def wants_ahead(self) -> bool:
-        """False: a batch handler holds no jobs before their due time."""
+        """False: no jobs are leased for a batch handler before their due time."""
         return False
 
     def close_window(self) -> None:
