@@ -175,7 +175,7 @@ def _taken(facts: _JobFacts) -> Explanation | None:
         return None
     if facts.owner is None:
         return _abandoned(facts, "was taken")
-    text = f"is held by worker {facts.owner.info.name} and starts at {facts.at(record.due)}."
+    text = f"is leased to worker {facts.owner.info.name} and starts at {facts.at(record.due)}."
     return facts.explain(Reason.TAKEN, text, until=record.due)
 
 

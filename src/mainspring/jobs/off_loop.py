@@ -169,5 +169,5 @@ def _name_twin(twin: Callable[..., Any], method: Callable[..., Any]) -> None:
     twin.__name__ = f"{method.__name__}_async"
     twin.__qualname__ = f"{method.__qualname__}_async"
     twin.__doc__ = (
-        f"Asynchronous twin of `{method.__name__}`, which does not block the event loop.\n\n{method.__doc__}"
+        f"Asynchronous version of `{method.__name__}`, which does not block the event loop.\n\n{method.__doc__}"
     )

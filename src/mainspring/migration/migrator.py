@@ -59,7 +59,9 @@ class Migrator:
         """The jobs, settings, schedules and envelopes that differ on the target, as `verifying` found them."""
 
     def begin(self) -> None:
-        """Mark the file as moving and write the checkpoint to the target. If both exist, resume the migration.
+        """Mark the file as moving, and write a checkpoint (how far the migration has come) to the target.
+
+        If both exist, resume the migration.
 
         Raises `EngineUnavailable` if the target has workers or is the wrong one, or if the migration is being
         undone; and `LimitExceeded` if a job is too large for the target.
@@ -208,7 +210,11 @@ class Migrator:
 
 
 def pages(source: SqliteExport, after: int, until: int) -> Iterator[list[MigratedJob]]:
-    """Yield pages of the jobs to move whose places are above `after` and at most `until`, sorted by place."""
+    """Yield pages of the jobs to move whose places in the order of submission are above `after` and at most
+    `until`.
+
+    The jobs are sorted by place.
+    """
     while page := [job for job in source.jobs(after, PAGE) if job.place <= until]:
         yield page
         after = page[-1].place

@@ -244,7 +244,9 @@ class FuncQueue(Generic[T]):
             )
 
     def _goes_to_sleep(self) -> bool:
-        """Give the token back, and post another drain if items are left; return whether this drain may end.
+        """Return the token of this drain (a task that takes items), and post another drain if items are left.
+
+        Return whether this drain may end.
 
         It must go on if the pool has no room for another drain.
         """

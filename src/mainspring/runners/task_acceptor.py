@@ -335,7 +335,8 @@ class TaskAcceptor(ABC):
         self.forget(task)
 
     def _release(self, task: Task) -> None:
-        """Count a tombstone if a claimed task is queued; remove its timer if the task is delayed.
+        """Count a claimed task that is still in the queue (a tombstone), or remove the timer of one that is not
+        due yet.
 
         The caller must hold the lock.
         """

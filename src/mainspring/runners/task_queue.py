@@ -31,7 +31,7 @@ AGEING_NS = NANOSECONDS // 2  # half a second, so that with short tasks every en
 
 
 class QueueEntry(Protocol):
-    """An entry of a ready queue: a task, or a sequence that needs a worker for a slice of its tasks."""
+    """An entry of a ready queue: a task, or a sequence that needs a worker to run a few of its tasks (a slice)."""
 
     @property
     def queued_at(self) -> int | None:
@@ -120,7 +120,9 @@ def _pop_up_to(queue: TaskQueue, limit: int) -> list[QueueEntry]:
 
 
 def first_traits(lane: deque[Entry]) -> TaskTraits | None:
-    """Return the traits of the first task in a lane that can still run; None if there is none."""
+    """Return the traits of the first task in a lane (the tasks of one priority) that can still run; None if there
+    is none.
+    """
     try:
         traits = lane[0].peek_traits()
     except IndexError:
@@ -135,7 +137,9 @@ _has_global_lock: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: T
 
 
 def compact_lane(lane: deque[Entry]) -> int:
-    """Remove the tombstones (canceled tasks) of a lane and return their number; keep the order of other entries.
+    """Remove the tombstones (canceled tasks) of a lane (the tasks of one priority), and return their number.
+
+    The order of other entries stays.
 
     On a Python without the global lock, remove nothing and return 0.
     """
@@ -148,7 +152,7 @@ def _find_tombstones(entries: deque[Entry]) -> set[Entry]:
 
 
 def _remove_all(lane: deque[Entry], removed: set[Entry]) -> int:
-    """Remove entries from a lane in one atomic call; return how many of them were still in it.
+    """Remove entries from a lane (the tasks of one priority) in one atomic call; return how many were still in it.
 
     `extend` appends a mark. Then it moves each entry from the left end of the lane to the right end, except those
     to remove, until it reaches the mark. All iterators and functions that it calls are written in C, and none of
@@ -216,9 +220,9 @@ class FifoTaskQueue:
 
 
 class PriorityTaskQueue:
-    """A queue with one lane for each priority: the most urgent first, then by arrival.
+    """A queue with one lane (a deque) for each priority: the most urgent task comes first, then the earliest.
 
-    Ageing prevents starvation.
+    A less urgent task that has waited for long goes first, so that it does not starve.
     """
 
     __slots__ = (

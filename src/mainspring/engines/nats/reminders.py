@@ -118,7 +118,8 @@ class ReminderHandler:
                     self._handle_all([delivery])
                 return
             logger.exception(
-                "the reminder %s failed; the server delivers it again in %g s",
+                "the reminder %s, a message such as that a job expires, could not be handled; the server delivers "
+                "it again in %g s",
                 deliveries[0].subject,
                 PAUSE_SECONDS,
             )

@@ -300,7 +300,7 @@ class OrphanRepair:
         for record in repaired:
             logger.warning(
                 "job %s was overdue and would not have started: its message was lost, its worker was dead, or the "
-                "limiter that it waits for had not admitted the next job; this is repaired now",
+                "sequence or limit that it waits for had not admitted the next job; this is repaired now",
                 record.id,
                 extra={"job": record.id, "handler": record.type, "type": record.type, "queue": record.queue}
                 | trace_fields(record.headers),

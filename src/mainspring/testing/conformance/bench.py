@@ -325,7 +325,7 @@ class Bench(EngineTime):
         return self.eventually(waits_again)
 
     def situation(self, job_id: str = "job") -> Situation:
-        """Return the situation of a job, which explains why it has its status."""
+        """Return the facts in the store that explain why a job has its status."""
         situation = self.engine.situation(job_id)
         assert situation is not None
         return situation

@@ -148,7 +148,9 @@ class ComingDate:
 
 
 def coming_dates(dates: Iterable[PossibleDate], viewer: tzinfo) -> list[ComingDate]:
-    """Return the dates of a preview in the time zones of schedule and viewer, with marks of changes of clocks."""
+    """Return the dates of a preview in the time zones of schedule and viewer, with the changes of clocks that
+    affect them.
+    """
     found: list[ComingDate] = []
     before: ComingDate | None = None
     for date in dates:
