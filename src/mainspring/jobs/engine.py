@@ -491,7 +491,7 @@ class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Monitoring, 
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """The capabilities that this engine has."""
+        """The abilities that this engine has, of those that only some engines have."""
 
     def now(self) -> int:
         """Return the engine's own time, in microseconds since 1970."""

@@ -91,7 +91,8 @@ class Histogram:
     def quantile(self, q: float) -> float | None:
         """Return an estimate of the value below which the share `q` of all values is; None without values.
 
-        The estimate is linear within a bucket. In the last bucket, which has no bound, it is the largest bound.
+        The estimate is linear within a bucket (a range of values). In the last bucket, which has no bound, it is
+        the largest bound.
         """
         if not 0 <= q <= 1:
             raise ValueError(f"q must be between 0 and 1, got {q!r}")

@@ -130,13 +130,14 @@ class _BucketLimit:
         shared.changed[self.bucket] = state
 
     def vacate(self, ends: int) -> None:
-        """Count jobs as ended, so that the bucket of a concurrency limit admits others; a rate stays as it is."""
+        """Count jobs as ended, so that a concurrency limit admits others for this key; a rate stays as it is."""
         if self.interval is None:
             self.state.running = max(0, self.state.running - ends)
             self.shared.changed[self.bucket] = self.state
 
     def refusal(self) -> Refusal:
-        """Return the refusal of this bucket, with the instant from which it admits a job again.
+        """Return the refusal of this bucket (a limit for one key), with the instant from which it admits a job
+        again.
 
         The instant is None for a concurrency limit, where another job must end first.
         """
@@ -186,7 +187,7 @@ class CombinedLimit:
     def room_at(self, count: int) -> int | None:
         """Return the instant, maybe a past one, from which all these limits admit `count` jobs at once.
 
-        Return None if a bucket is under a concurrency limit or never admits so many, or if there is no limit.
+        Return None if one of them is a concurrency limit or never admits so many, or if there is no limit.
         """
         instants = [limit.room_at(count) for limit in self._limits]
         known = [instant for instant in instants if instant is not None]

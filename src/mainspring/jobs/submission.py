@@ -255,7 +255,7 @@ class PreparedJob(NamedTuple):
 
 
 class MixedSubmit(NamedTuple):
-    """The answer to `submit_mixed`. Places are indices in the list of submitted jobs."""
+    """The answer to `submit_mixed`. The numbers in it are indices in the list of submitted jobs, from 0."""
 
     ids: list[str | None]
     """The ids in order; None for jobs that were not stored.

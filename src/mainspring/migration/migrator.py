@@ -123,7 +123,8 @@ class Migrator:
     # -- step by step
 
     def copying(self) -> Iterator[int]:
-        """Copy the settings, audit entries, envelopes, jobs and schedules that the target does not have yet.
+        """Copy the settings, audit entries, envelopes (signatures of ended jobs), jobs and schedules that the
+        target does not have yet.
 
         First delete what abandoned migrations of this file left on the target. After each batch, yield how many
         jobs were in it. Raises `EngineUnavailable` if the target has workers.
@@ -173,10 +174,10 @@ class Migrator:
                     pass
 
     def verifying(self) -> Iterator[int]:
-        """Compare the target with the file: settings, jobs, schedules, envelopes. Set `deviations`.
+        """Compare the target with the file: settings, jobs, schedules, and signatures of ended jobs (envelopes).
 
-        After each batch, yield how many jobs were in it. If another process has finished the migration meanwhile,
-        `deviations` is empty.
+        Set `deviations`. After each batch, yield how many jobs were in it. If another process has finished the
+        migration meanwhile, `deviations` is empty.
         """
         self.deviations = self._settings_importer.compare_settings(self._source.settings())
         for jobs in pages(self._source, 0, LAST_PLACE):
@@ -221,7 +222,7 @@ def pages(source: SqliteExport, after: int, until: int) -> Iterator[list[Migrate
 
 
 def wrong_target(source: SqliteExport, move: MoveRecord, url: str) -> EngineUnavailable:
-    """Return the error for a target that has no checkpoint of the file's migration."""
+    """Return the error for a target that has no checkpoint (stored progress) of the file's migration."""
     return EngineUnavailable(
         engine=source.description,
         reason=f"the jobs of this file are moving or were moved to {move.target}, and {url} has no record of that",
@@ -235,7 +236,8 @@ def source_name(source: SqliteExport) -> str:
 
 
 def delete_moved(target: NatsEngine, move_id: str, stage: MigrationStage) -> Iterator[int]:
-    """Delete the jobs and schedules that a migration has stored on the target, and then its checkpoint.
+    """Delete the jobs and schedules that a migration has stored on the target, and then its checkpoint (stored
+    progress).
 
     After each batch, yield how many jobs were in it. Raises `EngineUnavailable` if the stage of the checkpoint is
     neither `stage` nor UNDOING.

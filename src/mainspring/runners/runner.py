@@ -371,7 +371,9 @@ class TaskRunner(TaskAcceptor):
         )
 
     def all_queued_tasks(self) -> list[Task]:
-        """Return the tasks in the queues of this runner and of the runners that it contains, with tombstones."""
+        """Return the tasks in the queues of this runner and of the runners that it contains, with tombstones
+        (canceled tasks).
+        """
         return self.queued_tasks()
 
     def _post_barriers(self) -> list[FlushBarrier]:

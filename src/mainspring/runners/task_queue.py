@@ -45,7 +45,7 @@ class QueueEntry(Protocol):
         """The number of tasks that a sequence has run; 0 for a task."""
 
     def run_on(self, worker: WorkerThread) -> bool | None:
-        """Run this entry on a worker: a task, or a slice of a sequence.
+        """Run this entry on a worker: a task, or a few tasks of a sequence (a slice).
 
         Return False if the task was claimed before.
         """
@@ -147,7 +147,9 @@ def compact_lane(lane: deque[Entry]) -> int:
 
 
 def _find_tombstones(entries: deque[Entry]) -> set[Entry]:
-    """Return the tombstones among entries; none if this build of Python has no global lock: see `_remove_all`."""
+    """Return the tombstones (canceled tasks) among entries; none if this build of Python has no global lock: see
+    `_remove_all`.
+    """
     return {entry for entry in entries if entry.is_tombstone()} if _has_global_lock() else set()
 
 
@@ -336,7 +338,9 @@ class PriorityTaskQueue:
         return next((traits for traits in found if traits is not None), None)
 
     def _next_lane(self) -> deque[QueueEntry]:
-        """Return the lane that `pop` would take an entry from, without a change of what the queue has recorded."""
+        """Return the lane (the tasks of one priority) that `pop` would take an entry from, without a change of
+        what the queue has recorded.
+        """
         lane = next((lane for lane in self.lanes if lane), self._background)
         if self._urgent_is_next:
             return lane

@@ -255,8 +255,8 @@ class Admitter:
     # -- hand-overs
 
     def finish(self, job: StoredJob) -> None:
-        """Complete the hand-over of an ended job: release the job, admit the next one under the same limiter, and
-        queue that one for workers.
+        """Complete the hand-over of an ended job: release the job, admit the next one of the same sequence or
+        limit (limiter), and queue that one for workers.
 
         If the job was released or reopened meanwhile, only queue the jobs that its limiter has admitted. The
         caller must have read the record of the job after the record of the limiter, because the job may have been
@@ -306,7 +306,7 @@ class Admitter:
     def _release_ended(self, limiter: Limiter) -> bool:
         """Release the jobs of a limiter that have ended or were deleted; return whether there were any.
 
-        The first job that would wait for a limiter calls this, so that the job does not wait for jobs that have
+        This is called for the first job that would wait for a limiter, so that it does not wait for jobs that have
         left already. A limiter (the stored state of a sequence or limit) has such jobs for some milliseconds,
         until their place is handed over to the next job; or for longer, because the server has lost the last
         change of the limiter. If jobs wait already, do nothing.
@@ -531,7 +531,10 @@ class AdmissionControl:
     # -- hand-overs
 
     def order_writes(self, transaction: Transaction) -> OrderedWrites | None:
-        """Return the writes of a transaction in the order of a hand-over; None if they need an atomic batch."""
+        """Return the writes of a transaction in the order of a hand-over; None if they need an atomic batch.
+
+        A hand-over stores that a job has ended, then that the next job of the sequence or limit is admitted.
+        """
         limiters = self._admitter(transaction).limiters
         return None if self._fleet.has_old(limiters) else order_writes(transaction, limiters)
 

@@ -66,7 +66,10 @@ class FleetVersion(Struct):
 
 
 def order_writes(transaction: Transaction, limiters: Limiters) -> OrderedWrites | None:
-    """Return the writes of a transaction in the order of a hand-over; None if they need an atomic batch."""
+    """Return the writes of a transaction in the order of a hand-over; None if they need an atomic batch.
+
+    A hand-over stores that a job has ended, then that the next job of the sequence or limit is admitted.
+    """
     batch, names = transaction.batch, transaction.names
     if batch.writes or batch.sends or batch.has_callbacks:
         return None

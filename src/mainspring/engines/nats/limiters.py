@@ -144,7 +144,8 @@ class JobAdmission(NamedTuple):
 
     @property
     def changed_by_next_step(self) -> tuple[str, ...]:
-        """The limiters that the next step of an admitted job changes: its start, or else its end.
+        """The limiters (records of its sequence and limits) that the next step of an admitted job changes: its
+        start or end.
 
         Empty if the job is not admitted.
         """
@@ -183,7 +184,9 @@ def with_admission(job: StoredJob, admission: JobAdmission) -> StoredJob:
 
 
 def is_ready(job: StoredJob) -> bool:
-    """Return whether a job needs no admission, or all its limiters have admitted it and it has not started yet."""
+    """Return whether a job needs no admission, or its sequence and all its limits have admitted it and it has not
+    started yet.
+    """
     return not job.needs_admission or admission_of(job).state == READY
 
 
@@ -272,7 +275,10 @@ class Limiter(Struct, array_like=True):
         return any(group.waiting for group in self.groups)
 
     def is_idle(self) -> bool:
-        """Return whether the limiter has neither admitted nor waiting jobs. A rate may still lack tokens."""
+        """Return whether this sequence, limit or queue has neither admitted nor waiting jobs.
+
+        A rate may still lack tokens.
+        """
         return not self.admitted and not self.groups
 
     def find(self, name: str) -> LimiterGroup | None:
@@ -453,7 +459,7 @@ class Limiters:
         return self._admission(buckets).refusal(buckets)
 
     def refusal_by(self, limiter: Limiter) -> Refusal | None:
-        """Return the refusal of this limiter alone; None if this limiter admits a job."""
+        """Return the refusal of this limit alone, for its key; None if it admits a job."""
         if limiter.name.startswith(QUEUE_PREFIX):
             is_open = not self.is_paused(limiter.name.removeprefix(QUEUE_PREFIX))
             return None if is_open else Refusal(limiter.name, None)
@@ -508,8 +514,8 @@ class Limiters:
     def end_ready(self, admission: JobAdmission, *, is_started: bool) -> list[str]:
         """Count a job no longer as admitted and not started.
 
-        Return the names of the limiters that may have room now. If the job has started, its tokens are used up.
-        Otherwise its rates get the tokens back.
+        Return the names of the limits, with their keys, that may have room now. If the job has started, its tokens
+        are used up. Otherwise its rates get the tokens back.
         """
         fair = fair_bucket(admission.buckets) if admission.is_counted else None
         changed = admission.changed_by_start
@@ -570,7 +576,8 @@ class Limiters:
             self.wake_at(limiter, refusal.until)
 
     def wake_at(self, limiter: Limiter, instant: int) -> None:
-        """Schedule a wake-up of a limiter, at which a worker admits the jobs that wait for it.
+        """Schedule a wake-up, at which a worker admits the jobs that wait for a limiter (a sequence, limit or
+        queue).
 
         Do nothing if one is scheduled for this time or earlier and is not overdue.
         """

@@ -65,26 +65,30 @@ class MigrationCheckpoint(Struct, frozen=True, array_like=True):
 
 
 class MigrationCheckpoints:
-    """Reads and writes the checkpoints of migrations to this store."""
+    """Reads and writes the checkpoints of migrations to this store, which say how far they have come."""
 
     def __init__(self, transactions: TransactionManager, workers: WorkerRegistry) -> None:
         self._transactions = transactions
         self._workers = workers
 
     def subject(self, move_id: str) -> str:
-        """Return the subject of the checkpoint of a migration."""
+        """Return the subject of the checkpoint of a migration, which says how far it has come."""
         return self._transactions.names.moves + to_token(move_id)
 
     def find(self, move_id: str) -> MigrationCheckpoint | None:
-        """Return the checkpoint of a migration, as the server has it now; None if there is none."""
+        """Return the checkpoint (stored progress) of a migration, as the server has it now; None if there is
+        none.
+        """
         return self.read(self._transactions.begin(), move_id)
 
     def read(self, transaction: Transaction, move_id: str) -> MigrationCheckpoint | None:
-        """Return the checkpoint of a migration as a transaction reads it; None if there is none."""
+        """Return the checkpoint (stored progress) of a migration as a transaction reads it; None if there is
+        none.
+        """
         return transaction.get_struct(self.subject(move_id), MigrationCheckpoint)
 
     def require(self, transaction: Transaction, move_id: str) -> MigrationCheckpoint:
-        """Return the checkpoint of a migration; raise `EngineUnavailable` if there is none."""
+        """Return the checkpoint (stored progress) of a migration; raise `EngineUnavailable` if there is none."""
         checkpoint = self.read(transaction, move_id)
         if checkpoint is None:
             raise EngineUnavailable(
@@ -95,11 +99,11 @@ class MigrationCheckpoints:
         return checkpoint
 
     def write(self, transaction: Transaction, checkpoint: MigrationCheckpoint) -> None:
-        """Write a checkpoint within a transaction."""
+        """Write the checkpoint (progress) of a migration within a transaction."""
         transaction.put_struct(self.subject(checkpoint.id), checkpoint)
 
     def begin(self, move_id: str, source: str, last: int) -> MigrationCheckpoint:
-        """Write the checkpoint of a migration, unless it exists, and return it.
+        """Write the checkpoint (progress) of a migration, unless it exists, and return it.
 
         From then on no worker can enroll here, until the migration is complete or undone.
         """
@@ -155,7 +159,7 @@ class MigrationCheckpoints:
         return f"NATS at {self._transactions.jetstream.address}, prefix {self._transactions.names.prefix!r}"
 
     def delete(self, move_id: str) -> None:
-        """Delete the checkpoint of a migration that was undone."""
+        """Delete the checkpoint (stored progress) of a migration that was undone."""
         self._transactions.run(lambda transaction: transaction.delete(self.subject(move_id)))
 
     def find_workers(self) -> list[str]:
@@ -163,7 +167,9 @@ class MigrationCheckpoints:
         return [record.name for record, _ in self._workers.read_all().values() if not record.has_left]
 
     def find_open(self, source: str | None = None) -> list[MigrationCheckpoint]:
-        """Return the checkpoints of migrations that are not complete, from all sources or from one."""
+        """Return the checkpoints (stored progress) of migrations that are not complete, from all sources or from
+        one.
+        """
         found = self._transactions.jetstream.scan(f"{self._transactions.names.moves}*")
         checkpoints = [decode(entry.data, MigrationCheckpoint) for _, entry in found if entry.data]
         return [
@@ -216,7 +222,8 @@ class JobImporter:
         return self._transactions.jetstream.max_payload - RESERVED_BYTES
 
     def store(self, move_id: str, jobs: Sequence[MigratedJob]) -> None:
-        """Store jobs that have not arrived yet, and advance the checkpoint in the same transactions.
+        """Store jobs that have not arrived yet, and advance the checkpoint (the stored progress) in the same
+        transactions.
 
         A job whose id another job has here is left out: `compare` reports it. Do nothing if the migration is
         complete. Raise `EngineUnavailable` if it is being undone or reviewed, and `BatchTooLarge` if one job does

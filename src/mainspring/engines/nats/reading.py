@@ -271,7 +271,8 @@ class JobReader:
         """Count due, blocked and scheduled jobs by the projection, after it has applied all changes until now.
 
         For a periodic read, the state of the projection may be older, and the counts are for the time of that
-        state. The settings and the limiters of waiting jobs are read from the server, in one step each.
+        state. The settings, and the states of the limits of waiting jobs, are read from the server, in one step
+        each.
         """
         projection = self._projector.catch_up()
         self._settings_cache.refresh()

@@ -141,7 +141,8 @@ class ReminderHandler:
         return kind, key
 
     def _schedule_wakeup(self, now: int) -> None:
-        """Schedule a wake-up for the earliest of the delivered reminders that are not due yet.
+        """Schedule a wake-up for the earliest of the delivered reminders (messages for a given time) that are
+        kept.
 
         Do nothing if none is kept.
         """
@@ -153,14 +154,15 @@ class ReminderHandler:
             self._transactions.jetstream.call_after(max(0, due - now) / MICROSECONDS, self._wake)
 
     def kept_replies(self) -> list[str]:
-        """Return the reply subjects of the delivered reminders that are kept, because they are not due or not
+        """Return the reply subjects of the delivered reminders (messages for a given time) that are not due or not
         handled.
         """
         return [delivery.reply for delivery in list(self._kept.values())]
 
     def drop_kept(self) -> list[str]:
-        """Drop the reminders that are kept, because they are not due or not handled yet; return their reply
-        subjects.
+        """Drop the delivered reminders (messages for a given time) that are not due or not handled yet.
+
+        Return their reply subjects.
         """
         replies = self.kept_replies()
         self._kept.clear()

@@ -137,7 +137,9 @@ class NatsJobSettler:
         )
 
     def _commit_in_order(self, transaction: Transaction) -> set[str]:
-        """Store the ends of jobs in the order of a hand-over, or as an atomic batch if they need one.
+        """Store the ends of jobs, and then that the next jobs of their sequences or limits are admitted.
+
+        Store them as an atomic batch if they need one.
 
         Return the subjects of the records whose changes were not all stored.
         """
@@ -149,7 +151,7 @@ class NatsJobSettler:
         return self._transactions.commit_in_order(transaction, ordered)
 
     def _finish(self, transaction: Transaction, outcome: Outcome) -> None:
-        """Complete the hand-over of a job whose end an earlier try may have stored.
+        """Pass the place of a job in its sequence or limit to the next job, if an earlier try has stored its end.
 
         If the job has been deleted meanwhile, use the record of its lease.
         """

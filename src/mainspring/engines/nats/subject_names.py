@@ -149,7 +149,7 @@ class SubjectNames:
         return f"{self.reminders}{kind}.{to_token(key)}"
 
     def limiter(self, family: str, limiter: str) -> str:
-        """Return the subject of the record of a limiter: a sequence, a bucket of a limit, or a queue."""
+        """Return the subject of the record of a limiter: a sequence, a limit for one key, or a queue."""
         return f"{self.limiters}{digest(family)}.{digest(limiter)}"
 
     def limiters_of_family(self, family: str) -> str:
@@ -203,7 +203,9 @@ class SubjectNames:
         return f"{self.requests}{digest(caller)}.*"
 
     def spent_envelope(self, signed_id: str) -> str:
-        """Return the subject of the envelope of a signed job that has ended."""
+        """Return the subject of the message by which the store remembers the signature (envelope) of an ended
+        job.
+        """
         return self.spent + digest(signed_id)
 
     def audit_entry(self, entry: str) -> str:

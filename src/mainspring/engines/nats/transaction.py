@@ -142,7 +142,10 @@ class Transaction:
         self.put(subject, encode(value))
 
     def delete(self, subject: str) -> None:
-        """Replace the data of a subject with a tombstone. Readers see the deletion until the tombstone expires."""
+        """Replace the data of a subject with an empty message, which expires.
+
+        Until then, readers see the deletion.
+        """
         self.put(subject, b"", TOMBSTONE_TTL)
 
     def scan(self, subject: str, *, after: int = 0, most: int = 1_000) -> list[tuple[str, StoredMessage]]:
@@ -422,8 +425,8 @@ class TransactionManager:
     def _purge_in_order(
         self, transaction: Transaction, revisions: Mapping[str, int | None], missed: set[str]
     ) -> None:
-        """Purge subjects after the writes of `commit_in_order`, except those of jobs that wait for a limiter that
-        was not written.
+        """Purge subjects after the writes of `commit_in_order`, except those of jobs that wait for a sequence or
+        limit that was not written.
 
         Purge only messages that are older than the first of these writes.
         """

@@ -72,7 +72,7 @@ class WaitingLines:
         self._appended: dict[tuple[str, str], dict[str, Waiter]] = {}
 
     def append(self, limiter: Limiter, group: LimiterGroup, job: StoredJob) -> None:
-        """Add a job to a line of jobs that wait for a limiter.
+        """Add a job to a line of jobs that wait for a limiter: a sequence, limit or queue.
 
         The caller writes the records of the job and the limiter.
         """
@@ -94,7 +94,7 @@ class WaitingLines:
         self._appended.setdefault((limiter.name, group.name), {})[job.id] = waiter
 
     def remove(self, limiter: Limiter, group: LimiterGroup, job_id: str) -> None:
-        """Remove a job from a line of jobs that wait for a limiter.
+        """Remove a job from a line of jobs that wait for a limiter: a sequence, limit or queue.
 
         The caller writes the records of the job and the limiter.
         """
@@ -107,12 +107,15 @@ class WaitingLines:
         self.delete_message(limiter.name, group.name, job_id)
 
     def delete_message(self, limiter: str, group: str, job_id: str) -> None:
-        """Delete the message that says that a job waits for a limiter, because it does not wait any more."""
+        """Delete the message that says that a job waits for a sequence, limit or queue, because it does not wait
+        any more.
+        """
         self._transaction.batch.purge(self._names.waiting_job(limiter, group, job_id))
 
     def first(self, limiter: Limiter, group: LimiterGroup) -> StoredJob | None:
-        """Return the first job that waits for a limiter in a line; None if there is none, or a lagging replica
-        lacks its message.
+        """Return the first job of a line, which waits for a limiter (a sequence, limit or queue).
+
+        Return None if there is none, or a lagging replica lacks its message.
 
         Take jobs that no longer wait out of the front of the line, which the limiter's record has, and delete
         their messages.
@@ -131,8 +134,9 @@ class WaitingLines:
         return None
 
     def prefetch(self, heads: Iterable[tuple[Limiter, LimiterGroup, int]], also: Iterable[str]) -> None:
-        """Read the first jobs of many lines (of jobs that wait for a limiter) with their other limiters and the
-        subjects in `also`.
+        """Read the first jobs of many lines with their other limiters, and the records of the subjects in `also`.
+
+        A line has jobs that wait for a limiter: a sequence, limit or queue.
 
         `heads` has the limiter and the group of each line, and how many jobs of the line to read.
         """
@@ -148,8 +152,8 @@ class WaitingLines:
     # -- reading the messages
 
     def fill(self, lines: Sequence[tuple[Limiter, LimiterGroup]]) -> None:
-        """Fill the fronts of lines (the first waiting jobs in a limiter's record) from the messages of waiting
-        jobs.
+        """Fill the fronts of lines (the first waiting jobs, in the record of a sequence, limit or queue) from the
+        messages of waiting jobs.
 
         Each request to the server reads a page of every line. Stale messages are deleted. If the messages of a
         line are not in order (`is_mixed`), its front stays as it is if a lagging replica lacks messages.
@@ -203,7 +207,7 @@ def _decode(limiter: Limiter, subject: str, message: StoredMessage) -> Waiter:
 
 
 def _waits_in(job: StoredJob, limiter: Limiter, group: LimiterGroup) -> bool:
-    """Return whether a job waits in a line for a limiter.
+    """Return whether a job waits in a line for a limiter: a sequence, limit or queue.
 
     A job that got the place of an ended one by a hand-over does not, although its record may still say so: see
     `handover`.

@@ -86,7 +86,9 @@ class LimitedJobClaimer:
         return started, bool(refusals)
 
     def _park(self, groups: list[int], admitted: _ClaimAdmission, until: int) -> dict[str, Refusal]:
-        """Park the groups of jobs that a limit refused or would refuse now: claims skip them until it has room."""
+        """Park the groups (jobs under the same limits) that a limit refuses now: claims skip them until it has
+        room.
+        """
         names = self._groups.names
         full = {names[number]: refusal for number, refusal in admitted.full(groups).items()}
         refusals = {names[number]: refusal for number, refusal in admitted.refusals.items()}
@@ -175,7 +177,8 @@ class _ClaimAdmission:
         """For each group with a job that a limit refused, this refusal: it names the bucket that refused."""
 
     def admit_heads(self, rows: Iterable[LeaseRow]) -> list[LeaseRow]:
-        """Admit the first waiting jobs of groups as far as their limits allow, and count them.
+        """Admit the first waiting jobs of groups (jobs under the same limits) as far as these allow, and count
+        them.
 
         Return the jobs that may start. Jobs without limits may always start.
         """
@@ -208,7 +211,7 @@ class _ClaimAdmission:
         return [row for turn in zip_longest(*admitted) for row in turn if row is not None]
 
     def with_room(self) -> list[int]:
-        """Return the numbers of the groups whose limits would admit one more job.
+        """Return the numbers of the groups (jobs under the same limits) whose limits would admit one more job.
 
         Only groups with a job that starts in this claim and has fewer than two crashes are returned.
         """
@@ -231,8 +234,8 @@ class _ClaimAdmission:
         }
 
     def headless(self) -> list[int]:
-        """Return the numbers of the groups whose first waiting job starts, except groups that also start a job
-        with two crashes.
+        """Return the numbers of the groups (jobs under the same limits) whose first waiting job starts, except
+        groups that also start a job with two crashes.
         """
         return [number for number in self.last if number not in self._with_suspects]
 
@@ -333,7 +336,7 @@ class JobClaimer:
         )
 
     def _expire_and_unpark(self, now: int) -> tuple[int | None, int | None]:
-        """If it is time, expire jobs, and unpark groups: let claims try jobs again that wait for tokens of a rate.
+        """If it is time, expire jobs, and let claims try jobs again that wait for tokens of a rate.
 
         Return when to do so next, and the next occurrence of any schedule.
         """

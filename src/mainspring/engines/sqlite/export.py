@@ -218,7 +218,7 @@ class SqliteExport:
             )
 
     def record_receipt(self) -> None:
-        """Record in the file that the target has a checkpoint of this migration.
+        """Record in the file that the target has a checkpoint (stored progress) of this migration.
 
         A migration that is resumed then requires this checkpoint.
         """
@@ -308,7 +308,9 @@ class SqliteExport:
             return list(read_all_entries(connection))
 
     def envelopes(self, now: int) -> Iterator[list[Envelope]]:
-        """Yield pages of the envelopes of signed jobs that do not move, and must not run again on the target."""
+        """Yield pages of the envelopes (parts of signatures) of jobs that do not move, and must not run again on
+        the target.
+        """
         with self._database.reader() as connection:
             yield from read_all_envelopes(connection, now, ENVELOPES)
 

@@ -136,14 +136,18 @@ class LaneCache:
         return self._lanes[number]
 
     def queue_and_type(self, number: int) -> tuple[str, str]:
-        """Return the queue and the job type of the lane with a row number. The lane need not be in the cache."""
+        """Return the queue and the job type of the row of the table `lanes` with this number, in the cache or
+        not.
+        """
         if number not in self._lanes:
             self._read()
         lane = self._lanes[number]
         return lane.queue, lane.type
 
     def forget(self) -> None:
-        """Clear the cache, after a rollback, which may have removed lanes, or when the store is closed."""
+        """Clear the cache, after a rollback, which may have removed lanes (rows with a queue, type and priority),
+        or when the store is closed.
+        """
         self._numbers.clear()
         self.plain.clear()
         self._lanes.clear()

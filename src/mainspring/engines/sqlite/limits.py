@@ -89,8 +89,8 @@ class BucketCounts:
     ) -> tuple[Admission, dict[int, CombinedLimit]]:
         """Begin to admit jobs of some groups; return the `Admission`, and the combined limit of each group.
 
-        A group has jobs under the same limits. `groups` has the numbers of the groups, and `limits` their buckets.
-        The unit writes the counts of admitted jobs before it commits.
+        A group has jobs under the same limits. `groups` has the numbers of the groups, and `limits` their buckets
+        (limit and key). The unit writes the counts of admitted jobs before it commits.
         """
         self._write_before_commit()
         self._refresh()
@@ -125,7 +125,7 @@ class BucketCounts:
     def release(self, jobs: Mapping[tuple[str, ...], int]) -> None:
         """Subtract jobs that no longer run from the counts of their limits.
 
-        `jobs` has the number of jobs for each set of buckets.
+        `jobs` has the number of jobs for each set of buckets (limit and key).
         """
         self._write_before_commit()
         self._read(bucket for limits in jobs for bucket in limits)

@@ -168,7 +168,8 @@ def lane_of_record(record: JobRecord, search: tuple[str, ...]) -> Lane:
 
 
 def projected_rows(rows: Iterable[tuple[int, int, JobRecord]], waits: Mapping[str, Wait]) -> str:
-    """Encode jobs with their numbers in the order of submission (places) and of their lanes as a batch for `PUT`;
+    """Encode jobs as a batch for `PUT`, each with its place in the order of submission and the number of its lane.
+
     `waits` says, by id, what jobs wait for.
 
     A job that is not in `waits` waits for neither its sequence nor its limits.

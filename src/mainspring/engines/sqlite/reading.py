@@ -217,8 +217,8 @@ def _choices(
 
 
 def _has_key(number: int, term: SearchTerm) -> str:
-    """Return the SQL condition that a job has a key of a term, or that the jobs of its lane are not indexed by the
-    term's parameter.
+    """Return the SQL condition that a job has a key of a term, or that jobs of its lane (queue, type, priority)
+    are not indexed by the term's parameter.
     """
     keys = ", ".join(f":key{number}_{place}" for place in range(len(term.keys)))
     has_key = f"EXISTS (SELECT 1 FROM search AS x WHERE x.key IN ({keys}) AND x.seq = s.seq)"

@@ -134,7 +134,7 @@ class LaneCounts(msgspec.Struct, gc=False):
         self.oldest_blocked = _earlier(self.oldest_blocked, oldest)
 
     def pause(self) -> None:
-        """Count all due jobs of the lane as blocked, because its queue is paused."""
+        """Count all due jobs of this queue, type and priority as blocked, because the queue is paused."""
         self.add_blocked(self.due, self.oldest_due)
         self.due, self.oldest_due = 0, None
 
@@ -397,7 +397,8 @@ def limited_jobs(
 
 
 def _take_out_groups(counts: LaneCounts, heads: list[tuple[int | None, int]], numbers: dict[int, None]) -> None:
-    """Subtract the first jobs (heads) of groups of jobs under the same limits from the due jobs of a lane.
+    """Subtract the first jobs (heads) of groups of jobs under the same limits from the due jobs of a lane (queue,
+    type and priority).
 
     They are counted with their groups instead.
 

@@ -51,8 +51,8 @@ class _Search:
         self.end = now
 
     def run(self, lookahead: int) -> None:
-        """Examine about `lookahead` of the next scheduled jobs of the lane, and remember the slot in which most
-        are due.
+        """Examine about `lookahead` of the next scheduled jobs of one queue, type and priority; remember the slot
+        of time in which most are due.
         """
         skip = 0
         while self.examined < lookahead:
@@ -70,7 +70,7 @@ class _Search:
             skip = STEP - 1
 
     def _count_rest(self) -> None:
-        """Count the remaining jobs of the lane, which are fewer than `STEP`, in each slot of time."""
+        """Count the remaining jobs of this queue, type and priority, fewer than `STEP`, in each slot of time."""
         slots: list[Any] = self._connection.execute(REST, (self._lane, self.end, SLOT_MICROSECONDS)).fetchall()
         for slot, count in slots:
             end = (slot + 1) * SLOT_MICROSECONDS - 1

@@ -303,7 +303,7 @@ class ParkedGroups:
     # -- parking
 
     def park(self, refusals: dict[str, Refusal]) -> None:
-        """Make claims skip groups of jobs until the buckets (limit and key) that refused them may admit jobs
+        """Make claims skip groups (jobs under the same limits) until the limits that refused them may admit jobs
         again.
         """
         now = self._now()
@@ -314,7 +314,7 @@ class ParkedGroups:
             self._database.write(sql.WRITE_RATE_WAITS, (to_json(times),))
 
     def only_with_due_jobs(self, refusals: dict[str, Refusal], until: int) -> dict[str, Refusal]:
-        """Return the refusals of those groups that have a job due by `until`.
+        """Return the refusals of those groups (jobs under the same limits) that have a job due by `until`.
 
         Claims need not skip the other groups.
         """
@@ -326,7 +326,8 @@ class ParkedGroups:
     # -- unparking
 
     def unpark_for(self, freed: Mapping[str, int]) -> None:
-        """Let claims find the groups of jobs that have waited longest for these buckets (limit and key).
+        """Let claims find the groups (jobs under the same limits) that have waited longest for these buckets
+        (limit and key).
 
         For each bucket, these are at most as many groups as `freed` says.
 
@@ -404,7 +405,9 @@ class ParkedGroups:
         self._unpark(set(strings(self._database.write(sql.PARKED_FOR_FAMILY, family_bounds(family)))))
 
     def unpark_queue(self, queue: str) -> None:
-        """Let claims find all groups of jobs of a queue again, because the queue is no longer paused."""
+        """Let claims find all jobs of a queue again that wait for limits, because the queue is no longer
+        paused.
+        """
         self._unpark(set(strings(self._database.write(sql.PARKED_IN_QUEUE, (queue,)))))
 
     def unpark_for_free_capacity(self) -> bool:

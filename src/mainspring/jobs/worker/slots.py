@@ -69,8 +69,8 @@ class Slots:
         """Return how many jobs of these types the worker should fetch, and whether it accepts a job with two
         crashes (a suspect).
 
-        For the types `at_most_once`, the window does not apply: the worker starts at most as many due jobs as
-        there are slots.
+        Of the types `at_most_once`, the worker starts at most as many due jobs as there are slots: the number of
+        jobs to prefetch (the window) does not apply to them.
         """
         starts = max(0, self.size + 2 * self._window - self.started - self.used_by_batches)
         return Demand(
@@ -101,7 +101,8 @@ class Slots:
         self._longest_wait = max(self._longest_wait, nanoseconds)
 
     def adapt(self, *, is_more: bool) -> None:
-        """Grow or shrink the window of prefetched jobs, by how long jobs had to wait since the last call.
+        """Grow or shrink the window, the number of jobs to prefetch, by how long jobs had to wait since the last
+        call.
 
         The window grows only if `is_more`: more jobs are due than were fetched.
         """

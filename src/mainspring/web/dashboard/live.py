@@ -303,7 +303,7 @@ class LiveResponse(Response):
     async def _send_page(
         self, page: LivePage, visitor: Visitor, key: Hashable, write: Callable[[str], Awaitable[None]]
     ) -> Visitor | None:
-        """Send updates of a page; return the visitor with its new rights when these have changed.
+        """Send updates of a page; return the visitor (the browser) with its new rights when these have changed.
 
         Return None when its session has ended. Raises the error of a page that cannot be rendered.
         """
