@@ -202,7 +202,7 @@ class ServerProcess:
         return False
 
     def start(self) -> None:
-        """Start the server, without waiting until it is ready. Its output is appended to its log."""
+        """Start the server, without waiting until it is ready. The output of the server is appended to its log."""
         assert not self.is_running, "the server runs already"
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / "nats-server.conf"

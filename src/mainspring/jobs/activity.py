@@ -148,7 +148,7 @@ class ActivityRecorder:
     def count_single_submit(self, job: NewJob, nanoseconds: int) -> None:
         """Count a job that was stored alone, and the time of its commit.
 
-        It does the same as `count_submits` and `count_commit`, in half the time.
+        This method does the same as `count_submits` and `count_commit`, in half the time.
         """
         notes = self._single_submits
         notes.append((self._now() // MINUTE, job.queue, job.type, nanoseconds))

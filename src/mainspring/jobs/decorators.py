@@ -430,8 +430,8 @@ class Decorators(ABC):
         """Run a function (not a coroutine function) when a worker of this application starts, before it fetches
         its first job.
 
-        It runs in the process of the worker, once for each start. If it raises an exception, the worker does not
-        start, and `app.run()` or `app.running()` raises that exception.
+        The function runs in the process of the worker, once for each start. If it raises an exception, the worker
+        does not start, and `app.run()` or `app.running()` raises that exception.
         """
         return self.worker_hooks.add_start(function)
 

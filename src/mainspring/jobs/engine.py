@@ -310,7 +310,10 @@ class WorkerStore(Protocol):
         """
 
     def leased(self, worker: int) -> list[RunningLease]:
-        """List the leases of the jobs that a remote worker is running. It needs `Capability.REMOTE_WORKERS`."""
+        """List the leases of the jobs that a remote worker is running.
+
+        Only engines with `Capability.REMOTE_WORKERS` have this method.
+        """
 
     def workers(self) -> list[WorkerRecord]:
         """List the workers, sorted by number, including dead ones whose jobs were not rescued yet."""
@@ -326,7 +329,8 @@ class ScheduleStore(Protocol):
         """Advance schedules and store the jobs of their occurrences; return an answer for each firing.
 
         A firing is refused if the schedule has changed since the caller read it: another worker may have fired it.
-        With `audit`, there is one firing, a trigger. Its transaction also stores the entry of `audit.for_firing`.
+        With `audit`, there is one firing, which an operator has triggered. Its transaction also stores the entry
+        of `audit.for_firing`.
         """
 
     def schedules(
@@ -437,9 +441,9 @@ class Monitoring(Protocol):
     def upcoming(self, edges: Sequence[int]) -> list[UpcomingJobs]:
         """Count the scheduled jobs in each period between two successive instants `edges`, by queue and job type.
 
-        It counts jobs that wait only for their time, also those that a worker has leased early. Jobs behind others
-        of their sequence or under the same limits may be left out. An engine may stop counting at `MAX_IN_PERIOD`
-        jobs, and lists only queues and types with such jobs.
+        The counts include jobs that wait only for their time, also those that a worker has leased early. Jobs
+        behind others of their sequence or under the same limits may be left out. An engine may stop counting at
+        `MAX_IN_PERIOD` jobs, and lists only queues and types with such jobs.
         """
 
     def take_notes(self) -> Sequence[EngineNote]:

@@ -199,7 +199,7 @@ class HandlerRegistry:
     def with_search_keys(self, job: NewJob) -> NewJob:
         """Return a job with the search keys of its handler.
 
-        It is for jobs that a worker makes, for a schedule or after another job. A job without a handler here, or
+        This is for jobs that a worker makes, for a schedule or after another job. A job without a handler here, or
         without `search=`, is returned as it is.
         """
         handler = self._handlers.get(job.type)

@@ -72,7 +72,7 @@ class BatchCall(Generic[Item, Result]):
     def with_draft(self, draft: AuditDraft) -> BatchCall[Item, Result]:
         """Return a call that also stores the audit entries that `draft` describes.
 
-        It must not be merged with other calls.
+        The returned call must not be merged with other calls.
         """
         run = self.run_audited
         assert run is not None, "no operator makes this call"

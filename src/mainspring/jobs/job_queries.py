@@ -83,7 +83,7 @@ class JobQueries:
     def infos(self, records: Sequence[JobRecord]) -> builtins.list[JobInfo]:
         """Convert stored records of jobs into snapshots for users: arguments decoded, redacted values masked.
 
-        It reads the redactions of the store now, so that they are at least as new as the records.
+        The redactions are read from the store now, so that they are at least as new as the records.
         """
         redactions = self.redactions()
         return [redactions.show_info(to_info(record, self.serializers)) for record in records]
@@ -266,8 +266,8 @@ class JobQueries:
     ) -> builtins.list[ActivityRow]:
         """Return the counts of all processes by minute or hour, queue and type; or by a `step` of several minutes.
 
-        It covers `since` to `until`; None for now. The counts of this process are stored first, unless the store
-        does not answer within two seconds.
+        The rows cover `since` to `until`; `until=None` means now. The counts of this process are stored first,
+        unless the store does not answer within two seconds.
         """
         engine = self._open_engine()
         now = engine.now()

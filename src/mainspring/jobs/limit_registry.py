@@ -56,7 +56,7 @@ class LimitRegistry:
         """A number that grows with every declaration of a quota or a limit of a queue; 0 if there is none."""
 
     def limit_queue(self, queue: str, concurrency: Concurrency | None, rate: Rate | None) -> None:
-        """Declare the limits of a queue; None for no such limit. They replace those declared before."""
+        """Declare the limits of a queue; None for no such limit. The new limits replace those declared before."""
         if concurrency is not None:
             require_instance(concurrency, Concurrency, "concurrency", "Concurrency(5)")
         if rate is not None:

@@ -209,8 +209,8 @@ class CombinedLimit:
 class Admission:
     """Decides for an engine which jobs the limits admit, one after another, and counts the admitted jobs.
 
-    An engine may reuse an admission as long as nothing else changes limits or states. It calls `begin` with the
-    new time, and `learn` with the states of further limits and keys (buckets).
+    An engine may reuse an admission as long as nothing else changes limits or states. The engine calls `begin`
+    with the new time, and `learn` with the states of further limits and keys (buckets).
     """
 
     def __init__(self, limits: Mapping[str, Limit], states: Mapping[Bucket, BucketState], now: int) -> None:

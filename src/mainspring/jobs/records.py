@@ -383,7 +383,7 @@ class ProgressReport(Struct, frozen=True, gc=False):
 
 
 class Direction(StrEnum):
-    """What a remote worker is asked to do. It reads this in the answers to its claims and heartbeats."""
+    """What a remote worker is asked to do. The worker reads this in the answers to its claims and heartbeats."""
 
     RUN = "run"
     """Claim jobs and run them."""
@@ -442,8 +442,8 @@ class WorkerRecord(Struct, frozen=True):
 class SearchTerm(Struct, frozen=True):
     """A filter for the value of one parameter. An engine with a search index uses it to read fewer jobs.
 
-    Of the jobs that are indexed by the parameter, the engine may leave out those without one of the keys. It
-    returns all other jobs, and the caller compares their arguments.
+    Of the jobs that are indexed by the parameter, the engine may leave out those without one of the keys. The
+    engine returns all other jobs, and the caller compares their arguments.
     """
 
     name: str
@@ -503,7 +503,7 @@ MAX_PLACE = 2**63 - 1
 def to_place(cursor: str) -> int:
     """Return the position in the order of submission that a cursor names; raise `ValueError` if it names none.
 
-    It is for engines whose cursors are numbers of at most 63 bits.
+    This function is for engines whose cursors are numbers of at most 63 bits.
     """
     is_number = cursor.isascii() and cursor.isdecimal() and len(cursor) <= len(str(MAX_PLACE))
     if not is_number or int(cursor) > MAX_PLACE:

@@ -359,8 +359,8 @@ class RemoteWorkers:
     def _handlers(self, worker: WorkerRecord, types: Collection[str] | None) -> dict[str, Handler]:
         """Return, by job type, the `app.remote_job` handlers whose jobs a worker may claim.
 
-        They are the types that the worker has enrolled for, that this process declares, and that are in `types`,
-        unless it is None.
+        These types are those that the worker has enrolled for, that this process declares, and that are in `types`
+        (None for all).
         """
         names = [name for name in worker.info.types if types is None or name in types]
         known = {name: self._registry.get(name) for name in names if name in self._registry}

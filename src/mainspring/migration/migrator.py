@@ -156,8 +156,8 @@ class Migrator:
     def _copy_envelopes(self) -> None:
         """Let the target remember the signed jobs that have ended, so that no copy of one runs there.
 
-        An undo does not delete these messages. They end with the signatures, and jobs of the same ids that are
-        signed later are not affected.
+        An undo does not delete what the target remembers. It ends with the signatures, and jobs of the same ids
+        that are signed later are not affected.
         """
         now = self._target.now()
         for envelopes in self._source.envelopes(now):

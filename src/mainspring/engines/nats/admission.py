@@ -244,7 +244,8 @@ class Admitter:
     def release_leftover(self, job: StoredJob) -> None:
         """Remove a job that is due again from the limiters (sequence and limits) that still count its last run.
 
-        They do if that run has ended, and its place has not been passed to the next job yet: see `handover`.
+        The limiters still count it if it has ended, and its place has not been passed to the next job yet: see
+        `handover`.
         """
         for name in limiters_of(job):
             limiter = self.limiters.get(name)

@@ -141,10 +141,10 @@ class AuditRecorder:
         answers: Sequence[Changed],
         places: dict[str, Place],
     ) -> None:
-        """Add an audit entry about all commands of the call so far. It replaces the entry of earlier transactions.
+        """Add an audit entry about all commands of the call so far.
 
-        `commands` and `answers` are those of this transaction and of earlier ones. If no job was changed, add no
-        entry.
+        The new entry replaces that of earlier transactions of the call. `commands` and `answers` are those of this
+        transaction and of earlier ones. If no job was changed, add no entry.
         """
         _put(transaction, self._draft.for_commands(commands, answers, places))
 

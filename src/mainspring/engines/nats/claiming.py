@@ -442,8 +442,8 @@ class StartWriter:
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
         """Mark jobs RUNNING that were leased before they were due; return for each lease whether its job may run.
 
-        It may not if it was canceled, rescheduled or claimed by another worker, or if its queue is paused: then
-        its lease is dropped. It may not either if the start could not be stored. Raises `EngineUnavailable` only
+        A job may not run if it was canceled, rescheduled or claimed by another worker, or if its queue is paused:
+        then its lease is dropped. Nor may it run if the start could not be stored. Raises `EngineUnavailable` only
         if no start was stored before.
         """
         left = list(leases)

@@ -100,8 +100,8 @@ def group_of(limits: Iterable[str]) -> str:
 def fair_bucket(buckets: Iterable[Bucket]) -> Bucket | None:
     """Return the first of these buckets (limit and key) that has a key; None if none has.
 
-    Its record counts the admitted jobs under all these limits that have not started, so that jobs under different
-    keys start in turn: see `MAX_READY`.
+    The record of this bucket counts the admitted jobs under all these limits that have not started, so that jobs
+    under different keys start in turn: see `MAX_READY`.
     """
     return next((bucket for bucket in buckets if not bucket.endswith(SEPARATOR)), None)
 
@@ -552,7 +552,8 @@ class Limiters:
     def _is_narrow(self, bucket: Bucket) -> bool:
         """Return whether a bucket (limit and key) belongs to a concurrency of at most `MAX_READY`.
 
-        Its admitted jobs that wait for a worker need no count, because the concurrency keeps them few enough.
+        The admitted jobs of such a bucket that wait for a worker need no count, because the concurrency keeps them
+        few enough.
         """
         limit = self._settings_cache.read(self.transaction).limits.get(family_of(bucket))
         return limit is not None and limit.per is None and limit.most <= MAX_READY

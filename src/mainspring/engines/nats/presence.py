@@ -170,8 +170,8 @@ class AbsenceCounter:
     def absent(self, sign: Sign, *, sent: float, answered: float) -> bool:
         """Record that a probe found no subscriber to the subject of a worker.
 
-        Return whether the worker counts as dead. It does after `MIN_PROBES` such probes and `ABSENCE_SECONDS`. A
-        newer heartbeat of the worker starts the count again.
+        Return whether the worker counts as dead. It counts as dead after `MIN_PROBES` such probes and
+        `ABSENCE_SECONDS`. A newer heartbeat of the worker starts the count again.
 
         The server looks for subscribers at some time between `sent` and `answered`. So the worker was absent at
         least from the answer to the first probe until the last probe was sent.

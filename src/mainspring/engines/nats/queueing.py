@@ -177,8 +177,8 @@ class JobQueue:
         Return the changed job. The caller writes or deletes the record of the job.
 
         A message that offers the job to workers stays: the worker that gets it reads the record and ignores the
-        message. It is not purged: after a purge of a subject that a consumer delivers, the server (2.15.1) may
-        skip the next message there.
+        message. This message is not purged: after a purge of a subject that a consumer delivers, the server
+        (2.15.1) may skip the next message there.
         """
         names = transaction.names
         transaction.withdraw_ready(job)

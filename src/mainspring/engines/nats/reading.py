@@ -184,7 +184,8 @@ class WaitingJobFinder:
 def _delivered(info: dict[str, Any]) -> int:
     """Return the revision after which to read the messages of a lane (queue, type and priority).
 
-    It is that of the last message that the consumer has delivered, and 0 if the consumer has delivered all.
+    The revision is that of the last message that the consumer has delivered, and 0 if the consumer has delivered
+    all.
     """
     return int(info["delivered"]["stream_seq"]) if info["num_pending"] else 0
 
@@ -285,7 +286,10 @@ class JobReader:
         )
 
     def upcoming(self, edges: Sequence[int]) -> list[UpcomingJobs]:
-        """Count scheduled jobs by time, from the projection. Its state may be a little old in a periodic read."""
+        """Count scheduled jobs by time, from the projection.
+
+        In a periodic read, the state of the projection may be a little old.
+        """
         return self._projector.catch_up().upcoming(edges)
 
     def situation(self, job_id: str) -> Situation | None:

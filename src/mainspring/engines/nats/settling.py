@@ -326,8 +326,9 @@ def _is_running(job: StoredJob, lease: Lease, worker: int) -> bool:
 
 
 def _with_lost_start(job: StoredJob | None, outcome: Outcome, worker: int) -> Outcome:
-    """Return an outcome. Its lease is marked as started if it hands back a job whose start was stored, although
-    the reply was lost.
+    """Return an outcome, changed if it hands back a job whose start was stored although the reply was lost.
+
+    Then the lease of the outcome is marked as started. Other outcomes are returned as they are.
     """
     lease = outcome.lease
     is_held = outcome.kind is OutcomeKind.HANDED_BACK and not lease.is_started

@@ -56,8 +56,8 @@ class JobSettler:
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         """Store outcomes, end their leases, and store what follows, such as follow-up jobs and dead-letter jobs.
 
-        Return for each outcome whether it was accepted. It is refused if the worker does not have the lease any
-        more.
+        Return for each outcome whether it was accepted. An outcome is refused if the worker does not have the
+        lease any more.
         """
         completed = [outcome for outcome in outcomes if outcome.kind is OutcomeKind.COMPLETED]
         has_more = any(outcome.keep_result_until is not None or outcome.error is not None for outcome in completed)

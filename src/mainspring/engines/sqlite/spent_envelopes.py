@@ -86,7 +86,8 @@ def read_spent(connection: apsw.Connection, ids: Sequence[str]) -> dict[str, int
 def read_all_envelopes(connection: apsw.Connection, now: int, size: int) -> Iterator[list[Envelope]]:
     """Yield pages of the envelopes that must not be used again, up to `size` each; pages may be empty.
 
-    They are those of deleted jobs and of COMPLETED and CANCELED jobs, without those whose signatures have ended.
+    An envelope is the signed id of a job and the times of its signature. They are those of deleted, COMPLETED and
+    CANCELED jobs whose signatures have not ended.
     """
     last_id = ""
     while rows := _fetch(connection, REMEMBERED, (last_id, now, size)):

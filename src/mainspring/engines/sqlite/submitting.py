@@ -126,8 +126,8 @@ class JobInserter:
     def _submit_plain(self, job: NewJob) -> Conflict | None:
         """Store one job without policies or headers.
 
-        Return a conflict if a job with its id is stored already, else None. It takes as few steps as possible,
-        because most submits store one such job.
+        Return a conflict if a job with its id is stored already, else None. This method takes as few steps as
+        possible, because most submits store one such job.
         """
         kind = (job.queue, job.type, job.priority)
         lane = self._lanes.plain.get(kind)

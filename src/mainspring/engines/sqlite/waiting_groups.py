@@ -413,7 +413,7 @@ class ParkedGroups:
     def unpark_for_free_capacity(self) -> bool:
         """Let claims find groups of jobs whose limits have unused capacity; return whether there were any.
 
-        It checks only some groups, those that were checked longest ago.
+        This call checks only some groups, those that were checked longest ago.
         """
         parked = _parked(self._database.write(sql.LEAST_RECENTLY_CHECKED))
         if not parked:

@@ -88,7 +88,7 @@ class Maintenance:
     def tick(self) -> None:
         """Do the maintenance that is due: clock check and sweep each second, heartbeat and pruning less often.
 
-        It does not wait for the engine. No sweep begins while the engine has not answered the last one.
+        This method does not wait for the engine. No sweep begins while the engine has not answered the last one.
         """
         self._check_clock()
         self._ticks += 1

@@ -119,7 +119,10 @@ class Slots:
 
 
 class BatchSlots(Slots):
-    """The slot of one batch handler, which takes all jobs of one call. It is one of the slots of its kind."""
+    """The slot of one batch handler, which takes all jobs of one call.
+
+    This is one of the slots of its kind of execution, such as threads.
+    """
 
     def __init__(self, batch: int, queues: tuple[str, ...] | None, kind: Slots) -> None:
         super().__init__(batch, queues, kind=kind.kind, max_window=0)

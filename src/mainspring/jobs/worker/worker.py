@@ -180,7 +180,8 @@ class Worker:
     def timer_statistics(self) -> WheelStatistics:
         """Return the statistics of this worker's timing wheel, which has the worker's timers.
 
-        They are handlers' timeouts, intervals of progress reports, retries of outcomes and the next wake-up.
+        These timers are handlers' timeouts, intervals of progress reports, retries of outcomes and the next
+        wake-up.
         """
         return self._timer.statistics()
 

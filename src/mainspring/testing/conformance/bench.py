@@ -170,7 +170,7 @@ class Bench(EngineTime):
     def take_when_there(self, worker: int, number: int, *types: str, **options: Any) -> list[Lease]:
         """Let a worker claim `number` due jobs: at once with virtual time, else as the server delivers them.
 
-        It returns fewer leases if there are not as many jobs, and more if the last claim brings more.
+        Return fewer leases if there are not as many jobs, and more if the last claim brings more.
         """
         leases: list[Lease] = []
 
