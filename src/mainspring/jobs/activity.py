@@ -196,9 +196,7 @@ class ActivityRecorder:
         self._count_pairs(pairs)
 
     def count_notes(self, notes: Iterable[EngineNote]) -> None:
-        """Count what an engine did, but did not return: jobs that it stored or let expire, and attempts that
-        crashed.
-        """
+        """Count what an engine did, but did not return: jobs that it stored or let expire, crashed attempts."""
         minute = self._now() // MINUTE
         for note in notes:
             if note.what == "submitted":

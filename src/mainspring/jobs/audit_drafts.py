@@ -155,9 +155,7 @@ class AuditDraft:
         """A number that no other draft of this process has."""
 
     def confirm(self) -> None:
-        """Record that the store has committed the last call, so that the next one adds its jobs to the same audit
-        entry.
-        """
+        """Record that the store has committed the last call: the next one adds its jobs to the same entry."""
         self._before = self._after
 
     def for_commands(

@@ -88,9 +88,7 @@ class LaneHead(Struct, frozen=True, gc=False):
 
 
 def merge_lanes(heads: Iterable[LaneHead]) -> tuple[WaitingJobs, ...]:
-    """Merge the first due jobs of the priorities of each job type and queue into one report; sort by type and
-    queue.
-    """
+    """Merge the reports of all priorities of each job type and queue into one; sort them by type and queue."""
     lanes: dict[tuple[str, str], list[LaneHead]] = {}
     for head in heads:
         lanes.setdefault((head.type, head.queue), []).append(head)

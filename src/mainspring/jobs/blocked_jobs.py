@@ -44,8 +44,7 @@ Group: TypeAlias = list[JobRecord]
 
 
 def find_blocked(engine: Engine) -> list[BlockedGroup]:
-    """Return the due jobs that wait for other jobs to end, in groups: jobs of one sequence, or under the same
-    limits.
+    """Return the due jobs that wait for other jobs to end, in groups: of one sequence, or under the same limits.
 
     The groups that have waited longest come first.
 
@@ -87,8 +86,7 @@ def _groups(records: Iterable[JobRecord]) -> list[Group]:
 
 
 def _find_blocker(engine: Engine, group: Group, waiting: set[str]) -> BlockedGroup | None:
-    """Return waiting jobs of one sequence, or under the same limits, with the jobs that block them; None if none
-    does.
+    """Return waiting jobs of one sequence, or under the same limits, with the jobs that block them; else None.
 
     Jobs that wait for a worker, for a token of a rate or for the end of a pause are not blocked by jobs.
     """

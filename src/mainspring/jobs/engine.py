@@ -246,9 +246,7 @@ class WorkerStore(Protocol):
 
     @property
     def start_lead(self) -> int:
-        """How many microseconds before its due time a worker commits the start of a job that it has leased
-        early.
-        """
+        """How many microseconds before its due time a worker commits the start of a job that it has leased."""
 
     def enroll(self, worker: WorkerInfo) -> int:
         """Register a worker and return its number, which is never used again."""
@@ -265,9 +263,7 @@ class WorkerStore(Protocol):
         """Remove a worker from the store after its jobs are settled."""
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
-        """Lease jobs to a worker: start those due within `start_lead`, and lease others due within `lead` without
-        a start.
-        """
+        """Lease jobs to a worker: start those due within `start_lead`; others due within `lead` start later."""
 
     def spent(self, ids: Sequence[str]) -> dict[str, int]:
         """Return which of these signed ids belong to ended jobs that the engine remembers, and when they were

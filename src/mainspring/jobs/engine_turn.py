@@ -83,8 +83,7 @@ class EngineTurn:
             self._holder = self._caller = 0
 
     def note_batch(self, callers: int) -> None:
-        """Record how many operations of callers the io thread commits together, to decide whether callers must
-        queue.
+        """Record how many operations of callers the io thread commits together: they decide if callers must queue.
 
         After a batch with several, callers queue until `CALM` batches with one. A batch with none is ignored.
         """
@@ -104,9 +103,7 @@ class EngineTurn:
 
     @contextmanager
     def held_by_io_thread(self) -> Iterator[None]:
-        """Let only the io thread call the engine during a `with` block; first wait for the call of another thread
-        to end.
-        """
+        """Let only the io thread call the engine during a `with` block; first wait until no other thread does."""
         me = get_ident()
         with self._lock:
             self._holder = me

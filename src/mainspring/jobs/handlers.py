@@ -147,9 +147,7 @@ class Handler:
 
 
 class HandlerRegistry:
-    """The handlers that are registered in this process, each under its name and its aliases, which are its earlier
-    names.
-    """
+    """The handlers that are registered in this process, each under its name and its aliases (earlier names)."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -229,9 +227,7 @@ class HandlerRegistry:
             return tuple(self._handlers)
 
     def local_names(self) -> tuple[str, ...]:
-        """Return the names of the handlers that workers of this application run, earlier names (aliases)
-        included.
-        """
+        """Return the names of the handlers that workers of this application run, with aliases (earlier names)."""
         with self._lock:
             return tuple(name for name, handler in self._handlers.items() if not handler.is_remote)
 

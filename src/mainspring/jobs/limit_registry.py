@@ -39,9 +39,7 @@ class LimitFamily(Struct, frozen=True):
     by: tuple[str, ...]
 
     def bucket(self, handler: Handler, given: Mapping[str, Any]) -> str:
-        """Return the name of the bucket, made of the limit's name and key, that counts a job with the arguments
-        `given`.
-        """
+        """Return the name of the bucket (limit and key) that counts a job with the arguments `given`."""
         return bucket_of(self.name, handler.arguments.limit_key(given, self.by) if self.by else "")
 
 

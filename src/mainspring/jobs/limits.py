@@ -35,9 +35,7 @@ class Limit(Struct, frozen=True, gc=False):
 
 
 class BucketState(Struct, gc=False):
-    """The state of a limit for one key (a bucket), as stored: its running jobs, or when all its tokens are
-    refilled.
-    """
+    """The state of a limit for one key (a bucket), as stored: running jobs, or when all tokens are refilled."""
 
     running: int = 0
     full_at: int = 0
@@ -79,9 +77,7 @@ def describe_bucket(bucket: Bucket) -> str:
 
 
 def is_fair(buckets: Iterable[Bucket]) -> bool:
-    """Return whether one of these limits has a key (in its bucket name): jobs with different keys then start in
-    turn.
-    """
+    """Return whether one of these buckets (limit and key) has a key: jobs with different keys start in turn."""
     return any(not bucket.endswith(SEPARATOR) for bucket in buckets)
 
 
@@ -136,8 +132,7 @@ class _BucketLimit:
             self.shared.changed[self.bucket] = self.state
 
     def refusal(self) -> Refusal:
-        """Return the refusal of this bucket (a limit for one key), with the instant from which it admits a job
-        again.
+        """Return the refusal of this limit for its key, with the instant from which it admits a job again.
 
         The instant is None for a concurrency limit, where another job must end first.
         """
@@ -154,9 +149,7 @@ class _BucketLimit:
 
 
 class CombinedLimit:
-    """All buckets (limits, each for one key) that some jobs have in common. A job starts if each bucket admits
-    it.
-    """
+    """All buckets (limits, each for one key) that some jobs have in common. A job starts if each admits it."""
 
     __slots__ = ("_limits", "_shared")
 
@@ -259,8 +252,7 @@ class Admission:
         return self.limit_for(buckets).room(most)
 
     def room_at(self, bucket: Bucket, count: int) -> int | None:
-        """Return the instant, maybe a past one, from which a rate, for one key (its bucket), admits `count` jobs
-        at once.
+        """Return the instant, maybe a past one, from which a rate, for one key, admits `count` jobs at once.
 
         Return None for a concurrency limit or an unknown limit, or if the rate never admits so many at once.
         """

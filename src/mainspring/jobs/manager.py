@@ -446,8 +446,7 @@ class JobManager(JobQueries):
         return None if actor is None else AuditDraft(actor, self.engine.now(), note)
 
     def begin_audit(self, count: int, note: AuditNote | None = None) -> AuditDraft | None:
-        """Return the draft of one audit entry about `count` jobs, to be passed to each of the calls that change
-        them.
+        """Return the draft of one audit entry about `count` jobs, for each of the calls that change them.
 
         Return None if no `acting_as` block names an actor.
         """

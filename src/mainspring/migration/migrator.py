@@ -211,8 +211,7 @@ class Migrator:
 
 
 def pages(source: SqliteExport, after: int, until: int) -> Iterator[list[MigratedJob]]:
-    """Yield pages of the jobs to move whose places in the order of submission are above `after` and at most
-    `until`.
+    """Yield pages of the jobs to move with places (order of submission) above `after` and at most `until`.
 
     The jobs are sorted by place.
     """

@@ -195,9 +195,7 @@ class FuncQueue(Generic[T]):
                 raise
 
     def _withdraw(self, cell: list[T]) -> bool:
-        """Take an item back; return False if a drain (a task that takes items) has claimed it and will handle
-        it.
-        """
+        """Take an item back; return False if a drain (a task that takes items) has claimed it and handles it."""
         try:
             cell.pop()
         except IndexError:

@@ -335,8 +335,7 @@ class TaskAcceptor(ABC):
         self.forget(task)
 
     def _release(self, task: Task) -> None:
-        """Count a claimed task that is still in the queue (a tombstone), or remove the timer of one that is not
-        due yet.
+        """Count a claimed task that is still in the queue (a tombstone), or remove the timer of one not due yet.
 
         The caller must hold the lock.
         """

@@ -120,9 +120,7 @@ def _pop_up_to(queue: TaskQueue, limit: int) -> list[QueueEntry]:
 
 
 def first_traits(lane: deque[Entry]) -> TaskTraits | None:
-    """Return the traits of the first task in a lane (the tasks of one priority) that can still run; None if there
-    is none.
-    """
+    """Return the traits of the first task in a lane (tasks of one priority) that can still run; else None."""
     try:
         traits = lane[0].peek_traits()
     except IndexError:

@@ -161,9 +161,7 @@ class Level(Generic[T]):
             self.buckets[slot] = bucket.copy()  # a copy has only the storage that it needs
 
     def _sweep(self) -> None:
-        """Drop the buckets that cancels have emptied if there are more of them than other buckets, plus a
-        constant.
-        """
+        """Drop the buckets that cancels have emptied if they are more than the other buckets, plus a constant."""
         live = {slot: bucket for slot, bucket in self.buckets.items() if bucket}
         if len(self.buckets) > 2 * len(live) + _HOLLOW_ALLOWANCE:
             self.buckets = live

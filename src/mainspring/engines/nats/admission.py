@@ -70,8 +70,7 @@ class Admitter:
         self._has_read_holders = False
 
     def prefetch_next(self, leaving: Mapping[str, int], also: Iterable[str]) -> None:
-        """Read the jobs that wait next for limiters (sequences and limits), and the records of the subjects in
-        `also`.
+        """Read the jobs that wait next for sequences and limits (limiters), and records of the subjects in `also`.
 
         `leaving` has, for the name of each limiter, the number of jobs that leave it, or whose start changes it.
         """
@@ -228,8 +227,7 @@ class Admitter:
         return job, freed
 
     def _current_admission(self, job: StoredJob) -> JobAdmission:
-        """Return the state of a job towards its limiters: which sequence and limits have admitted it, or make it
-        wait.
+        """Return which limiters (sequence and limits) have admitted a job, and which make it wait.
 
         A hand-over passes the place of an ended job to the next one in three writes. If one that is not complete
         has admitted the job, the record of the limiter says so, and the record of the job does not yet. Then also
@@ -339,8 +337,7 @@ class Admitter:
             self._transaction.prefetch_jobs(job_id for limiter in full for job_id in limiter.holders)
 
     def _is_full(self, limiter: Limiter) -> bool:
-        """Return whether the next job may become the first one that waits for a limiter (a sequence, limit or
-        queue).
+        """Return whether the next job may become the first one that waits for a sequence, limit or queue.
 
         No job waits for it yet, and it is the limiter of a sequence, or it refuses jobs now.
         """
@@ -552,8 +549,7 @@ class AdmissionControl:
             admitter.finish(job)
 
     def finish_deleted(self, transaction: Transaction, subject: str) -> None:
-        """Admit the jobs that wait for a limiter, because a job was deleted before its place was passed to the
-        next one.
+        """Admit the jobs that wait for a limiter, because a job was deleted before the next one got its place.
 
         `subject` is the subject of the limiter's record, which has the state of a sequence or limit. `handover`
         explains hand-overs.
@@ -586,8 +582,7 @@ class AdmissionControl:
         self._admitter(transaction).limiters.use_tokens(bucket, full_at)
 
     def wake(self, transaction: Transaction, family: str, name: str) -> None:
-        """Admit the jobs that wait for a limiter: the stored state of a sequence, of a limit for one key, or of a
-        queue.
+        """Admit the jobs that wait for a limiter: a sequence, a limit for one key, or a queue.
 
         With an empty `name`, do so for all keys of the limit `family`.
 
@@ -654,8 +649,7 @@ class AdmissionControl:
         self._check_again_later(transaction, family_of(name), name)
 
     def _release_if_paused(self, transaction: Transaction, queue: str) -> None:
-        """Release the limits of admitted jobs of a paused queue that have not started, so that other queues can
-        use them.
+        """Release the limits of admitted jobs of a paused queue that have not started, for other queues.
 
         After 100 jobs, store a wake-up for the others. Do nothing if the queue is not paused.
         """

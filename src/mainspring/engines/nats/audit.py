@@ -50,8 +50,7 @@ class NatsAudit:
         self._has_warned = False
 
     def recorder(self, draft: AuditDraft | None) -> AuditRecorder | None:
-        """Return an object that adds audit entries to transactions, as `draft` describes them; None without a
-        draft.
+        """Return an object that adds audit entries to transactions, as `draft` describes them; None without one.
 
         Also return None, and log a warning once, if the stream cannot store entries.
         """

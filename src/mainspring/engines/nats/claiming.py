@@ -55,9 +55,7 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class FreeSlots:
-    """The free slots of one demand of a worker, and the lanes (queue, type and priority) whose jobs the demand
-    accepts.
-    """
+    """The free slots of one demand of a worker, and the lanes (queue, type, priority) whose jobs it accepts."""
 
     __slots__ = ("ahead", "at_most_once_starts", "demand", "lanes", "starts", "suspects")
 
@@ -91,9 +89,7 @@ class FreeSlots:
 
     @property
     def has_closed_lanes(self) -> bool:
-        """Whether no more jobs of the types in `Demand.at_most_once` can start: no messages of such jobs are
-        fetched.
-        """
+        """Whether no more jobs of the types in `Demand.at_most_once` can start, so that none are fetched."""
         return bool(self.demand.at_most_once) and not self.at_most_once_starts
 
     def open_lanes(self) -> list[NatsLane]:
@@ -363,8 +359,7 @@ class NatsJobClaimer:
         return self.claim(worker, slots, deliveries[:half], leads) if half else []
 
     def _read(self, transaction: Transaction, deliveries: list[Delivery], *, reads_all: bool) -> None:
-        """Read the job records of delivered messages, and the stored states of the sequences and limits of these
-        jobs.
+        """Read the job records of delivered messages, and the states of the sequences and limits of these jobs.
 
         A message that was stored right behind the record of its job contains the record, so no read is needed.
         """

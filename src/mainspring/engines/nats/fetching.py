@@ -90,8 +90,7 @@ class LaneFetcher:
         self._delivery_buffer.start_idle_pulls(dict.fromkeys((*others, *consumers)))
 
     def find(self, slots: FreeSlots, pending: dict[NatsLane, int | None], leads: LeadTimes) -> list[Delivery]:
-        """Take messages of jobs for free slots: from the buffer, and if these are too few, from the consumers,
-        too.
+        """Take messages of jobs for free slots: from the buffer and, if these are too few, from the consumers.
 
         For each lane (queue, type and priority) whose consumer was asked, store in `pending` how many more
         messages the consumer has. The consumer of a lane with 0 there is not asked. There may be more messages

@@ -45,8 +45,7 @@ OLD_SECONDS = 60
 
 
 class FleetVersion(Struct):
-    """Detects whether processes of version 0.1, which cannot complete hand-overs, use the same sequences and
-    limits.
+    """Detects whether processes of version 0.1 use the same limits: they cannot complete hand-overs.
 
     A hand-over passes the place of an ended job to the next one.
     """

@@ -70,9 +70,7 @@ STARTED = "started"
 
 
 def sequence_limiter(sequence: str) -> str:
-    """Return the name of the limiter of a sequence, a record that names the job that may run and those that
-    wait.
-    """
+    """Return the name of the limiter of a sequence: the record of the job that may run and those that wait."""
     return SEQUENCE_PREFIX + sequence
 
 
@@ -136,9 +134,7 @@ class JobAdmission(NamedTuple):
 
     @property
     def changed_by_start(self) -> tuple[str, ...]:
-        """Those limiters (records of limits) that the start of the job changes, once all of them have admitted
-        it.
-        """
+        """The limiters (records of limits) that the start of the job changes, once all have admitted it."""
         fair = fair_bucket(self.buckets) if self.is_counted else None
         return tuple(dict.fromkeys(self.reserved if fair is None else (*self.reserved, fair)))
 
@@ -240,9 +236,7 @@ class LimiterGroup(Struct, array_like=True):
 
 
 class Limiter(Struct, array_like=True):
-    """The record of a sequence, of a limit for one key, or of a queue: admitted and waiting jobs, and tokens of a
-    rate.
-    """
+    """The record of a sequence, of a limit for one key, or of a queue: its jobs, and the tokens of a rate."""
 
     name: str
     admitted: int = 0
@@ -312,9 +306,7 @@ class Limiter(Struct, array_like=True):
             self.groups.append(group)
 
     def drop_if_empty(self, group: LimiterGroup) -> None:
-        """Remove a group (jobs under the same limits) if none of its jobs waits, or is admitted and not
-        started.
-        """
+        """Remove a group (jobs under the same limits) if none of its jobs waits or is admitted but not started."""
         if not (group.waiting or group.ready):
             self.groups.remove(group)
 
@@ -411,9 +403,7 @@ class Limiters:
         return limiter
 
     def read(self) -> list[Limiter]:
-        """Return all limiters (of sequences, limits and queues) that this transaction has read and that have a
-        record.
-        """
+        """Return all limiters (of sequences, limits and queues) with a record that this transaction has read."""
         records = [self.transaction.get(subject) for subject in self.transaction.read_limiters()]
         return [self.get(decode(data, Limiter).name) for data in records if data]
 
@@ -453,9 +443,7 @@ class Limiters:
     # -- limits
 
     def refusal(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
-        """Return the refusal of the first bucket (limit and key) that refuses a job; None if all buckets admit the
-        job.
-        """
+        """Return the refusal of the first bucket (limit and key) that refuses a job; None if all admit it."""
         return self._admission(buckets).refusal(buckets)
 
     def refusal_by(self, limiter: Limiter) -> Refusal | None:
@@ -559,8 +547,9 @@ class Limiters:
         return limit is not None and limit.per is None and limit.most <= MAX_READY
 
     def _interval(self, bucket: Bucket) -> int:
-        """Return the microseconds in which a rate refills one token; 0 if the bucket (limit and key) belongs to no
-        rate.
+        """Return the microseconds in which a rate refills one token; 0 if the bucket belongs to no rate.
+
+        A bucket is the part of a limit for one key.
         """
         limit = self._settings_cache.read(self.transaction).limits.get(family_of(bucket))
         return 0 if limit is None or limit.per is None else limit.interval
@@ -577,8 +566,7 @@ class Limiters:
             self.wake_at(limiter, refusal.until)
 
     def wake_at(self, limiter: Limiter, instant: int) -> None:
-        """Schedule a wake-up, at which a worker admits the jobs that wait for a limiter (a sequence, limit or
-        queue).
+        """Schedule a wake-up, at which a worker admits the jobs that wait for a sequence, limit or queue.
 
         Do nothing if one is scheduled for this time or earlier and is not overdue.
         """

@@ -76,15 +76,11 @@ class MigrationCheckpoints:
         return self._transactions.names.moves + to_token(move_id)
 
     def find(self, move_id: str) -> MigrationCheckpoint | None:
-        """Return the checkpoint (stored progress) of a migration, as the server has it now; None if there is
-        none.
-        """
+        """Return the checkpoint (progress) of a migration, as the server has it now; None if there is none."""
         return self.read(self._transactions.begin(), move_id)
 
     def read(self, transaction: Transaction, move_id: str) -> MigrationCheckpoint | None:
-        """Return the checkpoint (stored progress) of a migration as a transaction reads it; None if there is
-        none.
-        """
+        """Return the checkpoint (progress) of a migration as a transaction reads it; None if there is none."""
         return transaction.get_struct(self.subject(move_id), MigrationCheckpoint)
 
     def require(self, transaction: Transaction, move_id: str) -> MigrationCheckpoint:
@@ -167,9 +163,7 @@ class MigrationCheckpoints:
         return [record.name for record, _ in self._workers.read_all().values() if not record.has_left]
 
     def find_open(self, source: str | None = None) -> list[MigrationCheckpoint]:
-        """Return the checkpoints (stored progress) of migrations that are not complete, from all sources or from
-        one.
-        """
+        """Return the checkpoints (progress) of migrations that are not complete, from all sources or from one."""
         found = self._transactions.jetstream.scan(f"{self._transactions.names.moves}*")
         checkpoints = [decode(entry.data, MigrationCheckpoint) for _, entry in found if entry.data]
         return [

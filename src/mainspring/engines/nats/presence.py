@@ -88,8 +88,7 @@ class OwnPresence:
         self._arrived: asyncio.Future[bool] | None = None  # on the loop only
 
     def declare(self) -> Presence | None:
-        """Return the presence of this process: the subject to which it is subscribed, and its connection to the
-        server.
+        """Return the presence of this process: the subject to which it is subscribed, and its connection.
 
         Return None if this process is not connected, or does not receive messages to its subject. The first call
         on each connection subscribes, and waits for a test message; so does a later call, at least `CHECK_AGAIN`

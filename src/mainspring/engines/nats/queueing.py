@@ -58,9 +58,7 @@ class NatsLanes:
         self.must_read = True
 
     def announce(self, transaction: Transaction, job: StoredJob) -> None:
-        """Store the lane of a job (queue, type and priority) and notify workers, if this process has not done so
-        before.
-        """
+        """Store the lane of a job (queue, type, priority) and notify workers, unless this process has done so."""
         lane = NatsLane(job.queue, job.type, job.priority)
         subject = self._names.lane(lane.queue, lane.type, lane.priority)
         if lane not in self._announced and subject not in transaction.batch:
@@ -69,9 +67,7 @@ class NatsLanes:
             transaction.batch.after_commit(lambda: self._record_announced(lane))
 
     def knows(self, job: StoredJob) -> bool:
-        """Return whether this process has stored the lane of a job (queue, type and priority), so that workers can
-        find it.
-        """
+        """Return whether this process has stored the lane of a job (queue, type, priority), which workers need."""
         return NatsLane(job.queue, job.type, job.priority) in self._announced
 
     def _record_announced(self, lane: NatsLane) -> None:
@@ -79,9 +75,7 @@ class NatsLanes:
         self.must_read = True
 
     def read_new(self, transaction: Transaction) -> list[NatsLane]:
-        """Read the lanes (queue, job type and priority) that were stored since the last read; return the new
-        ones.
-        """
+        """Read the lanes (queue, type, priority) that were stored since the last read; return the new ones."""
         self.must_read = False
         new: list[NatsLane] = []
         while found := transaction.scan(f"{self._names.lanes}>", after=self._position):
@@ -100,9 +94,7 @@ class NatsLanes:
 
 
 def read_lane(names: SubjectNames, subject: str) -> tuple[NatsLane, str]:
-    """Return the lane (queue, type and priority) whose record has this subject, and the wildcard subject of its
-    jobs.
-    """
+    """Return the lane (queue, type, priority) whose record has this subject, and the wildcard of its jobs."""
     tokens = subject.removeprefix(names.lanes)
     queue, type_, priority = tokens.split(".")
     return NatsLane(from_token(queue), from_token(type_), int(priority)), f"{names.ready}{tokens}.*"
@@ -153,9 +145,7 @@ class JobQueue:
         transaction.publish_ready(job)
 
     def knows_lane(self, job: StoredJob) -> bool:
-        """Return whether this process has stored the lane of a job (queue, type and priority), so that workers can
-        find it.
-        """
+        """Return whether this process has stored the lane of a job (queue, type, priority), which workers need."""
         return self._lanes.knows(job)
 
     def separate_writes(self, transaction: Transaction, job: StoredJob) -> list[Write]:

@@ -42,9 +42,7 @@ class BacklogReader:
         self._names = transactions.names
 
     def lanes(self) -> dict[NatsLane, str]:
-        """Return all lanes (queue, type and priority), each with the subject of its jobs. Lanes are never
-        deleted.
-        """
+        """Return all lanes (queue, type, priority), each with the subject of its jobs. Lanes are never deleted."""
         found: dict[NatsLane, str] = {}
         position = 0
         while page := self._transactions.jetstream.scan(f"{self._names.lanes}>", after=position):

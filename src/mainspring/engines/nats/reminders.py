@@ -97,8 +97,7 @@ class ReminderHandler:
         self._schedule_wakeup(now)
 
     def _handle_all(self, deliveries: list[Delivery]) -> None:
-        """Handle reminders (such as that a job expires), up to `BATCH_SIZE` in one transaction, and acknowledge
-        them.
+        """Handle and acknowledge reminders (such as that a job expires), up to `BATCH_SIZE` in one transaction.
 
         A reminder that fails is logged and delivered again later, so it does not block the claiming of jobs. If
         the server is unavailable, all reminders that were not handled are kept for the next call, and the error is
@@ -141,8 +140,7 @@ class ReminderHandler:
         return kind, key
 
     def _schedule_wakeup(self, now: int) -> None:
-        """Schedule a wake-up for the earliest of the delivered reminders (messages for a given time) that are
-        kept.
+        """Schedule a wake-up for the earliest of the reminders (messages for a given time) that are kept.
 
         Do nothing if none is kept.
         """
@@ -154,9 +152,7 @@ class ReminderHandler:
             self._transactions.jetstream.call_after(max(0, due - now) / MICROSECONDS, self._wake)
 
     def kept_replies(self) -> list[str]:
-        """Return the reply subjects of the delivered reminders (messages for a given time) that are not due or not
-        handled.
-        """
+        """Return the reply subjects of reminders (messages for a given time) that are not due or not handled."""
         return [delivery.reply for delivery in list(self._kept.values())]
 
     def drop_kept(self) -> list[str]:
@@ -212,7 +208,5 @@ class ReminderHandler:
 
 
 def _due_of(delivery: Delivery) -> int:
-    """Return when a reminder (a message for any worker) is due: the last element of its data; without data, at
-    once.
-    """
+    """Return when a reminder (a message for any worker) is due: the last element of its data; else at once."""
     return int(decode(delivery.data, list[Any])[-1]) if delivery.data else 0

@@ -209,8 +209,7 @@ class DeliveryRepair:
         self._turn = 0
 
     def repair_next_lane(self) -> list[str]:
-        """Check the next lane (queue, type and priority): queue jobs again whose messages its consumer has
-        skipped.
+        """Check the next lane (queue, type, priority): queue jobs again whose messages its consumer has skipped.
 
         Return the ids of these jobs. Do nothing while the consumer still delivers messages or waits for
         acknowledgements.

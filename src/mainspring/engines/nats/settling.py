@@ -171,8 +171,7 @@ class NatsJobSettler:
         return [names.job(outcome.lease.id), *(names.limiter(family_of(limiter), limiter) for limiter in limiters)]
 
     def _nonce_of(self, outcome: Outcome, new: str) -> tuple[str, bool]:
-        """Return the nonce (random text) that identifies an outcome, and whether the outcome may have been stored
-        already.
+        """Return the nonce (random text) that identifies an outcome, and whether the outcome may have been stored.
 
         An outcome that is settled for the first time gets the nonce `new`. The nonce of an earlier try is
         returned once.

@@ -203,9 +203,7 @@ class SubjectNames:
         return f"{self.requests}{digest(caller)}.*"
 
     def spent_envelope(self, signed_id: str) -> str:
-        """Return the subject of the message by which the store remembers the signature (envelope) of an ended
-        job.
-        """
+        """Return the subject of the message that remembers the signature (envelope) of an ended job."""
         return self.spent + digest(signed_id)
 
     def audit_entry(self, entry: str) -> str:

@@ -184,9 +184,7 @@ def _is_plain(job: NewJob) -> bool:
 
 
 def _prefetch(transaction: Transaction, items: Sequence[JobWithNonce]) -> None:
-    """Read the records that the jobs may conflict with, and those of their sequences and limits, in one
-    request.
-    """
+    """Read the records that the jobs may conflict with, and their sequences and limits, in one request."""
     names = transaction.names
     subjects = [names.job(item.job.id) for item in items]
     subjects += [names.key(item.job.unique.key) for item in items if item.job.unique is not None]

@@ -119,9 +119,7 @@ class Transaction:
         return self._read[subject]
 
     def read_limiters(self) -> list[str]:
-        """Return the subjects of the limiters (records of sequences, limits and queues) that this transaction has
-        read.
-        """
+        """Return the subjects of the limiters (of sequences, limits and queues) that this transaction has read."""
         return [subject for subject in self._read if subject.startswith(self.names.limiters)]
 
     def put(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> None:

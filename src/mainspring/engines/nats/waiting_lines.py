@@ -44,8 +44,7 @@ class WaitingJob(Struct, frozen=True, array_like=True):
 
 
 class _LineReader:
-    """The jobs of a line (jobs under the same limits that wait for a limiter) that a transaction has read from
-    messages.
+    """The jobs of a line (under the same limits, waiting for a limiter) that a transaction has read.
 
     They fill the front of the line, which the record of the limiter contains.
     """
@@ -107,9 +106,7 @@ class WaitingLines:
         self.delete_message(limiter.name, group.name, job_id)
 
     def delete_message(self, limiter: str, group: str, job_id: str) -> None:
-        """Delete the message that says that a job waits for a sequence, limit or queue, because it does not wait
-        any more.
-        """
+        """Delete the message that says that a job waits for a sequence, limit or queue: it no longer waits."""
         self._transaction.batch.purge(self._names.waiting_job(limiter, group, job_id))
 
     def first(self, limiter: Limiter, group: LimiterGroup) -> StoredJob | None:

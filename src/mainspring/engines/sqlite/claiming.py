@@ -86,8 +86,9 @@ class LimitedJobClaimer:
         return started, bool(refusals)
 
     def _park(self, groups: list[int], admitted: _ClaimAdmission, until: int) -> dict[str, Refusal]:
-        """Park the groups (jobs under the same limits) that a limit refuses now: claims skip them until it has
-        room.
+        """Park the groups (jobs under the same limits) that a limit refuses.
+
+        Claims skip them until the limit may have room.
         """
         names = self._groups.names
         full = {names[number]: refusal for number, refusal in admitted.full(groups).items()}
@@ -149,8 +150,7 @@ class LimitedJobClaimer:
         return self._rows.keep_readable(rows)
 
     def _unpark_others(self, refusals: dict[str, Refusal], admission: Admission) -> None:
-        """For each bucket (limit and key) with room that a refused group cannot use now, let claims find another
-        group.
+        """For each bucket (limit and key) with room that a refused group cannot use, unpark another group.
 
         A refused group leaves the room in its other buckets to groups that wait for these.
         """
@@ -177,8 +177,7 @@ class _ClaimAdmission:
         """For each group with a job that a limit refused, this refusal: it names the bucket that refused."""
 
     def admit_heads(self, rows: Iterable[LeaseRow]) -> list[LeaseRow]:
-        """Admit the first waiting jobs of groups (jobs under the same limits) as far as these allow, and count
-        them.
+        """Admit and count the first waiting jobs of groups (jobs under the same limits), as far as these allow.
 
         Return the jobs that may start. Jobs without limits may always start.
         """

@@ -56,9 +56,7 @@ def to_group(lane: int, limits: tuple[str, ...]) -> str | None:
 
 @lru_cache(CACHE_SIZE)
 def number_of(group: str | None) -> int | None:
-    """Return the number of a group (jobs under the same limits), a short hash of the group's name; None for no
-    group.
-    """
+    """Return the number of a group (jobs under the same limits), a short hash of its name; None for no group."""
     if group is None:
         return None
     return int.from_bytes(blake2b(group.encode(), digest_size=8).digest(), "big") & POSITIVE
@@ -72,8 +70,7 @@ def limits_of(group: str | None) -> tuple[str, ...]:
 
 @lru_cache(CACHE_SIZE)
 def takes_turns(group: str) -> bool:
-    """Return whether the jobs of a group, which has jobs under the same limits, start in turn with those of other
-    groups.
+    """Return whether the jobs of a group (under the same limits) start in turn with those of other groups.
 
     This holds if one of these limits has a key.
     """

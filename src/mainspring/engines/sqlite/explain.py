@@ -88,8 +88,9 @@ _SUSPECT = _DUE.format(index="suspects", condition="crashes >= 2")
 
 
 def _both(statement: str, columns: str, order: str = "") -> str:
-    """Return a statement that reads the index of claimable jobs and then, unless ?3 is true, that of jobs with two
-    crashes.
+    """Return a statement that reads the index of claimable jobs.
+
+    Unless ?3 is true, it then reads that of jobs with two crashes.
     """
     parts = f"{statement.format(due=_CLAIMABLE)} UNION ALL {statement.format(due=_SUSPECT)} AND NOT ?3"
     return f"SELECT json_group_array(json_array({columns})) FROM ({parts} {order})"

@@ -147,9 +147,7 @@ class SqliteExport:
     # -- the mark
 
     def move(self) -> MoveRecord | None:
-        """Return the stored facts of the migration, such as its target; None if no migration of the file has
-        begun.
-        """
+        """Return the stored facts of the migration, such as its target; None if none of the file has begun."""
         with self._database.reader() as connection:
             if not is_moved(connection):
                 return None

@@ -77,9 +77,7 @@ class LaneCache:
         return self._numbers
 
     def number(self, lane: Lane) -> int:
-        """Return the row number of a lane (a queue, job type and priority); create the lane if it does not
-        exist.
-        """
+        """Return the row number of a lane (a queue, type and priority); create the lane if it does not exist."""
         found = self._numbers.get(lane)
         return self.numbers([lane])[lane] if found is None else found
 
@@ -106,8 +104,7 @@ class LaneCache:
         return [number for lane, number in self._numbers.items() if lane[:4] == (queue, kind, priority, 1)]
 
     def matching(self, types: tuple[str, ...], queues: tuple[str, ...] | None) -> tuple[str, str]:
-        """Return two batches of lanes for a claim: all, and those whose jobs workers may lease before they are
-        due.
+        """Return two batches of lanes for a claim: all, and those whose jobs may be leased before they are due.
 
         A lane is a queue, type and priority. The lanes are those of the given types and queues, without paused
         queues, each with the head start of its priority. A batch is JSON text. The first is an empty text if there
@@ -136,9 +133,7 @@ class LaneCache:
         return self._lanes[number]
 
     def queue_and_type(self, number: int) -> tuple[str, str]:
-        """Return the queue and the job type of the row of the table `lanes` with this number, in the cache or
-        not.
-        """
+        """Return the queue and the job type of the row of `lanes` with this number, in the cache or not."""
         if number not in self._lanes:
             self._read()
         lane = self._lanes[number]

@@ -103,8 +103,7 @@ class BucketCounts:
         return admission, gates
 
     def admission_of(self, buckets: Collection[str]) -> Admission:
-        """Return an `Admission`, which decides whether these buckets (limit and key) admit a job, and counts the
-        job.
+        """Return an `Admission`, which decides whether these buckets (limit and key) admit a job, and counts it.
 
         The counts are written before the commit.
         """
@@ -114,9 +113,7 @@ class BucketCounts:
         return self._admission
 
     def dry_run(self, buckets: Collection[str]) -> Admission:
-        """Return an `Admission` for copies of these buckets (limit and key): the jobs that it admits are not
-        counted.
-        """
+        """Return an `Admission` for copies of these buckets (limit and key): jobs that it admits do not count."""
         self._read(buckets)
         states = self._states
         copies = {bucket: BucketState(states[bucket].running, states[bucket].full_at) for bucket in buckets}
@@ -220,8 +217,7 @@ class BucketCounts:
         self._database.write(sql.DELETE_RATES, family_bounds(family))
 
     def cap_missing_tokens(self, now: int) -> None:
-        """For each bucket (rate and key), reduce missing tokens that are more than twice the capacity to the
-        capacity.
+        """For each rate and key, reduce missing tokens that are more than twice the capacity to the capacity.
 
         After the clock was set back, the bucket would otherwise take too long to fill up.
         """

@@ -358,8 +358,7 @@ def _conditions(query: Query, bindings: dict[str, Any]) -> list[str]:
 
 
 def _places(query: Query, first: int | None, last: int | None, bindings: dict[str, Any]) -> list[str]:
-    """Return the SQL conditions of a query on the position of a job in the order of submission, with `{}` for the
-    column.
+    """Return the SQL conditions on the place of a job in the order of submission, with `{}` for the column.
 
     The values of the conditions are added to `bindings`. The cursor of a query with ids, or in the order of
     failure, is left out.

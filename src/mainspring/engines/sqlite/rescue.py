@@ -50,8 +50,7 @@ class JobRescuer:
         self._last_run = LAST_INSTANT
 
     def rescue(self, dead: Collection[int]) -> Swept:
-        """Rescue the jobs of dead workers, delete these workers, and let waiting jobs be claimed whose limits have
-        room.
+        """Rescue the jobs of dead workers, delete these workers, and let jobs be claimed whose limits have room.
 
         Return the ids of the jobs that ran and will run again, and of those that became dead letters; and the due
         jobs that could start, counted by job type and queue. Jobs whose start was not committed are only released,

@@ -50,8 +50,9 @@ _rows = msgspec.json.Decoder(list[tuple[str, str, int]]).decode
 def remember_deleted(
     database: Database, now: int, *, ids: Sequence[str] | None = None, seqs: Sequence[int] = ()
 ) -> None:
-    """Store the envelopes (ids under the signatures) of jobs that are about to be deleted, so that no copy of them
-    can run.
+    """Store the envelopes (ids and times of signatures) of jobs that are about to be deleted.
+
+    So no copy of these jobs can run.
 
     The jobs are given by their ids or their seqs.
 
@@ -67,8 +68,7 @@ def remember_deleted(
 
 
 def forget_ended(database: Database, now: int, most: int) -> None:
-    """Delete at most `most` stored envelopes (ids under the signatures of deleted jobs) whose signatures have
-    ended.
+    """Delete at most `most` envelopes (signed ids of deleted jobs) whose signatures have ended.
 
     For use inside a unit (one transaction).
     """

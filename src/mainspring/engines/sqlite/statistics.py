@@ -140,8 +140,9 @@ class LaneCounts(msgspec.Struct, gc=False):
 
 
 class LimitedGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The due jobs of one queue, type and priority under the same limits, without those that wait for their
-    sequence.
+    """The due jobs of one queue, type and priority under the same limits.
+
+    Jobs that wait for their sequence are left out.
     """
 
     name: str
@@ -281,8 +282,9 @@ def _count_scheduled(
 
 
 def _estimate_scheduled(connection: apsw.Connection, lanes: Iterable[LaneCounts], now: int, most: int) -> None:
-    """Set `scheduled` of lanes (queue, type, priority) whose due jobs were not all counted to a lower bound, up to
-    `most`.
+    """Set `scheduled` of lanes (queue, type, priority) whose due jobs are not all counted to a lower bound.
+
+    The bound is at most `most`.
     """
     by_number = {counts.lane: counts for counts in lanes}
     batch = to_json(list(by_number))

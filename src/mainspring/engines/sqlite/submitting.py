@@ -52,8 +52,7 @@ def are_few(jobs: Sequence[NewJob]) -> bool:
 
 @cache
 def insert_few(count: int) -> str:
-    """Return the statement that inserts `count` jobs without policies or headers, but none whose id is stored
-    already.
+    """Return the statement that inserts `count` jobs without policies or headers, but none whose id is stored.
 
     The first binding is the current time. Then come the id, the row number of the lane (queue, type and priority),
     the due time, payload and codec of each job.
@@ -318,8 +317,7 @@ def _replaced(job: NewJob, by: NewJob) -> NewJob:
 
 
 def _newest_holder(holders: dict[str, list[UniqueKeyHolder]], unique: UniqueKey, now: int) -> str | None:
-    """Return the id of the newest job that holds a unique key, so that no other job may have it; None if none
-    does.
+    """Return the id of the newest job that holds a unique key, which no other job may have; None if none does.
 
     The holders of each key are in the order of submission.
     """

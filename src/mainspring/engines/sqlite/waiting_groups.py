@@ -49,9 +49,7 @@ from mainspring.jobs.limits import Refusal, family_of
 
 
 class GroupedRow(Protocol):
-    """A database row of a job that may belong to a group: the jobs of one queue, type and priority under the same
-    limits.
-    """
+    """A database row of a job that may belong to a group: jobs of a queue, type and priority with equal limits."""
 
     @property
     def grp(self) -> int | None:
@@ -166,9 +164,7 @@ class HeadSelector:
         return Memberships(_memberships(self._database.write(sql.MEMBERSHIPS_OF_ROWS, (to_json(list(seqs)),))))
 
     def memberships_of_workers(self, workers: Collection[int]) -> Memberships:
-        """Return the sequences and groups (jobs under the same limits) of the jobs that these workers have
-        leased.
-        """
+        """Return the sequences and groups (jobs under the same limits) of the jobs that workers have leased."""
         return Memberships(
             _memberships(self._database.write(sql.MEMBERSHIPS_OF_WORKERS, (to_json(list(workers)),)))
         )
@@ -206,16 +202,13 @@ class HeadSelector:
         return self.memberships_of_rows(before + after).groups if before or after else set()
 
     def record_last_started(self, last: Mapping[int, LeaseRow]) -> None:
-        """Store which job of each group (jobs under the same limits) was started last: later searches begin after
-        it.
-        """
+        """Store which job of each group (jobs under the same limits) was started last: searches begin after it."""
         if last:
             batch = [(number, row.due, row.seq) for number, row in last.items()]
             self._database.write(sql.RECORD_LAST_STARTED, (to_json(batch),))
 
     def promote_next(self, numbers: Collection[int], ready: int) -> None:
-        """Make the next job of each group its head, which claims can find, after a claim has started the last
-        head.
+        """Make the next job of each group its head, which claims can find, after a claim has started the head.
 
         The caller leaves out parked groups, which a limit has refused. A new head counts as ready from its due
         time, or from `ready` if that is later.
@@ -224,8 +217,7 @@ class HeadSelector:
             self._database.write(sql.PROMOTE_NEXT, (to_json(numbers), ready))
 
     def select_group_heads(self, groups: Collection[str], now: int | None = None) -> None:
-        """Make the first waiting job of each group its head, which claims find; a group that a limit refused has
-        none.
+        """Make the first waiting job of each group its head, which claims find; one that a limit refused has none.
 
         The new head of a group that takes turns with others (under a limit with a key) counts as ready from `now`
         on, or from its due time if that is later. `now` is the current time if it is not given. A claim passes the
@@ -303,9 +295,7 @@ class ParkedGroups:
     # -- parking
 
     def park(self, refusals: dict[str, Refusal]) -> None:
-        """Make claims skip groups (jobs under the same limits) until the limits that refused them may admit jobs
-        again.
-        """
+        """Make claims skip groups (jobs under the same limits) until the limits that refused them have room."""
         now = self._now()
         batch = [(number_of(group), group, refusal.bucket) for group, refusal in refusals.items()]
         self._database.write(sql.PARK, (to_json(batch), now))
@@ -405,9 +395,7 @@ class ParkedGroups:
         self._unpark(set(strings(self._database.write(sql.PARKED_FOR_FAMILY, family_bounds(family)))))
 
     def unpark_queue(self, queue: str) -> None:
-        """Let claims find all jobs of a queue again that wait for limits, because the queue is no longer
-        paused.
-        """
+        """Let claims find the jobs of a queue that wait for limits, because the queue is no longer paused."""
         self._unpark(set(strings(self._database.write(sql.PARKED_IN_QUEUE, (queue,)))))
 
     def unpark_for_free_capacity(self) -> bool:
@@ -435,9 +423,7 @@ class ParkedGroups:
 
 
 def _by_bucket(jobs: Mapping[tuple[str, ...], int]) -> dict[str, int]:
-    """Return the number of jobs for each bucket (limit and key), given the number for each combination of
-    buckets.
-    """
+    """Return the number of jobs for each bucket (limit and key), given that for each combination of buckets."""
     counts: dict[str, int] = {}
     for limits, count in jobs.items():
         for bucket in limits:

@@ -353,9 +353,7 @@ def _distinct_calls(jobs: list[LeasedJob]) -> set[HandlerCall]:
 
 
 class BatchQueues:
-    """Queues of jobs that may run, one for each batch handler, so that one call of a batch handler runs at a
-    time.
-    """
+    """Queues of jobs that may run, one for each batch handler, so that one call of each handler runs at a time."""
 
     def __init__(
         self, runner: TaskRunner, run: Callable[[HandlerCall], object], claim: Callable[[LeasedJob], bool]

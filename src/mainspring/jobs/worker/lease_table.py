@@ -131,9 +131,7 @@ class LeasedJob:
 
 
 def _masking(report: Report, handler: Handler) -> Report:
-    """Return a function that masks redacted values in the texts of progress reports, and then reports the
-    progress.
-    """
+    """Return a function that masks redacted values in the texts of progress reports, and then reports them."""
 
     def report_masked(lease: Lease, done: float, total: float | None, note: str | None) -> object:
         if note is not None:

@@ -66,9 +66,7 @@ class Fetch(Struct, frozen=True):
 
 
 class CommitStarts(Struct, frozen=True):
-    """Asks the driver (`Worker`) to store the start of jobs that the worker has leased and that are due in a
-    moment.
-    """
+    """Asks the driver (`Worker`) to store the start of jobs that the worker has leased and that are due soon."""
 
     worker: int
     jobs: list[LeasedJob]
@@ -455,9 +453,7 @@ class WorkerMachine:
         self._use_new_room(now)
 
     def _use_new_room(self, now: ClockReading) -> None:
-        """Fetch jobs for slots that became free, if the last fetch left jobs; else remember that slots became
-        free.
-        """
+        """Fetch jobs for slots that became free, if the last fetch left jobs; else remember these slots."""
         if self._is_left or self._is_more:
             self._fetch(now)
         else:
@@ -476,9 +472,7 @@ class WorkerMachine:
             self._decisions.append(EndLeases(claimed, kind))
 
     def _forget_held(self) -> None:
-        """Forget when to commit the starts of jobs that were handed back or dropped just now, before they
-        started.
-        """
+        """Forget when to commit the starts of jobs that were handed back or dropped before they started."""
         self._starts.clear()
         self._releases.clear()
 

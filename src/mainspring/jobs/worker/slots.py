@@ -101,8 +101,7 @@ class Slots:
         self._longest_wait = max(self._longest_wait, nanoseconds)
 
     def adapt(self, *, is_more: bool) -> None:
-        """Grow or shrink the window, the number of jobs to prefetch, by how long jobs had to wait since the last
-        call.
+        """Grow or shrink the window (how many jobs to prefetch), by how long jobs had to wait since the last call.
 
         The window grows only if `is_more`: more jobs are due than were fetched.
         """

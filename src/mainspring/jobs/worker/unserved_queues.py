@@ -39,8 +39,7 @@ class UnservedQueues:
         """A description of the queues that no worker serves; None if there are none."""
 
     def observe(self, waiting: Collection[WaitingJobs]) -> None:
-        """Compare the waiting jobs with those of the last call, and set `suspects`, the queues that may have no
-        worker.
+        """Compare the waiting jobs with those of the last call; set `suspects`, queues that may have no worker.
 
         Without any, clear `problem`.
 

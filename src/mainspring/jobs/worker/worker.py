@@ -168,9 +168,7 @@ class Worker:
         self._outcomes.gives_up = True
 
     def active_jobs(self) -> list[LeasedJob]:
-        """Return the leased jobs: not started, waiting for a slot, running, and ended with an outcome not stored
-        yet.
-        """
+        """Return the leased jobs: not started, waiting for a slot, running, and ended but not settled yet."""
         return self._control.run(self.table.jobs)
 
     def slot_statistics(self) -> tuple[SlotStatistics, ...]:

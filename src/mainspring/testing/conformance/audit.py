@@ -59,9 +59,7 @@ class AuditTests(EngineSuite):
         ago: float = 0,
         token: str | None = None,
     ) -> AuditDraft:
-        """Return what the job manager passes to the engine about an audit entry (its draft), for the actor
-        `name`.
-        """
+        """Return what the job manager tells the engine about an audit entry (its draft), for the actor `name`."""
         actor = Actor(name=name, source="http", token=token, request_id="r-1")
         return AuditDraft(actor, bench.now - seconds(ago), note, is_bulk=is_bulk)
 
