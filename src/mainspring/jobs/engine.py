@@ -308,7 +308,7 @@ class WorkerStore(Protocol):
     def leased(self, worker: int) -> list[RunningLease]:
         """List the leases of the jobs that a remote worker is running.
 
-        Only engines with `Capability.REMOTE_WORKERS` have this method.
+        Call it only if the engine has `Capability.REMOTE_WORKERS`.
         """
 
     def workers(self) -> list[WorkerRecord]:

@@ -187,7 +187,7 @@ class JobSigner:
 
     def take(self, engine: Engine, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         """Lease jobs to a worker, as `Engine.take` does, and set `Lease.spent` of jobs whose signature was used
-        before, by a job that was deleted.
+        before, by a job that has ended or was deleted.
 
         Call `problem_of` with each lease before its job runs. If `Engine.spent` fails, the jobs are handed back to
         the engine, and its error is raised.

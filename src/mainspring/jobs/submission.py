@@ -263,9 +263,9 @@ class MixedSubmit(NamedTuple):
     Where a unique key exists, the id of the existing job.
     """
     existing: set[int]
-    """The places of jobs that were not stored because an existing job has their unique key."""
+    """The indices of jobs that were not stored because an existing job has their unique key."""
     failed: dict[int, MainspringError]
-    """The places of jobs that were refused, each with the error."""
+    """The indices of jobs that were refused, each with the error."""
 
 
 class Submission:

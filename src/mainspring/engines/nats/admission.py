@@ -242,8 +242,7 @@ class Admitter:
     def release_leftover(self, job: StoredJob) -> None:
         """Remove a job that is due again from the limiters (sequence and limits) that still count its last run.
 
-        The limiters still count it if it has ended, and its place has not been passed to the next job yet: see
-        `handover`.
+        They still count that run if its place has not been passed to the next job yet: see `handover`.
         """
         for name in limiters_of(job):
             limiter = self.limiters.get(name)
@@ -277,7 +276,8 @@ class Admitter:
 
         A limiter is the stored state of a sequence, or of a limit for one key.
 
-        With `stores_messages`, also store the ready messages of jobs again that are ready and have no owner.
+        With `stores_messages`, also store the messages to workers again of admitted jobs that no worker has
+        leased.
         """
         transaction, limiter = self._transaction, self.limiters.get_confirmed(name)
         transaction.prefetch_jobs(limiter.holders)
@@ -337,9 +337,9 @@ class Admitter:
             self._transaction.prefetch_jobs(job_id for limiter in full for job_id in limiter.holders)
 
     def _is_full(self, limiter: Limiter) -> bool:
-        """Return whether the next job may become the first one that waits for a sequence, limit or queue.
+        """Return whether the next job may become the first one that waits for a limiter (a sequence or a limit).
 
-        No job waits for it yet, and it is the limiter of a sequence, or it refuses jobs now.
+        This is so if no job waits for it yet, and it is that of a sequence, or refuses jobs now.
         """
         if limiter.has_waiting:
             return False
@@ -559,11 +559,9 @@ class AdmissionControl:
             self._admitter(transaction).complete_admissions(limiter.name)
 
     def finish_for(self, transaction: Transaction, job: StoredJob) -> bool:
-        """Complete hand-overs of the limiter (sequence or limit) that a job waits for.
+        """Pass the places of ended jobs to waiting jobs, for the limiter (sequence or limit) that a job waits for.
 
-        Return whether anything was written. A hand-over passes the place of an ended job to the next one.
-
-        Return False if the job does not wait for a limiter.
+        Return whether anything was written: False if the job does not wait for a limiter.
         """
         admission = admission_of(job)
         if admission.state != WAITS:

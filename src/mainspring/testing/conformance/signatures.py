@@ -30,7 +30,7 @@ def envelope(signed: int, until: int, alias: str | None = None) -> dict[str, str
 
 
 class SignatureTests(EngineSuite):
-    """Tests of `headers` of commands and outcomes, of `spent` (signatures of deleted jobs), and of
+    """Tests of `headers` of commands and outcomes, of `spent` (signatures of ended jobs), and of
     `sign_letters`.
     """
 
