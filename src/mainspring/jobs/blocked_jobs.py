@@ -29,7 +29,7 @@ class BlockedGroup(Struct, frozen=True):
     sequence: str | None
     """The key of the sequence in which the jobs wait; None if they wait for a limit."""
     bucket: str | None
-    """The bucket of the limit that the jobs wait for; None if they wait in a sequence."""
+    """The limit that the jobs wait for, with its key (a bucket); None if they wait in a sequence."""
     count: int
     """How many due jobs of this sequence or limit wait."""
     oldest: str

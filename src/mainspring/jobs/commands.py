@@ -136,7 +136,7 @@ class PutLimit(Struct, frozen=True, gc=False):
     per: int | None
     """The period of a rate limit in microseconds; None for a concurrency limit."""
     by: tuple[str, ...] = ()
-    """The parameters whose values select the bucket of a job.
+    """The parameters whose values are the key by which a job is counted.
 
     A worker compares them with its code to detect a change.
     """

@@ -117,7 +117,7 @@ class Demand(Struct, frozen=True):
     queues: tuple[str, ...] | None = None
     """Lease only jobs of these queues; None for all queues."""
     suspects: bool = True
-    """Whether the worker accepts a suspect, see `records.is_suspect`. One `take` leases at most one suspect."""
+    """Whether the worker accepts a job with two crashes (a suspect). One `take` leases at most one of them."""
     at_most_once: tuple[str, ...] = ()
     """Those of `types` whose jobs must not start a second time. The engine stores this with each start."""
     at_most_once_starts: int = 0
@@ -175,11 +175,11 @@ class Situation(Struct, frozen=True):
     None if this job is the first one, or is in no sequence.
     """
     full_bucket: str | None
-    """The bucket of the limit that the job waits for; None if no limit holds it back."""
+    """The limit that the job waits for, with its key (a bucket); None if no limit holds it back."""
     limited_until: int | None
-    """The instant at which the rate of the full bucket admits the job; None for a concurrency, or if unknown."""
+    """The instant at which the full limit, a rate, admits the job; None for a concurrency, or if unknown."""
     bucket_holders: tuple[str, ...]
-    """The ids of some of the jobs that occupy the full bucket of a concurrency; empty for a rate."""
+    """The ids of some of the running jobs that fill the limit, a concurrency; empty for a rate."""
     unique_holder: str | None
     """The id of another job with the same unique key, which has not ended; None if there is none."""
 

@@ -75,7 +75,7 @@ class FollowUp(Struct, frozen=True, gc=False):
     expires: int | None = None
     """How many microseconds after its due time the follow-up job may still start."""
     limits: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """The families of buckets that must admit the job, each with the parameters whose values select the bucket."""
+    """The names of the limits that must admit the job, each with the parameters whose values are its key."""
     follow_up: FollowUp | None = None
     """The plan for the job that follows the follow-up job."""
     bound: bytes | None = None
@@ -101,7 +101,7 @@ class NewJob(Struct, frozen=True, gc=False):
     steps_aside: bool = False
     """Whether later jobs of its sequence go first while the job waits for a retry or after a snooze."""
     limits: tuple[str, ...] = ()
-    """The buckets that must all admit the job before it starts: see `jobs.limits`."""
+    """The limits, each with its key (buckets), that must all admit the job before it starts: see `jobs.limits`."""
     unique: UniqueKey | None = None
     expires: int | None = None
     """The instant from which the job may not start any more."""

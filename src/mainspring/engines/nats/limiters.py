@@ -45,7 +45,7 @@ SHARED_LINES = 64
 MAX_RECORD = 100_000
 """The largest record of a limiter, in bytes, that is stored with the fronts of its lines."""
 MAX_READY = 4
-"""How many jobs of one group are in the lanes at once at most, if groups take turns."""
+"""How many admitted jobs under the same limits wait for a worker at most, if one of these limits has a key."""
 LEAD = 1 * MICROSECONDS
 """How long before its due time the server delivers a wake-up to a worker.
 
@@ -112,9 +112,9 @@ class JobAdmission(NamedTuple):
 
     state: str
     admitted_by: tuple[str, ...] = ()
-    """The limiters that have admitted the job."""
+    """The limiters (of its sequence and limits) that have admitted the job."""
     limiter: str = ""
-    """The limiter that the job waits for."""
+    """The limiter (of its sequence, a limit or its queue) that the job waits for."""
     group: str = ""
     """The group in whose line the job waits."""
     reserved: tuple[str, ...] = ()

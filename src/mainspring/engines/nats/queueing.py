@@ -45,10 +45,10 @@ class NatsLanes:
         self._names = names
         self._announced: set[NatsLane] = set()
         self.all: dict[NatsLane, str] = {}
-        """For each lane, the subject of its jobs, with a wildcard."""
+        """For each lane (queue, type and priority), the subject of its jobs, with a wildcard."""
         self._position = 0
         self.must_read = True
-        """Whether other processes may have stored new lanes."""
+        """Whether other processes may have stored new lanes (queue, type and priority)."""
 
     def clear(self) -> None:
         """Forget all lanes (queue, job type and priority), because the stream may have been created again."""

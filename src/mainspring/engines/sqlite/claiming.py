@@ -172,9 +172,9 @@ class _ClaimAdmission:
         self._admission = admission
         self._with_suspects: set[int] = set()
         self.last: dict[int, LeaseRow] = {}
-        """For each group, the last job that starts, not counting suspects."""
+        """For each group (jobs under the same limits), the last job that starts, without jobs with two crashes."""
         self.refusals: dict[int, Refusal] = {}
-        """For each group with a job that a limit refused, this refusal: it names the bucket that refused."""
+        """For each group with a job that a limit refused, this refusal: it names the limit and its key."""
 
     def admit_heads(self, rows: Iterable[LeaseRow]) -> list[LeaseRow]:
         """Admit and count the first waiting jobs of groups (jobs under the same limits), as far as these allow.

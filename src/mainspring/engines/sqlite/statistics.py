@@ -109,7 +109,7 @@ class LaneCounts(msgspec.Struct, gc=False):
     queue: str
     type: str
     is_bound: bool
-    """Whether the jobs of the lane are in sequences or under limits."""
+    """Whether these jobs are in sequences or under limits."""
     due: int = 0
     blocked: int = 0
     scheduled: int = 0
@@ -119,7 +119,7 @@ class LaneCounts(msgspec.Struct, gc=False):
     oldest_blocked: int | None = None
     is_exact: bool = True
     later: int = 0
-    """At least so many jobs that are in no index for claims are due later: under limits, or held by a worker."""
+    """At least so many jobs that are in no index for claims are due later: under limits, or leased early."""
 
     def add_due(self, count: int, oldest: int | None) -> None:
         """Add jobs that could start now, the oldest due since `oldest`, to the counts."""

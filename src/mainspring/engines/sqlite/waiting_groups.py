@@ -67,7 +67,7 @@ class GroupCache:
         self.names: dict[int, str] = {}
         """The names of the loaded groups, by number."""
         self.limits: dict[int, tuple[str, ...]] = {}
-        """The buckets of the loaded groups, by number."""
+        """The buckets (limit and key) of the loaded groups, by group number."""
         self.take_turns: dict[int, bool] = {}
         """Whether the loaded groups take turns with other groups, by number."""
 

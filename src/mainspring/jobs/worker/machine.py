@@ -53,7 +53,7 @@ class ClockReading(NamedTuple):
     monotonic: int
     """The time by the monotonic clock, in nanoseconds."""
     start_lead: int
-    """How many microseconds before its due time the start of a held job is committed, as the engine says now."""
+    """How many microseconds before its due time the start of a leased job is committed, as the engine says now."""
 
 
 class Fetch(Struct, frozen=True):
