@@ -56,7 +56,7 @@ and knows its handler. If it stays pending, these workers are busy. To see what 
   mainspring jobs list --status running <WHERE>
   mainspring run module:app --queues default <WHERE>
 
-Job taken (shop.held) is held by worker tester and starts at <THEN>.
+Job taken (shop.held) is leased to worker tester and starts at <THEN>.
 
 Job running (shop.work) has been running since <AGO> on worker tester. To see its progress, or to ask it to stop:
   mainspring jobs show running <WHERE>

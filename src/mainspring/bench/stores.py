@@ -60,7 +60,7 @@ class StoreFactory(Protocol):
 def stores_of(app: Mainspring) -> StoreFactory:
     """Return a factory for temporary stores on the same disk or server as the store of an application.
 
-    It reads only the settings of the application. Raises `EngineUnavailable` if the engine has no such factory.
+    Only the settings of the application are read. Raises `EngineUnavailable` if the engine has no such factory.
     """
     provider = provider_for(app.url)
     if provider.bench is None:

@@ -145,7 +145,10 @@ class UrlPattern:
     is_prefix: bool
 
     def matches(self, url: CallbackUrl) -> bool:
-        """Return whether the scheme, host, port and path of a URL match this entry. Its query is not compared."""
+        """Return whether the scheme, host, port and path of a URL match this entry.
+
+        The query of the URL is not compared.
+        """
         is_host = url.host.endswith(f".{self.host}") if self.is_suffix else url.host == self.host
         is_path = url.path.startswith(self.path) if self.is_prefix else url.path == self.path
         return is_host and is_path and (url.scheme, url.port) == (self.scheme, self.port)

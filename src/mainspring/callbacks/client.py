@@ -170,7 +170,7 @@ def _decompress(raw: bytes, most: int, *, is_cut: bool) -> tuple[bytes, bool]:
 class ForbiddenAddress(OSError):
     """The resolver raises this for a host with a forbidden address.
 
-    It is an `OSError` because aiohttp expects one.
+    The exception is an `OSError` because aiohttp expects one.
     """
 
     def __init__(self, refusal: CallbackRefused) -> None:

@@ -105,7 +105,7 @@ def events(
 
 
 def print_event(event: JobEvent, *, as_json: bool) -> None:
-    """Print an event as one line of JSON, or as text with the first line of its note.
+    """Print an event as one line of JSON, or as text with the first line of its text (`note`), such as an error.
 
     Text is one line. On a terminal, a note that does not fit is printed on a second line, and lines are cut to the
     width.

@@ -62,7 +62,7 @@ class JobFilters(Struct, frozen=True, kw_only=True):
     def audit_details(self, now: int) -> dict[str, Any]:
         """Return the filters for an audit entry, with the names of arguments, but without their values.
 
-        The text of `--text` may be such a value, so only its presence is recorded.
+        The text of `--text` may be such a value, so the entry only says that there was one.
         """
         times = {
             name: to_datetime(to_past(moment, now, name)).isoformat()

@@ -64,7 +64,7 @@ def start_logging(chosen: LogFormat, level: LogLevel) -> None:
 def add_job_fields(record: logging.LogRecord) -> bool:
     """Add the running job and the trace to a log record, unless the record names them already.
 
-    It is a filter of `logging` that returns True for every record.
+    This function is a filter of `logging` that returns True for every record.
     """
     names_job = hasattr(record, "job") or hasattr(record, "jobs")
     if not names_job:

@@ -33,7 +33,9 @@ CONNECT_SECONDS = 1.0
 
 
 class HeldPorts:
-    """Ports that this process has chosen for servers, and holds until `release()`."""
+    """Ports that this process has reserved for servers, so that no other process chooses them until
+    `release()`.
+    """
 
     def __init__(self) -> None:
         self._holds: list[socket.socket] = []
@@ -45,7 +47,7 @@ class HeldPorts:
         self.release()
 
     def choose(self, *, in_a_row: int = 1, besides: Collection[int] = ()) -> int:
-        """Hold `in_a_row` consecutive ports that are free, held by no process and not in `besides`.
+        """Reserve `in_a_row` consecutive ports that are free, reserved by no process and not in `besides`.
 
         Return the first one. Raises `OSError` if there are none.
         """
@@ -60,7 +62,7 @@ class HeldPorts:
     def release(self) -> None:
         """Release the ports, so that other processes can choose them.
 
-        The servers use the ports while they are held: release them when the servers are not needed any more.
+        The servers use the ports while they are reserved: release them when the servers are not needed any more.
         """
         while self._holds:
             self._holds.pop().close()
@@ -200,7 +202,7 @@ class ServerProcess:
         return False
 
     def start(self) -> None:
-        """Start the server, without waiting until it is ready. Its output is appended to its log."""
+        """Start the server, without waiting until it is ready. The output of the server is appended to its log."""
         assert not self.is_running, "the server runs already"
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / "nats-server.conf"

@@ -83,14 +83,16 @@ def _dates(schedule: ScheduleInfo, now: int) -> Iterator[tuple[str, Cell]]:
 
 
 def history_row(entry: HistoryEntry) -> list[Cell]:
-    """Return the cells of an entry in the table of a schedule's history: time, outcome, job and note."""
+    """Return the cells of an entry in the table of a schedule's history: time, outcome, job id and a remark."""
     outcome: Cell = styled_status(entry.status) if entry.status is not None else entry.kind
     note = "triggered by hand" if entry.kind == "trigger" else entry.note or ""
     return [format_time(entry.at), outcome, entry.job_id or "-", note]
 
 
 def preview_rows(dates: list[PreviewDate]) -> Iterator[list[Cell]]:
-    """Yield the rows of the table of coming dates: the date in the rule's time zone, the date in UTC, a note."""
+    """Yield the rows of the table of coming dates: the date in the rule's time zone, the date in UTC, and a remark
+    on a change of clocks.
+    """
     time = "%H:%M:%S" if any(line.local.second for line in dates) else "%H:%M"
     for line in dates:
         style = "yellow" if line.note is not None else ""

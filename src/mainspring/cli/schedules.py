@@ -328,8 +328,8 @@ def _rule(cron: str | None, every: timedelta | None, *, tz: str, dst_gap: str, d
 def trigger_schedule(*, name: str, as_json: bool, app: str | None, url: str | None) -> None:
     """Run the job of a schedule once, now, and print its id.
 
-    Its next occurrence stays as it is, and a paused schedule stays paused. The overlap policy of the schedule
-    applies: with skip, the command fails while an earlier job has not ended.
+    The next occurrence of the schedule stays as it is, and a paused schedule stays paused. The overlap policy of
+    the schedule applies: with skip, the command fails while an earlier job has not ended.
 
     Example: mainspring schedules trigger nightly_report
     """

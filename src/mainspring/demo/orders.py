@@ -68,7 +68,7 @@ def timer_of(order: int) -> str:
 
 @app.job(queue="orders", retry=Retry(max_attempts=4, base=0.2, factor=2, max_delay=2, jitter=0.1))
 def cancel_order(order: int) -> None:
-    """Cancel an order that was not paid in time, and note each step in the journal.
+    """Cancel an order that was not paid in time, and write each step into the journal.
 
     Raises `ServiceDown`, so that the job is retried, if the order service is down.
     """
@@ -118,7 +118,7 @@ def customer_of(order: int) -> int | None:
 
 
 def promise_parcel(order: int) -> None:
-    """Submit the jobs that charge, pack and mail an order, and note this in the journal.
+    """Submit the jobs that charge, pack and mail an order, and write this into the journal.
 
     These jobs run after all earlier jobs of the sequence of the order's customer.
     """
@@ -136,7 +136,7 @@ def promise_parcel(order: int) -> None:
 @app.cron(f"*/{NIGHT} * * * * *", tz="Asia/Taipei", misfire=CatchUp(100), overlap="queue")
 @app.job(queue="reports")
 def nightly_report() -> str:
-    """Note the report in the journal, and return its text.
+    """Write the report into the journal, and return its text.
 
     The text has the current numbers of unpaid, paid and canceled orders and of parcels.
     """

@@ -43,9 +43,10 @@ class NatsFacts:
     wanted: Mapping[str, Any] = field(default_factory=dict)
     """The configuration with which this version of Mainspring would create the stream."""
     consumers: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
-    """The consumers of the reminders and of up to 199 lanes, by subject; None for a subject without a consumer.
+    """The consumers of reminders and of the jobs of up to 199 lanes (queue, type, priority), by subject.
 
-    Empty if they cannot be read, or if there is no stream.
+    The value is None for a subject without a consumer. The mapping is empty if the consumers cannot be
+    read, or if there is no stream.
     """
     round_trip: float = 0.0
     ahead: float = 0.0

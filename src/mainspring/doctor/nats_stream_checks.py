@@ -60,7 +60,7 @@ def _locked(config: dict[str, Any]) -> Iterator[Finding]:
     if locks:
         yield error(
             f"the stream does not allow changes: {some(locks)}",
-            "Jobs that have ended cannot be removed, heartbeats and limiters cannot be deleted.",
+            "Jobs that have ended cannot be removed, nor can heartbeats and the states of limits.",
             "These settings cannot be undone: use another prefix, and move the jobs there.",
         )
     copies = [name for name in COPIES if config.get(name)]
@@ -231,7 +231,8 @@ def check_consumers(facts: NatsFacts) -> Iterator[Finding]:
         return
     existing = {subject: info for subject, info in facts.consumers.items() if info is not None}
     found = [*_missing(facts), *_with_other_lease(facts, existing), *_limiting(existing)]
-    yield from found or [ok(f"{format_count(len(existing), 'consumer')}, one for each lane and one for reminders")]
+    what = "one for each queue, job type and priority, and one for reminders"
+    yield from found or [ok(f"{format_count(len(existing), 'consumer')}, {what}")]
 
 
 def _missing(facts: NatsFacts) -> Iterator[Finding]:
@@ -242,7 +243,7 @@ def _missing(facts: NatsFacts) -> Iterator[Finding]:
     if facts.settings.prepared:
         yield error(
             what,
-            "The jobs of this lane wait: processes with prepared=True create no consumers.",
+            "The jobs of this queue, type and priority wait: processes with prepared=True create no consumers.",
             "Start a worker with permission to create consumers once.",
         )
     else:
@@ -277,6 +278,6 @@ def _limiting(existing: dict[str, Any]) -> Iterator[Finding]:
     if paused:
         yield error(
             f"the consumer of {some(paused)} is paused on the server",
-            "The jobs of this lane are not delivered to any worker.",
+            "The jobs of this queue, type and priority are not delivered to any worker.",
             "nats consumer resume",
         )

@@ -148,7 +148,7 @@ class ActivityRecorder:
     def count_single_submit(self, job: NewJob, nanoseconds: int) -> None:
         """Count a job that was stored alone, and the time of its commit.
 
-        It does the same as `count_submits` and `count_commit`, in half the time.
+        This method does the same as `count_submits` and `count_commit`, in half the time.
         """
         notes = self._single_submits
         notes.append((self._now() // MINUTE, job.queue, job.type, nanoseconds))
@@ -196,7 +196,7 @@ class ActivityRecorder:
         self._count_pairs(pairs)
 
     def count_notes(self, notes: Iterable[EngineNote]) -> None:
-        """Count what the notes of an engine say: jobs that it stored or let expire, and attempts that crashed."""
+        """Count what an engine did, but did not return: jobs that it stored or let expire, crashed attempts."""
         minute = self._now() // MINUTE
         for note in notes:
             if note.what == "submitted":

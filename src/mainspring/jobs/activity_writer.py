@@ -92,7 +92,10 @@ class ActivityWriter:
     def count_call(
         self, count: CountCall | None, items: Sequence[Any], results: Sequence[Any], nanoseconds: int
     ) -> None:
-        """Count a call of the engine that was committed alone, on the thread of its caller. It raises no error."""
+        """Count a call of the engine that was committed alone, on the thread of its caller.
+
+        This method raises no error.
+        """
         try:
             if count is COUNT_SUBMITS and len(items) == 1 and results[0] is None:  # the usual case
                 self.recorder.count_single_submit(items[0], nanoseconds)
@@ -109,7 +112,7 @@ class ActivityWriter:
         operations: int,
         nanoseconds: int,
     ) -> None:
-        """Count a committed transaction and what its engine calls did. It raises no error."""
+        """Count a committed transaction and what its engine calls did. This method raises no error."""
         try:
             recorder = self.recorder
             recorder.count_commit(nanoseconds, operations)
@@ -162,10 +165,10 @@ class ActivityWriter:
     # -- in transactions of the io layer
 
     def write_if_due(self) -> None:
-        """Write the counts as a part of the current transaction, at most once a second. The io thread calls it.
+        """Write the counts as a part of the current transaction, at most once a second.
 
-        It does nothing on an engine that does not commit several calls in one transaction. It raises no error, so
-        that the transaction can go on.
+        The io thread calls this method. Do nothing on an engine that does not commit several calls in one
+        transaction. An error is not raised, so that the transaction can go on.
         """
         if not self._is_atomic or self._clock.monotonic_ns() < self._next_ns or not self.has_news:
             return
@@ -196,7 +199,7 @@ class ActivityWriter:
     def flush(self, seconds: float) -> None:
         """Store all counts now, and wait for that up to `seconds`; inside a call of the engine, do not wait.
 
-        It raises no error if that fails.
+        This method raises no error if that fails.
         """
         wait = self._start_flush() if self.has_news else None
         if wait is not None:
@@ -206,7 +209,7 @@ class ActivityWriter:
     def flush_at_exit(self) -> None:
         """Store all counts on a thread of the runner, and wait up to `EXIT_SECONDS` for that.
 
-        It raises no error.
+        This method raises no error.
         """
         if self._runner is not None and self.has_news:
             with suppress(Exception, KeyboardInterrupt):

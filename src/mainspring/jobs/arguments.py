@@ -217,7 +217,7 @@ class Arguments:
         return ", ".join(parts)
 
     def limit_key(self, given: Mapping[str, Any], names: Sequence[str]) -> str:
-        """Return the key of the bucket of a limit that is counted by the parameters `names`."""
+        """Return the key under which a limit with `by=names` counts a job with these arguments."""
         return self.key(given, names)
 
     @property
@@ -298,7 +298,9 @@ class Arguments:
         return [value for value in found if value is not msgspec.UNSET]
 
     def plain(self, payload: bytes, codec: str) -> Any:
-        """Decode the stored arguments of a job to plain data; bytes that cannot be decoded stay bytes."""
+        """Decode the stored arguments of a job to plain data, such as numbers, texts and lists; bytes that cannot
+        be decoded stay bytes.
+        """
         return self.serializers.decode_any(payload, codec)
 
     def _decoder_named(self, codec: str) -> Decoder:

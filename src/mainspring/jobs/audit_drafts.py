@@ -134,7 +134,9 @@ class JobTally(Struct, frozen=True):
 
 
 class AuditDraft:
-    """The draft of the entries of one call, or of several calls that change many jobs together.
+    """The draft of audit entries: what is known of them before the engine has made the changes.
+
+    A draft is for one call of the engine, or for several calls that change many jobs together.
 
     One thread at a time uses it.
     """
@@ -153,9 +155,7 @@ class AuditDraft:
         """A number that no other draft of this process has."""
 
     def confirm(self) -> None:
-        """Note that the store has committed the last call, so that the next one adds its jobs to the same
-        entry.
-        """
+        """Record that the store has committed the last call: the next one adds its jobs to the same entry."""
         self._before = self._after
 
     def for_commands(

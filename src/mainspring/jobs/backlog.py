@@ -44,9 +44,10 @@ class WaitingJobs(Struct, frozen=True):
     type: str
     queue: str
     mark: str
-    """A value that names the first job of each lane, and stays the same while nothing happens to these jobs.
+    """A value that names the first job of each priority, and stays the same while nothing happens to these jobs.
 
-    It changes when one of them is claimed, and for example also when one is canceled or another lane has due jobs.
+    It changes when one of them is claimed, and for example also when one is canceled, or another priority has
+    due jobs.
     """
     count: int
     """The number of waiting jobs; `MAX_COUNTED` means that many or more."""
@@ -60,7 +61,7 @@ class WaitingJobs(Struct, frozen=True):
     None if the engine does not rank jobs.
     """
     age: int = 0
-    """How many microseconds ago the engine read the lanes. The jobs may have been claimed since."""
+    """How many microseconds ago the engine read the jobs. Some may have been claimed since."""
 
     def describe(self, now: int) -> str:
         """Return a text about these jobs: number, job type and queue, and how long the oldest has waited."""
@@ -84,11 +85,11 @@ class LaneHead(Struct, frozen=True, gc=False):
     ready: int
     """The instant since which the job could have started."""
     count: int
-    """How many jobs of this lane could start."""
+    """How many jobs of this type, queue and priority could start."""
 
 
 def merge_lanes(heads: Iterable[LaneHead]) -> tuple[WaitingJobs, ...]:
-    """Merge the lanes of each job type and queue into one report; sort the reports by type and queue."""
+    """Merge the reports of all priorities of each job type and queue into one; sort them by type and queue."""
     lanes: dict[tuple[str, str], list[LaneHead]] = {}
     for head in heads:
         lanes.setdefault((head.type, head.queue), []).append(head)

@@ -29,7 +29,7 @@ class BlockedGroup(Struct, frozen=True):
     sequence: str | None
     """The key of the sequence in which the jobs wait; None if they wait for a limit."""
     bucket: str | None
-    """The bucket of the limit that the jobs wait for; None if they wait in a sequence."""
+    """The limit that the jobs wait for, with its key (a bucket); None if they wait in a sequence."""
     count: int
     """How many due jobs of this sequence or limit wait."""
     oldest: str
@@ -44,7 +44,9 @@ Group: TypeAlias = list[JobRecord]
 
 
 def find_blocked(engine: Engine) -> list[BlockedGroup]:
-    """Return the groups of due jobs that wait for other jobs to end, those that have waited longest first.
+    """Return the due jobs that wait for other jobs to end, in groups: of one sequence, or under the same limits.
+
+    The groups that have waited longest come first.
 
     At most `MAX_READ` due jobs and `MAX_GROUPS` groups are examined, so that groups may be missing.
     """
@@ -60,7 +62,7 @@ def find_blocked(engine: Engine) -> list[BlockedGroup]:
 
 
 def _due(engine: Engine, now: int) -> Iterator[JobRecord]:
-    """Yield due jobs in sequences and under limits that no worker holds, from at most `MAX_READ` records."""
+    """Yield due jobs in sequences and under limits that no worker has leased, from at most `MAX_READ` records."""
     query = Query(status=JobStatus.PENDING, due_until=now, is_bound=True, limit=PAGE)
     for _ in range(MAX_READ // PAGE):
         page = engine.find(query)
@@ -84,9 +86,9 @@ def _groups(records: Iterable[JobRecord]) -> list[Group]:
 
 
 def _find_blocker(engine: Engine, group: Group, waiting: set[str]) -> BlockedGroup | None:
-    """Return a group of waiting jobs with the jobs that block it; None if no job does.
+    """Return waiting jobs of one sequence, or under the same limits, with the jobs that block them; else None.
 
-    A group that waits for a worker, for a token of a rate or for the end of a pause is not blocked by jobs.
+    Jobs that wait for a worker, for a token of a rate or for the end of a pause are not blocked by jobs.
     """
     last = engine.situation(group[-1].id)
     if last is None or last.record.status is not JobStatus.PENDING or last.is_queue_paused:
@@ -100,7 +102,7 @@ def _find_blocker(engine: Engine, group: Group, waiting: set[str]) -> BlockedGro
 
 
 def _at_limit(group: Group, situation: Situation, waiting: set[str]) -> BlockedGroup | None:
-    """Return a group with the full limit that blocks it; None if no limit does.
+    """Return a group of jobs under the same limits with the full limit that blocks it; None if no limit does.
 
     An engine may reserve places of a limit for jobs that only wait for a worker. These do not block the group.
     """

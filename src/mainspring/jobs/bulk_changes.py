@@ -133,7 +133,7 @@ class JobSelection:
     def audit_details(self) -> dict[str, Any]:
         """Return the filters for an audit entry, with the names of arguments but not their values.
 
-        Of a text to search for, which may be a value of an argument, only its presence is recorded.
+        A text to search for may be a value of an argument: the entry only says that there was one.
         """
         given = {
             "status": None if self.status is None else str(self.status),

@@ -73,7 +73,7 @@ class Delete(Struct, frozen=True, gc=False):
 
 
 class ChangeLimits(Struct, frozen=True, gc=False):
-    """Replace the limits of a PENDING job by the buckets `limits`."""
+    """Replace the limits of a PENDING job by `limits`, names of limits with their keys (buckets)."""
 
     id: str
     limits: tuple[str, ...]
@@ -129,21 +129,21 @@ class PauseQueue(Struct, frozen=True, gc=False):
 
 
 class PutLimit(Struct, frozen=True, gc=False):
-    """Store the limit of each bucket of a family: at most `most` jobs at once, or `most` starts within `per`."""
+    """Store the limit `family`: for each key, at most `most` jobs at once, or `most` starts within `per`."""
 
     family: str
     most: int
     per: int | None
     """The period of a rate limit in microseconds; None for a concurrency limit."""
     by: tuple[str, ...] = ()
-    """The parameters whose values select the bucket of a job.
+    """The parameters whose values are the key by which a job is counted.
 
     A worker compares them with its code to detect a change.
     """
 
 
 class DropLimit(Struct, frozen=True, gc=False):
-    """Delete the limit of a family of buckets, so that they admit every job."""
+    """Delete the limit with the name `family`, so that it refuses no jobs any more."""
 
     family: str
 

@@ -26,7 +26,7 @@ logger = logging.getLogger("mainspring.job")
 class JobContext:
     """The context of the running job, which `mainspring.current_job()` returns to a handler.
 
-    `progress` calls `report` with done, total and note. If `report` is None, progress is dropped.
+    `progress` calls `report` with done, total and the note (a text). If `report` is None, progress is dropped.
     """
 
     # `_log_fields` is only set if a middleware adds fields, so that a context without them costs nothing more.
@@ -82,8 +82,8 @@ class JobContext:
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Report progress: `progress(3, 10, "of the pages")`. Calls are cheap: at most two a second are stored.
 
-        Values of redacted parameters are masked in the note. Raises `TypeError` or `ValueError` if `done` or
-        `total` is not a finite number.
+        Values of redacted parameters are masked in the text, the third argument. Raises `TypeError` or
+        `ValueError` if `done` or `total` is not a finite number.
         """
         _require_number(done, "done")
         if total is not None:

@@ -112,7 +112,8 @@ def letter_jobs(
 ) -> list[NewJob]:
     """Return a job for each dead letter and each dead-letter handler, signed by `sign`.
 
-    Dead letters of these handlers' jobs, and of jobs that result from those (see `MARK`), get none: no loop.
+    A job of such a handler that becomes a dead letter itself gets none, nor does a job that results from one, so
+    that there is no loop. The header `MARK` shows which jobs these are.
     """
     all_handlers = tuple(handlers)
     own = {name for handler in all_handlers for name in (handler.type, *handler.aliases)}

@@ -427,15 +427,17 @@ class Decorators(ABC):
         return function
 
     def on_worker_start(self, function: F, /) -> F:
-        """Run a plain function when a worker of this application starts, before it fetches its first job.
+        """Run a function (not a coroutine function) when a worker of this application starts, before it fetches
+        its first job.
 
-        It runs in the process of the worker, once for each start. If it raises an exception, the worker does not
-        start, and `app.run()` or `app.running()` raises that exception.
+        The function runs in the process of the worker, once for each start. If it raises an exception, the worker
+        does not start, and `app.run()` or `app.running()` raises that exception.
         """
         return self.worker_hooks.add_start(function)
 
     def on_worker_stop(self, function: F, /) -> F:
-        """Run a plain function when a worker of this application stops, after its last handler has ended.
+        """Run a function (not a coroutine function) when a worker of this application stops, after its last
+        handler has ended.
 
         A handler on a thread that outlives the grace period may still run. An exception is logged. If a process
         dies without a shutdown, its stop functions do not run.

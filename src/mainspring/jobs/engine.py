@@ -107,7 +107,7 @@ class Capability(StrEnum):
 
 
 class Demand(Struct, frozen=True):
-    """How many jobs a worker can accept in one `take`, for a group of job types that share the same slots."""
+    """How many jobs a worker can accept in one `take`, for job types that share the same slots."""
 
     types: tuple[str, ...]
     starts: int
@@ -117,7 +117,7 @@ class Demand(Struct, frozen=True):
     queues: tuple[str, ...] | None = None
     """Lease only jobs of these queues; None for all queues."""
     suspects: bool = True
-    """Whether the worker accepts a suspect, see `records.is_suspect`. One `take` leases at most one suspect."""
+    """Whether the worker accepts a job with two crashes (a suspect). One `take` leases at most one of them."""
     at_most_once: tuple[str, ...] = ()
     """Those of `types` whose jobs must not start a second time. The engine stores this with each start."""
     at_most_once_starts: int = 0
@@ -175,11 +175,11 @@ class Situation(Struct, frozen=True):
     None if this job is the first one, or is in no sequence.
     """
     full_bucket: str | None
-    """The bucket of the limit that the job waits for; None if no limit holds it back."""
+    """The limit that the job waits for, with its key (a bucket); None if no limit holds it back."""
     limited_until: int | None
-    """The instant at which the rate of the full bucket admits the job; None for a concurrency, or if unknown."""
+    """The instant at which the full limit, a rate, admits the job; None for a concurrency, or if unknown."""
     bucket_holders: tuple[str, ...]
-    """The ids of some of the jobs that occupy the full bucket of a concurrency; empty for a rate."""
+    """The ids of some of the running jobs that fill the limit, a concurrency; empty for a rate."""
     unique_holder: str | None
     """The id of another job with the same unique key, which has not ended; None if there is none."""
 
@@ -246,7 +246,7 @@ class WorkerStore(Protocol):
 
     @property
     def start_lead(self) -> int:
-        """How many microseconds before its due time a worker commits the start of a held job."""
+        """How many microseconds before its due time a worker commits the start of a job that it has leased."""
 
     def enroll(self, worker: WorkerInfo) -> int:
         """Register a worker and return its number, which is never used again."""
@@ -263,7 +263,7 @@ class WorkerStore(Protocol):
         """Remove a worker from the store after its jobs are settled."""
 
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
-        """Lease jobs to a worker: start those due within `start_lead`, and hold others due within `lead`."""
+        """Lease jobs to a worker: start those due within `start_lead`; others due within `lead` start later."""
 
     def spent(self, ids: Sequence[str]) -> dict[str, int]:
         """Return which of these signed ids belong to ended jobs that the engine remembers, and when they were
@@ -276,13 +276,14 @@ class WorkerStore(Protocol):
     def sign_letters(self, sign: SignLetter) -> None:
         """Sign the jobs of dead-letter handlers with the function `sign` from now on.
 
-        It is called before `open`.
+        This method is called before `open`.
         """
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        """Mark jobs RUNNING that a worker holds; return for each lease whether its job was marked.
+        """Mark jobs RUNNING that a worker has leased before they were due.
 
-        False means that the job was canceled, or that the worker has lost the lease.
+        Return for each lease whether its job was marked. False means that the job was canceled, or that the worker
+        has lost the lease.
         """
 
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
@@ -305,7 +306,10 @@ class WorkerStore(Protocol):
         """
 
     def leased(self, worker: int) -> list[RunningLease]:
-        """List the leases of the jobs that a remote worker is running. It needs `Capability.REMOTE_WORKERS`."""
+        """List the leases of the jobs that a remote worker is running.
+
+        Call it only if the engine has `Capability.REMOTE_WORKERS`.
+        """
 
     def workers(self) -> list[WorkerRecord]:
         """List the workers, sorted by number, including dead ones whose jobs were not rescued yet."""
@@ -321,7 +325,8 @@ class ScheduleStore(Protocol):
         """Advance schedules and store the jobs of their occurrences; return an answer for each firing.
 
         A firing is refused if the schedule has changed since the caller read it: another worker may have fired it.
-        With `audit`, there is one firing, a trigger. Its transaction also stores the entry of `audit.for_firing`.
+        With `audit`, there is one firing, which an operator has triggered. Its transaction also stores the entry
+        of `audit.for_firing`.
         """
 
     def schedules(
@@ -424,17 +429,17 @@ class Monitoring(Protocol):
     def statistics(self, *, lookahead: int = LOOKAHEAD) -> StoreStatistics:
         """Count due, blocked, scheduled and running jobs and dead letters, by queue and job type.
 
-        A job is due or blocked exactly if its `situation` says so: see `statistics`. The call takes a few
-        milliseconds, however many jobs are stored: an engine may stop counting at `MAX_COUNTED` jobs. It examines
-        about `lookahead` scheduled jobs to find the fullest slot.
+        A job counts as due or as blocked exactly as the method `situation` says of it: see `statistics`. The call
+        takes a few milliseconds, however many jobs are stored: an engine may stop counting at `MAX_COUNTED` jobs.
+        It examines about `lookahead` scheduled jobs to find the short period in which most of them are due.
         """
 
     def upcoming(self, edges: Sequence[int]) -> list[UpcomingJobs]:
         """Count the scheduled jobs in each period between two successive instants `edges`, by queue and job type.
 
-        It counts jobs that wait only for their time, also those that a worker holds. Jobs behind others of their
-        sequence or under the same limits may be left out. An engine may stop counting at `MAX_IN_PERIOD` jobs, and
-        lists only queues and types with such jobs.
+        The counts include jobs that wait only for their time, also those that a worker has leased early. Jobs
+        behind others of their sequence or under the same limits may be left out. An engine may stop counting at
+        `MAX_IN_PERIOD` jobs, and lists only queues and types with such jobs.
         """
 
     def take_notes(self) -> Sequence[EngineNote]:
@@ -448,8 +453,8 @@ class Monitoring(Protocol):
         """Add the counts of a process to the stored counts of the same minutes; ignore a batch that is stored
         already.
 
-        It is called inside of a `unit`. Without `Capability.ATOMIC_UNIT`, any thread may call it, also during
-        other calls.
+        This method is called inside of a `unit`. Without `Capability.ATOMIC_UNIT`, any thread may call it, also
+        during other calls.
         """
 
     def activity(self, since: int, until: int, *, step: int = MINUTE) -> list[ActivityCount]:
@@ -486,7 +491,7 @@ class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Monitoring, 
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """The capabilities that this engine has."""
+        """The abilities that this engine has, of those that only some engines have."""
 
     def now(self) -> int:
         """Return the engine's own time, in microseconds since 1970."""

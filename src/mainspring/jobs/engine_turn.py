@@ -62,7 +62,7 @@ class EngineTurn:
         """Call the function, which calls the engine, on this thread, and return its result.
 
         Return `MUST_QUEUE` instead if another thread calls the engine, if operations are queued or were committed
-        together a short time ago, or if the io runner or the turn is closed. Raises `EngineUnavailable` if this
+        together a short time ago, or if the io runner or this object is closed. Raises `EngineUnavailable` if this
         thread is inside such a call already.
         """
         me = get_ident()
@@ -83,8 +83,7 @@ class EngineTurn:
             self._holder = self._caller = 0
 
     def note_batch(self, callers: int) -> None:
-        """Note how many operations of callers the io thread commits together, to decide whether callers must
-        queue.
+        """Record how many operations of callers the io thread commits together: they decide if callers must queue.
 
         After a batch with several, callers queue until `CALM` batches with one. A batch with none is ignored.
         """
@@ -104,7 +103,7 @@ class EngineTurn:
 
     @contextmanager
     def held_by_io_thread(self) -> Iterator[None]:
-        """Hold the turn during a `with` block, on the io thread; first wait for the call of a caller to end."""
+        """Let only the io thread call the engine during a `with` block; first wait until no other thread does."""
         me = get_ident()
         with self._lock:
             self._holder = me

@@ -149,7 +149,7 @@ class EventStream:
     def stop(self) -> None:
         """End the iteration after the events that are available.
 
-        It takes no lock, so signal handlers may call it.
+        This method takes no lock, so signal handlers may call it.
         """
         self._deadline = self._clock.monotonic_ns()
 

@@ -141,8 +141,8 @@ def explain(
 ) -> Explanation:
     """Explain the state of a job. `workers` and `limits` are all workers and limits in the store.
 
-    `front` is the situation of the job that this one waits for in its sequence; the explanation then covers that
-    job, too. `remote` has the job types that remote workers run.
+    `situation` has the facts in the store about the job. `front` has those about the job that this one waits for
+    in its sequence; the explanation then covers that job, too. `remote` has the job types that remote workers run.
     """
     found = _explain(situation, workers, limits, now, remote)
     if found.reason is not Reason.BEHIND or front is None:
@@ -175,7 +175,7 @@ def _taken(facts: _JobFacts) -> Explanation | None:
         return None
     if facts.owner is None:
         return _abandoned(facts, "was taken")
-    text = f"is held by worker {facts.owner.info.name} and starts at {facts.at(record.due)}."
+    text = f"is leased to worker {facts.owner.info.name} and starts at {facts.at(record.due)}."
     return facts.explain(Reason.TAKEN, text, until=record.due)
 
 
@@ -234,7 +234,9 @@ def _limited(facts: _JobFacts) -> Explanation | None:
 
 
 def _size(facts: _JobFacts, bucket: Bucket) -> str:
-    """Return in words how much the limit of a bucket allows, such as ` (10 in 1 min)` or ` (5 at once)`."""
+    """Return in words how much a limit allows, given with its key (as a bucket), such as ` (10 in 1 min)` or ` (5
+    at once)`.
+    """
     for limit in facts.limits:
         if limit.family == family_of(bucket):
             allowed = "at once" if limit.per is None else f"in {describe_duration(limit.per)}"

@@ -147,7 +147,7 @@ class Handler:
 
 
 class HandlerRegistry:
-    """The handlers that are registered in this process, each under its name and its aliases."""
+    """The handlers that are registered in this process, each under its name and its aliases (earlier names)."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -156,7 +156,7 @@ class HandlerRegistry:
         """A number that grows with every handler that redacts parameters or has limits; 0 if there is none."""
 
     def add(self, handler: Handler) -> None:
-        """Register a handler under its name and its aliases.
+        """Register a handler under its name and its aliases (earlier names).
 
         Raises `ValueError` if another function has one of these names. If the function comes from the same line of
         the same file, because its module was reloaded, the new handler replaces the earlier one.
@@ -175,7 +175,10 @@ class HandlerRegistry:
             self.declaration_version += bool(handler.redacted or options.concurrency or options.rate)
 
     def get(self, name: str) -> Handler:
-        """Return a handler by its name or an alias. Raises `UnknownHandler` if it is not registered."""
+        """Return a handler by its name or an alias (an earlier name).
+
+        Raises `UnknownHandler` if it is not registered.
+        """
         handler = self._handlers.get(name)
         if handler is None:
             raise UnknownHandler(name=name, known=tuple(sorted(self._handlers)))
@@ -194,7 +197,7 @@ class HandlerRegistry:
     def with_search_keys(self, job: NewJob) -> NewJob:
         """Return a job with the search keys of its handler.
 
-        It is for jobs that a worker makes, for a schedule or after another job. A job without a handler here, or
+        This is for jobs that a worker makes, for a schedule or after another job. A job without a handler here, or
         without `search=`, is returned as it is.
         """
         handler = self._handlers.get(job.type)
@@ -203,7 +206,7 @@ class HandlerRegistry:
         return replace(job, search=handler.search_keys(handler.arguments.plain(job.payload, job.codec)))
 
     def redacted(self) -> dict[str, tuple[str, ...]]:
-        """Return the redacted parameters of the handlers, by job type, aliases included."""
+        """Return the redacted parameters of the handlers, by job type, earlier names (aliases) included."""
         if not self.declaration_version:
             return {}
         with self._lock:
@@ -219,17 +222,17 @@ class HandlerRegistry:
         return sorted(unique.values(), key=lambda handler: handler.name)
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all handlers, aliases included."""
+        """Return the names of all handlers, their earlier names (aliases) included."""
         with self._lock:
             return tuple(self._handlers)
 
     def local_names(self) -> tuple[str, ...]:
-        """Return the names of the handlers that workers of this application run, aliases included."""
+        """Return the names of the handlers that workers of this application run, with aliases (earlier names)."""
         with self._lock:
             return tuple(name for name, handler in self._handlers.items() if not handler.is_remote)
 
     def remote_names(self) -> tuple[str, ...]:
-        """Return the names of the handlers that remote workers run, aliases included."""
+        """Return the names of the handlers that remote workers run, earlier names (aliases) included."""
         with self._lock:
             return tuple(name for name, handler in self._handlers.items() if handler.is_remote)
 

@@ -24,7 +24,8 @@ SIZE_BOUNDS: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000
 
 
 class Histogram:
-    """Counts of values by bucket, and their sum. Values are integers, such as microseconds.
+    """Counts of values by bucket (a range of values), and the sum of the values, which are integers, such as
+    microseconds.
 
     A value belongs to the first bucket whose upper bound it does not exceed. One thread at a time changes it.
     """
@@ -90,7 +91,8 @@ class Histogram:
     def quantile(self, q: float) -> float | None:
         """Return an estimate of the value below which the share `q` of all values is; None without values.
 
-        The estimate is linear within a bucket. In the last bucket, which has no bound, it is the largest bound.
+        The estimate is linear within a bucket (a range of values). In the last bucket, which has no bound, it is
+        the largest bound.
         """
         if not 0 <= q <= 1:
             raise ValueError(f"q must be between 0 and 1, got {q!r}")

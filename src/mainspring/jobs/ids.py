@@ -70,7 +70,7 @@ class JobIds:
 def first_id(now: int) -> str:
     """Make an id after which `ids_from` can count up to 2 ** 64 more ids. Its random part has 73 bits.
 
-    It is not made by a `JobIds`, because the ids that follow must belong to no other job of this process.
+    The id is not made by a `JobIds`, because the ids that follow must belong to no other job of this process.
     """
     random = int.from_bytes(os.urandom(10)) >> 7  # the top bit of 74 is 0, as room to count up
     return _format_ids(now // 1_000, random, 1)[0]
@@ -100,8 +100,8 @@ def _format_ids(millisecond: int, low: int, count: int) -> list[str]:
 def require_id(job_id: object, name: str = "id") -> str:
     """Return an id or a name, such as that of a queue; raise an error if it is not valid.
 
-    It must be a printable string with 1 to `MAX_ID_LENGTH` characters: otherwise `TypeError`, `ValueError` or
-    `LimitExceeded` is raised, which calls it `name`.
+    The text must be a printable string with 1 to `MAX_ID_LENGTH` characters: otherwise `TypeError`, `ValueError`
+    or `LimitExceeded` is raised, with `name`, such as "queue", in its message.
     """
     if not isinstance(job_id, str):
         raise TypeError(f"{name} must be a string, got {job_id!r}")

@@ -49,9 +49,9 @@ _monotonic_ns = SystemClock.monotonic_ns  # real time, because a commit takes re
 class BatchCall(Generic[Item, Result]):
     """A kind of engine call that takes a batch and returns a result for each item.
 
-    In a transaction, calls with a lower `place` come first. Calls that add or free jobs come before calls that
-    claim. `count` counts what a committed call did, for the activity of this process. `run_audited` makes the
-    same call with the draft of an audit entry; calls that operators make have it.
+    Within a transaction, calls with a lower number `place` are made first. Calls that add or free jobs come before
+    calls that claim. `count` counts what a committed call did, for the activity of this process. `run_audited`
+    makes the same call with the draft of an audit entry; calls that operators make have it.
     """
 
     __slots__ = ("count", "place", "run", "run_audited")
@@ -70,7 +70,10 @@ class BatchCall(Generic[Item, Result]):
         self.run_audited = run_audited
 
     def with_draft(self, draft: AuditDraft) -> BatchCall[Item, Result]:
-        """Return a call that also stores the audit entries of `draft`. It must not be merged with other calls."""
+        """Return a call that also stores the audit entries that `draft` describes.
+
+        The returned call must not be merged with other calls.
+        """
         run = self.run_audited
         assert run is not None, "no operator makes this call"
         return BatchCall(self.place, lambda engine, _, items: run(engine, items, draft), self.count)
@@ -451,12 +454,15 @@ def closed_error(engine: Engine) -> EngineUnavailable:
 
 
 def _single(group: list[AnyOperation]) -> list[SingleOperation[Any]]:
-    """Return the operations of a group that are single operations: all of them, which mypy cannot know."""
+    """Return the single operations among these operations: all of them, which mypy cannot know."""
     return [operation for operation in group if isinstance(operation, SingleOperation)]
 
 
 def _by_call(operations: list[AnyOperation]) -> list[list[AnyOperation]]:
-    """Group operations by call, for an engine that commits each call by itself. Single operations stay alone."""
+    """Group operations by call, for an engine that commits each call by itself.
+
+    Operations that are not part of a batch stay alone.
+    """
     if len(operations) == 1:
         return [operations]
     groups: dict[tuple[int, int], list[AnyOperation]] = {}

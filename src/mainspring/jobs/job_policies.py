@@ -69,7 +69,7 @@ def retry_of(headers: Mapping[str, str] | None, default: Retry) -> Retry:
     """Return the retry policy of a job: its own numbers, if its headers have some, with the exceptions of
     `default`.
 
-    `default` is the policy of its handler. It applies also if the header cannot be read.
+    `default` is the policy of its handler. The default applies also if the header cannot be read.
     """
     if headers is None or RETRY not in headers:
         return default

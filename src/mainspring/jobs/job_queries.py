@@ -83,7 +83,7 @@ class JobQueries:
     def infos(self, records: Sequence[JobRecord]) -> builtins.list[JobInfo]:
         """Convert stored records of jobs into snapshots for users: arguments decoded, redacted values masked.
 
-        It reads the redactions of the store now, so that they are at least as new as the records.
+        The redactions are read from the store now, so that they are at least as new as the records.
         """
         redactions = self.redactions()
         return [redactions.show_info(to_info(record, self.serializers)) for record in records]
@@ -98,8 +98,8 @@ class JobQueries:
     def error_of(self, job_id: str) -> str | None:
         """Return the error of a job with the values of redacted arguments masked; None if the job has no error.
 
-        The caller does not hold the record of the job: a traceback with local variables would show its arguments.
-        Raises `JobNotFound` if there is no such job.
+        The local variables of the caller do not contain the record of the job, because a traceback could show
+        them, and its arguments with them. Raises `JobNotFound` if there is no such job.
         """
         record = self.record(job_id)
         mask = self.redactions().mask_of(record, self.serializers)
@@ -266,8 +266,8 @@ class JobQueries:
     ) -> builtins.list[ActivityRow]:
         """Return the counts of all processes by minute or hour, queue and type; or by a `step` of several minutes.
 
-        It covers `since` to `until`; None for now. The counts of this process are stored first, unless the store
-        does not answer within two seconds.
+        The rows cover `since` to `until`; `until=None` means now. The counts of this process are stored first,
+        unless the store does not answer within two seconds.
         """
         engine = self._open_engine()
         now = engine.now()

@@ -31,7 +31,7 @@ from mainspring.runners.validation import require_instance, require_positive
 class LimitFamily(Struct, frozen=True):
     """A declared limit of a handler or queue.
 
-    It has a bucket for each combination of values of the parameters `by`.
+    It counts jobs separately (in a bucket) for each combination of values of the parameters `by`.
     """
 
     name: str
@@ -39,7 +39,7 @@ class LimitFamily(Struct, frozen=True):
     by: tuple[str, ...]
 
     def bucket(self, handler: Handler, given: Mapping[str, Any]) -> str:
-        """Return the name of this limit's bucket for a job with the arguments `given`."""
+        """Return the name of the bucket (limit and key) that counts a job with the arguments `given`."""
         return bucket_of(self.name, handler.arguments.limit_key(given, self.by) if self.by else "")
 
 
@@ -54,7 +54,7 @@ class LimitRegistry:
         """A number that grows with every declaration of a quota or a limit of a queue; 0 if there is none."""
 
     def limit_queue(self, queue: str, concurrency: Concurrency | None, rate: Rate | None) -> None:
-        """Declare the limits of a queue; None for no such limit. They replace those declared before."""
+        """Declare the limits of a queue; None for no such limit. The new limits replace those declared before."""
         if concurrency is not None:
             require_instance(concurrency, Concurrency, "concurrency", "Concurrency(5)")
         if rate is not None:
@@ -118,7 +118,9 @@ class LimitRegistry:
         return found
 
     def buckets(self, handler: Handler, queue: str, given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the buckets that must admit a job of this handler in this queue, with these arguments."""
+        """Return the limits that must admit a job of this handler in this queue, each with the key of these
+        arguments.
+        """
         families = self.families(handler, queue)
         return tuple(family.bucket(handler, given) for family in families) if families else ()
 
@@ -212,7 +214,8 @@ def _count_done(answers: Iterable[Changed]) -> int:
 def _affected_jobs(
     engine: Engine, registry: HandlerRegistry, declared: LimitRegistry, changed: set[str]
 ) -> Iterator[tuple[JobRecord, tuple[str, ...]]]:
-    """Yield the waiting jobs whose limits may have changed, each with the buckets that must admit it now.
+    """Yield the waiting jobs whose limits may have changed, each with the limits and keys (buckets) that must
+    admit it now.
 
     A job may come twice: with the jobs of its handler, and with those of its queue.
     """

@@ -22,7 +22,7 @@ Bucket: TypeAlias = str
 
 
 class Limit(Struct, frozen=True, gc=False):
-    """The limit of each bucket of a family: at most `most` jobs at once, or `most` starts within `per`."""
+    """A limit that holds for each of its keys: at most `most` jobs at once, or `most` starts within `per`."""
 
     most: int
     per: int | None
@@ -35,7 +35,7 @@ class Limit(Struct, frozen=True, gc=False):
 
 
 class BucketState(Struct, gc=False):
-    """The state of a bucket, as the engine stores it: its running jobs, or when its tokens are refilled."""
+    """The state of a limit for one key (a bucket), as stored: running jobs, or when all tokens are refilled."""
 
     running: int = 0
     full_at: int = 0
@@ -43,7 +43,7 @@ class BucketState(Struct, gc=False):
 
 
 class Refusal(Struct, frozen=True, gc=False):
-    """The first full bucket that refuses a job, and the instant from which it admits one.
+    """The first full bucket (limit and key) that refuses a job, and the instant from which it admits one.
 
     The instant is None if the bucket admits a job only when another job has ended.
     """
@@ -53,33 +53,36 @@ class Refusal(Struct, frozen=True, gc=False):
 
 
 def bucket_of(family: str, key: str = "") -> Bucket:
-    """Return the name of the bucket of a family for a key; without a key, of its only bucket."""
+    """Return the name of the part of a limit (the bucket) that counts one key; without a key, of its only part.
+
+    `family` is the name of the limit.
+    """
     return f"{family}{SEPARATOR}{key}"
 
 
 def family_of(bucket: Bucket) -> str:
-    """Return the name of the family of a bucket."""
+    """Return the name of the limit to which a bucket belongs; a bucket is the part of a limit for one key."""
     return bucket.partition(SEPARATOR)[0]
 
 
 def key_of(bucket: Bucket) -> str:
-    """Return the key of a bucket; empty if its limit has one bucket for all jobs."""
+    """Return the key of a bucket (the part of a limit for one key); empty if the limit has no keys."""
     return bucket.partition(SEPARATOR)[2]
 
 
 def describe_bucket(bucket: Bucket) -> str:
-    """Return the family and the key of a bucket as a text for users."""
+    """Return the name of a limit and its key, given as the name of a bucket, as a text for users."""
     family, _, key = bucket.partition(SEPARATOR)
     return f"{family}, {key}" if key else family
 
 
 def is_fair(buckets: Iterable[Bucket]) -> bool:
-    """Return whether one of the buckets has a key: jobs with different keys then take turns."""
+    """Return whether one of these buckets (limit and key) has a key: jobs with different keys start in turn."""
     return any(not bucket.endswith(SEPARATOR) for bucket in buckets)
 
 
 class _AdmissionState:
-    """The values that all buckets of one `Admission` share: the time, the changed states, and `is_tight`."""
+    """The values that all limits of one `Admission` share: the time, the changed states, and `is_tight`."""
 
     __slots__ = ("changed", "is_tight", "now")
 
@@ -106,7 +109,7 @@ class _BucketLimit:
         self.shared = shared
 
     def room(self) -> int:
-        """Return how many more jobs the bucket would admit; 0 or less if it admits none."""
+        """Return how many more jobs the bucket (a limit for one key) would admit; 0 or less if it admits none."""
         state, interval = self.state, self.interval
         if interval is None:
             return self.most - state.running
@@ -114,7 +117,7 @@ class _BucketLimit:
         return self.most if missing <= 0 else self.most + -missing // interval
 
     def count(self, starts: int) -> None:
-        """Count jobs that start: they occupy the bucket, or use up its tokens."""
+        """Count jobs that start: they take up room under the limit for this key, or use up its tokens."""
         state, interval, shared = self.state, self.interval, self.shared
         if interval is None:
             state.running += starts
@@ -123,13 +126,13 @@ class _BucketLimit:
         shared.changed[self.bucket] = state
 
     def vacate(self, ends: int) -> None:
-        """Count jobs as ended, so that the bucket of a concurrency limit admits others; a rate stays as it is."""
+        """Count jobs as ended, so that a concurrency limit admits others for this key; a rate stays as it is."""
         if self.interval is None:
             self.state.running = max(0, self.state.running - ends)
             self.shared.changed[self.bucket] = self.state
 
     def refusal(self) -> Refusal:
-        """Return the refusal of this bucket, with the instant from which it admits a job again.
+        """Return the refusal of this limit for its key, with the instant from which it admits a job again.
 
         The instant is None for a concurrency limit, where another job must end first.
         """
@@ -146,7 +149,7 @@ class _BucketLimit:
 
 
 class CombinedLimit:
-    """All buckets that some jobs have in common, within an `Admission`. A job starts if each bucket admits it."""
+    """All buckets (limits, each for one key) that some jobs have in common. A job starts if each admits it."""
 
     __slots__ = ("_limits", "_shared")
 
@@ -155,13 +158,13 @@ class CombinedLimit:
         self._shared = shared
 
     def room(self, most: int) -> int:
-        """Return how many more jobs all buckets would admit: 0 to `most`."""
+        """Return how many more jobs all these limits would admit: 0 to `most`."""
         for limit in self._limits:
             most = min(most, limit.room())
         return max(0, most)
 
     def admit(self, wanted: int) -> int:
-        """Admit as many of `wanted` jobs as all buckets have room for, and count them; return how many."""
+        """Admit as many of `wanted` jobs as all these limits have room for, and count them; return how many."""
         limits = self._limits
         for limit in limits:
             room = limit.room()
@@ -175,21 +178,21 @@ class CombinedLimit:
         return wanted
 
     def room_at(self, count: int) -> int | None:
-        """Return the instant, maybe a past one, from which all buckets admit `count` jobs at once.
+        """Return the instant, maybe a past one, from which all these limits admit `count` jobs at once.
 
-        Return None if a bucket is under a concurrency limit or never admits so many, or if there is no limit.
+        Return None if one of them is a concurrency limit or never admits so many, or if there is no limit.
         """
         instants = [limit.room_at(count) for limit in self._limits]
         known = [instant for instant in instants if instant is not None]
         return max(known) if known and len(known) == len(instants) else None
 
     def vacate(self, ends: int) -> None:
-        """Count jobs as ended in all buckets of concurrency limits, so that these admit others; rates stay."""
+        """Count jobs as ended in all concurrency limits, so that these admit others; rates stay."""
         for limit in self._limits:
             limit.vacate(ends)
 
     def refusal(self) -> Refusal | None:
-        """Return the refusal of the first full bucket; None if all buckets would admit a job."""
+        """Return the refusal of the first full bucket (limit and key); None if all of them would admit a job."""
         for limit in self._limits:
             if limit.room() <= 0:
                 return limit.refusal()
@@ -199,8 +202,8 @@ class CombinedLimit:
 class Admission:
     """Decides for an engine which jobs the limits admit, one after another, and counts the admitted jobs.
 
-    An engine may reuse an admission as long as nothing else changes limits or states. It calls `begin` with the
-    new time, and `learn` with the states of further buckets.
+    An engine may reuse an admission as long as nothing else changes limits or states. The engine calls `begin`
+    with the new time, and `learn` with the states of further limits and keys (buckets).
     """
 
     def __init__(self, limits: Mapping[str, Limit], states: Mapping[Bucket, BucketState], now: int) -> None:
@@ -211,16 +214,16 @@ class Admission:
 
     @property
     def changed(self) -> dict[Bucket, BucketState]:
-        """The buckets whose states have changed since the engine last cleared this dict, with their new states."""
+        """The new states of buckets (limit and key) that have changed since the engine last cleared this dict."""
         return self._shared.changed
 
     @property
     def is_tight(self) -> bool:
-        """Whether one of the buckets that were used since `begin` may be full."""
+        """Whether one of the buckets (limit and key) that were used since `begin` may be full."""
         return self._shared.is_tight
 
     def __len__(self) -> int:
-        """Return the size of the cache: the number of buckets and combinations of buckets."""
+        """Return the size of the cache: the number of buckets (limit and key) and of combinations of them."""
         return len(self._states) + len(self._combined)
 
     def begin(self, now: int) -> None:
@@ -229,36 +232,36 @@ class Admission:
         self._shared.is_tight = False
 
     def learn(self, states: Mapping[Bucket, BucketState]) -> None:
-        """Add the stored states of further buckets."""
+        """Add the stored states of further buckets (limit and key)."""
         self._states.update(states)
 
     def refusal(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
-        """Return the refusal of the first bucket that is full; None if all would admit a job."""
+        """Return the refusal of the first bucket (limit and key) that is full; None if all would admit a job."""
         return self.limit_for(buckets).refusal()
 
     def admit(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
-        """Admit a job, count it in its buckets and return None; or return the refusal of a full bucket."""
+        """Admit a job, count it under these limits and return None; or return the refusal of a full one."""
         return None if self.admit_many(buckets, 1) else self.refusal(buckets)
 
     def admit_many(self, buckets: tuple[Bucket, ...], wanted: int) -> int:
-        """Admit as many of `wanted` jobs as the buckets have room for, and count them; return how many."""
+        """Admit as many of `wanted` jobs as these limits have room for, and count them; return how many."""
         return self.limit_for(buckets).admit(wanted)
 
     def room(self, buckets: tuple[Bucket, ...], most: int) -> int:
-        """Return how many more jobs all of these buckets would admit: 0 to `most`."""
+        """Return how many more jobs all of these limits would admit: 0 to `most`."""
         return self.limit_for(buckets).room(most)
 
     def room_at(self, bucket: Bucket, count: int) -> int | None:
-        """Return the instant, maybe a past one, from which a bucket of a rate admits `count` jobs at once.
+        """Return the instant, maybe a past one, from which a rate, for one key, admits `count` jobs at once.
 
         Return None for a concurrency limit or an unknown limit, or if the rate never admits so many at once.
         """
         return self.limit_for((bucket,)).room_at(count)
 
     def limit_for(self, buckets: tuple[Bucket, ...]) -> CombinedLimit:
-        """Return the limit that these buckets form together: all of them must admit a job.
+        """Return the limit that these buckets (limit and key) form together: all of them must admit a job.
 
-        A bucket whose family has no limit admits every job.
+        A bucket whose limit was deleted or is not known admits every job.
         """
         combined = self._combined.get(buckets)
         if combined is None:
@@ -279,9 +282,9 @@ class Admission:
 
 @lru_cache(REMEMBERED)
 def _in_order(buckets: tuple[Bucket, ...]) -> list[tuple[Bucket, str]]:
-    """Return each bucket with its family; buckets with a key come before buckets that all jobs share.
+    """Return each bucket with the name of its limit; buckets with a key come before those that all jobs share.
 
-    So a job whose own bucket is full waits for that one, not for the shared one.
+    So a job that both refuse waits for the bucket of its key.
     """
     return [(bucket, family_of(bucket)) for bucket in sorted(buckets, key=_is_shared)]
 

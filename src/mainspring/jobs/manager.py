@@ -270,8 +270,8 @@ class JobManager(JobQueries):
     def cancel_many(self, job_ids: Sequence[str], *, audit: AuditDraft | None = None) -> builtins.list[Changed]:
         """Cancel jobs, in one transaction if the engine can; return the engine's answer for each, in order.
 
-        A running job is asked to stop. A job that does not exist or has ended raises no error. `audit` is the
-        draft of `begin_audit` if several calls cancel jobs together.
+        A running job is asked to stop. A job that does not exist or has ended raises no error. `audit` is what
+        `begin_audit` returned, if several calls cancel jobs together.
         """
         draft = audit or self.begin_audit(len(job_ids))
         changed = self._io.call(CHANGE, [CancelJob(require_id(job_id)) for job_id in job_ids], audit=draft)
@@ -344,8 +344,8 @@ class JobManager(JobQueries):
 
         Raises `JobNotFound` if there is no such job. If the engine refuses the command and `action` is given,
         raises `InvalidTransition` with this verb and the required state `needs`. Raises `TimeoutError` if the
-        store does not answer within `timeout`, in real time; the command stays queued. `note` adds to the audit
-        entry, if there is an actor.
+        store does not answer within `timeout`, in real time; the command stays queued. The texts in `note` are
+        added to the audit entry, if there is an actor.
         """
         seconds = to_seconds(timeout)
         with explained_timeout(command, seconds):
@@ -383,8 +383,8 @@ class JobManager(JobQueries):
     ) -> builtins.list[Changed]:
         """Carry out commands on jobs; return the answer of the engine for each, in order.
 
-        A command that the engine refuses raises no error: its answer has `is_done` False. `audit` is the draft of
-        the audit entry, from `begin_audit`; None stores no entry.
+        A command that the engine refuses raises no error: its answer has `is_done` False. `audit` describes the
+        audit entry to store, as `begin_audit` returns it; None stores no entry.
         """
         return self._io.call(CHANGE, commands, audit=audit)
 
@@ -393,8 +393,8 @@ class JobManager(JobQueries):
     ) -> builtins.list[bool]:
         """Store or delete schedules, limits, pauses, tokens, dead-letter handlers and redactions.
 
-        Return for each arrangement whether the store changed. `note` adds to the audit entries, if there is an
-        actor.
+        Return for each arrangement whether the store changed. The texts in `note` are added to the audit entries,
+        if there is an actor.
         """
         return self._io.call(ARRANGE, arrangements, audit=self._draft(note)) if arrangements else []
 
@@ -439,13 +439,16 @@ class JobManager(JobQueries):
     # -- the audit trail
 
     def _draft(self, note: AuditNote | None) -> AuditDraft | None:
-        """Return the draft of the audit entry of one call; None if no `acting_as` block names an actor."""
+        """Return what is known of the audit entry of one call before it is made; None if no `acting_as` block
+        names an actor.
+        """
         actor = current_actor()
         return None if actor is None else AuditDraft(actor, self.engine.now(), note)
 
     def begin_audit(self, count: int, note: AuditNote | None = None) -> AuditDraft | None:
-        """Return a draft of one audit entry about `count` jobs that several calls change; None if there is no
-        actor.
+        """Return the draft of one audit entry about `count` jobs, for each of the calls that change them.
+
+        Return None if no `acting_as` block names an actor.
         """
         actor = current_actor()
         return None if actor is None else AuditDraft(actor, self.engine.now(), note, is_bulk=count != 1)

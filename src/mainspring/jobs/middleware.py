@@ -133,7 +133,7 @@ class Middleware:
     def calling_child(self, job: JobContext, passed: dict[str, str]) -> None:
         """Put texts into `passed` for `attempting_in_child`, before the handler is called in a child process.
 
-        It is called in the worker, inside of `attempting`.
+        This method is called in the worker, inside of `attempting`.
         """
 
     def attempting_in_child(self, job: JobContext, passed: Mapping[str, str]) -> AbstractContextManager[object]:

@@ -59,7 +59,7 @@ class MigratedSettings(Struct, frozen=True):
     paused: tuple[str, ...]
     limits: tuple[PutLimit, ...]
     rates: dict[str, int]
-    """For each bucket of a rate limit: the instant at which all its tokens are available again."""
+    """For each rate limit and key (bucket): the instant at which all its tokens are available again."""
     http_tokens: tuple[TokenRecord, ...] = ()
     """The tokens of HTTP servers."""
     redactions: tuple[PutRedaction, ...] = ()

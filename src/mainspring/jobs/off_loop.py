@@ -123,7 +123,7 @@ class CallsStore(Protocol):
 
     @property
     def _off_loop(self) -> OffLoop:
-        """The threads on which the asynchronous twins of its methods run."""
+        """The threads on which the asynchronous versions (`async_twin`) of this object's methods run."""
 
 
 S = TypeVar("S", bound=CallsStore)
@@ -132,7 +132,7 @@ S = TypeVar("S", bound=CallsStore)
 def async_twin(
     method: Callable[Concatenate[S, P], R], *, writes: bool = False
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """Make the asynchronous twin of a method: `get_async = async_twin(get)`.
+    """Make the asynchronous version of a method, its twin: `get_async = async_twin(get)`.
 
     The twin runs the method on a thread that is not the event loop's. Pass `writes=True` if the method may write.
     """
@@ -150,7 +150,10 @@ def async_twin(
 def async_iterator_twin(
     method: Callable[Concatenate[S, P], Iterator[R]],
 ) -> Callable[Concatenate[S, P], AsyncIterator[R]]:
-    """Make the asynchronous twin of a generator that may write. It runs each step of the generator on a thread."""
+    """Make the asynchronous version of a generator method that may write.
+
+    It runs each step of the generator on a thread.
+    """
 
     @wraps(method)
     async def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
@@ -166,5 +169,5 @@ def _name_twin(twin: Callable[..., Any], method: Callable[..., Any]) -> None:
     twin.__name__ = f"{method.__name__}_async"
     twin.__qualname__ = f"{method.__qualname__}_async"
     twin.__doc__ = (
-        f"Asynchronous twin of `{method.__name__}`, which does not block the event loop.\n\n{method.__doc__}"
+        f"Asynchronous version of `{method.__name__}`, which does not block the event loop.\n\n{method.__doc__}"
     )

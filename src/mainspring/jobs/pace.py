@@ -60,7 +60,7 @@ class Pace:
         self._sample = self._end = (self._clock.monotonic_ns(), process_ns())
 
     def end(self, cost_ns: int, availability: float = 1.0) -> None:
-        """Note that a run has ended.
+        """Record that a run of the work has ended.
 
         - `cost_ns`: the processor time that it has used
         - `availability`: the processor time that a thread which never waits gets, as a share of the elapsed time

@@ -43,7 +43,7 @@ class PeriodicReads:
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """Begin a new round, and mark the reads within the block as reads of this object.
+        """Begin a new round of reads; the reads within the `with` block belong to it.
 
         Answers of an earlier round are not used again.
         """
@@ -81,7 +81,7 @@ class PeriodicReads:
             return max(0, spent)
 
     def note_computed(self, elapsed_ns: int, spent_ns: int) -> None:
-        """Note the elapsed time and the processor time of a computation that never waits."""
+        """Record the elapsed time and the processor time of a computation that never waits."""
         with self._lock:
             elapsed, spent = self._computed
             self._computed = (elapsed + elapsed_ns, spent + spent_ns)
@@ -98,7 +98,7 @@ class PeriodicReads:
             return min(1.0, *self._shares, *([spent / elapsed] if elapsed else []))
 
     def note_age(self, age_ns: int) -> None:
-        """Note that an answer of this round shows a state of the store that is `age_ns` nanoseconds old."""
+        """Record that an answer of this round shows a state of the store that is `age_ns` nanoseconds old."""
         with self._lock:
             self._age_ns = max(self._age_ns, age_ns)
 

@@ -41,7 +41,7 @@ def submit_rate_family(queue: str) -> str:
 
 
 def submit_rate_bucket(queue: str) -> str:
-    """Return the bucket that counts the tokens of a queue's submit rate."""
+    """Return the name under which the tokens of a queue's submit rate are counted (its bucket)."""
     return bucket_of(submit_rate_family(queue))
 
 

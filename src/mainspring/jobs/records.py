@@ -39,7 +39,7 @@ class _HasCrashes(Protocol):
 
 
 def is_suspect(job: _HasCrashes) -> bool:
-    """Return whether a job has crashed often enough to be a suspect. A worker runs one suspect at a time."""
+    """Return whether a job has crashed so often that a worker runs at most one such job (a suspect) at a time."""
     return job.crashes >= SUSPECT_CRASHES
 
 
@@ -75,7 +75,7 @@ class FollowUp(Struct, frozen=True, gc=False):
     expires: int | None = None
     """How many microseconds after its due time the follow-up job may still start."""
     limits: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """The families of buckets that must admit the job, each with the parameters whose values select the bucket."""
+    """The names of the limits that must admit the job, each with the parameters whose values are its key."""
     follow_up: FollowUp | None = None
     """The plan for the job that follows the follow-up job."""
     bound: bytes | None = None
@@ -101,7 +101,7 @@ class NewJob(Struct, frozen=True, gc=False):
     steps_aside: bool = False
     """Whether later jobs of its sequence go first while the job waits for a retry or after a snooze."""
     limits: tuple[str, ...] = ()
-    """The buckets that must all admit the job before it starts: see `jobs.limits`."""
+    """The limits, each with its key (buckets), that must all admit the job before it starts: see `jobs.limits`."""
     unique: UniqueKey | None = None
     expires: int | None = None
     """The instant from which the job may not start any more."""
@@ -383,7 +383,7 @@ class ProgressReport(Struct, frozen=True, gc=False):
 
 
 class Direction(StrEnum):
-    """What a remote worker is asked to do. It reads this in the answers to its claims and heartbeats."""
+    """What a remote worker is asked to do. The worker reads this in the answers to its claims and heartbeats."""
 
     RUN = "run"
     """Claim jobs and run them."""
@@ -442,8 +442,8 @@ class WorkerRecord(Struct, frozen=True):
 class SearchTerm(Struct, frozen=True):
     """A filter for the value of one parameter. An engine with a search index uses it to read fewer jobs.
 
-    Of the jobs that are indexed by the parameter, the engine may leave out those without one of the keys. It
-    returns all other jobs, and the caller compares their arguments.
+    Of the jobs that are indexed by the parameter, the engine may leave out those without one of the keys. The
+    engine returns all other jobs, and the caller compares their arguments.
     """
 
     name: str
@@ -503,7 +503,7 @@ MAX_PLACE = 2**63 - 1
 def to_place(cursor: str) -> int:
     """Return the position in the order of submission that a cursor names; raise `ValueError` if it names none.
 
-    It is for engines whose cursors are numbers of at most 63 bits.
+    This function is for engines whose cursors are numbers of at most 63 bits.
     """
     is_number = cursor.isascii() and cursor.isdecimal() and len(cursor) <= len(str(MAX_PLACE))
     if not is_number or int(cursor) > MAX_PLACE:

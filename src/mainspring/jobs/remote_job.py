@@ -43,7 +43,10 @@ def make_remote_handler(
 
 
 def _take_anything(**arguments: Any) -> Any:
-    """Raise `NotImplementedError`. It is the signature of a remote job type that declares no parameters."""
+    """Raise `NotImplementedError`.
+
+    This function is the signature of a remote job type that declares no parameters.
+    """
     raise NotImplementedError(
         f"only a remote worker can run this handler, which was called with the arguments {sorted(arguments)}; "
         "submit a job instead"

@@ -86,7 +86,9 @@ class RemoteJob(Struct, frozen=True):
 
 
 class Claimed(Struct, frozen=True):
-    """The answer to a claim: the jobs that the remote worker got, and whether it should go on, be quiet or end."""
+    """The answer to a claim: the jobs that the remote worker got, and whether it should go on, be quiet (claim no
+    more jobs) or end.
+    """
 
     jobs: list[RemoteJob]
     direction: Direction
@@ -118,8 +120,8 @@ class HeldState(Struct, frozen=True):
 
 
 class Beaten(Struct, frozen=True):
-    """The answer to a heartbeat: whether the worker should go on, be quiet or end, and the state of each job it
-    named.
+    """The answer to a heartbeat: whether the worker should go on, be quiet (claim no more jobs) or end, and the
+    state of each job it named.
     """
 
     direction: Direction
@@ -357,8 +359,8 @@ class RemoteWorkers:
     def _handlers(self, worker: WorkerRecord, types: Collection[str] | None) -> dict[str, Handler]:
         """Return, by job type, the `app.remote_job` handlers whose jobs a worker may claim.
 
-        They are the types that the worker has enrolled for, that this process declares, and that are in `types`,
-        unless it is None.
+        These types are those that the worker has enrolled for, that this process declares, and that are in `types`
+        (None for all).
         """
         names = [name for name in worker.info.types if types is None or name in types]
         known = {name: self._registry.get(name) for name in names if name in self._registry}

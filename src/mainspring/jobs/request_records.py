@@ -103,8 +103,9 @@ class RequestIds:
 def begun(before: RequestRecord | None, request: NewRequest, now: int) -> RequestRecord:
     """Return the record to store for a request that begins, given the stored record of its key or None.
 
-    It is `before`, unchanged, if that has an answer, belongs to a request with another content, or is still being
-    carried out. The caller may carry the request out if the record has its `owner`, its digest and no answer.
+    The result is `before`, unchanged, if that has an answer, belongs to a request with another content, or is
+    still being carried out. The caller may carry the request out if the record has its `owner`, its digest and no
+    answer.
     """
     if before is None or before.is_expired(now):
         return RequestRecord(

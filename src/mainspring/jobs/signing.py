@@ -186,7 +186,8 @@ class JobSigner:
         return {**(job.headers or {}), SIGNATURE: text}
 
     def take(self, engine: Engine, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
-        """Lease jobs to a worker, as `Engine.take` does, and set `Lease.spent` where a signature was used before.
+        """Lease jobs to a worker, as `Engine.take` does, and set `Lease.spent` of jobs whose signature was used
+        before, by a job that has ended or was deleted.
 
         Call `problem_of` with each lease before its job runs. If `Engine.spent` fails, the jobs are handed back to
         the engine, and its error is raised.
@@ -214,10 +215,11 @@ class JobSigner:
     def verify(self, leases: Iterable[Lease]) -> None:
         """Verify leases that `take` has returned, and set `verified_until` of those that are right.
 
-        It makes the steps of `_find_problem` in one loop, which takes half of the time. It leaves out jobs of
-        schedules, jobs that replace others, and jobs that would take longer: those with ed25519 signatures or with
-        long arguments. `problem_of` examines these later, on the threads of the executors. The beginning of a
-        signature, which the jobs of a bulk submit share, is not read again if the job before had the same one.
+        This method makes the steps of `_find_problem` in one loop, which takes half of the time. It leaves out
+        jobs of schedules, jobs that replace others, and jobs that would take longer: those with ed25519 signatures
+        or with long arguments. `problem_of` examines these later, on the threads of the executors. The beginning
+        of a signature, which the jobs of a bulk submit share, is not read again if the job before had the same
+        one.
         """
         now, encode = self._now(), _encode
         prefix: str | None = None
@@ -275,8 +277,8 @@ class JobSigner:
     def check(self, job: _SignedJob, action: str) -> None:
         """Raise `SignatureInvalid` if a stored job has no signature, or one that does not match its fields.
 
-        Its expiry is not checked, and a ring may accept unsigned jobs. Call it before the job is signed anew.
-        `action` is the verb for the error, such as "replay".
+        The expiry of the signature is not checked, and a ring may accept unsigned jobs. Call it before the job is
+        signed anew. `action` is the verb for the error, such as "replay".
         """
         problem, _ = self._examine(job)
         if problem is not None:
@@ -296,9 +298,10 @@ class JobSigner:
         return self._examine(job)[0]
 
     def is_right(self, job: _SignedJob) -> bool:
-        """Return whether the signature of a stored job matches its fields. Its expiry is not checked.
+        """Return whether the signature of a stored job matches its fields.
 
-        For an unsigned job, return whether the ring accepts unsigned jobs.
+        The expiry of the signature is not checked. For an unsigned job, return whether the ring accepts unsigned
+        jobs.
         """
         return self._examine(job)[0] is None
 

@@ -40,7 +40,8 @@ def envelope_id(job_id: str, headers: Mapping[str, str] | None) -> str:
 
 
 def envelope_of(job_id: str, headers: Mapping[str, str] | None, due: int) -> Envelope | None:
-    """Return the envelope of a stored job; None if the job has no signature, or one that cannot be read.
+    """Return the envelope (signed id, time and end of the signature) of a stored job; None if the job has no
+    signature, or one that cannot be read.
 
     The job of a schedule has the signature of its schedule. Its envelope has the job's own id, and ends a year
     after its due time `due`, because only workers know how long it is valid.

@@ -185,7 +185,7 @@ class Statistics:
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The queues that `groups` has, sorted by name."""
+        """The names of the queues that occur in `groups`, sorted."""
         return tuple(sorted({group.queue for group in self.groups}))
 
     def queue(self, name: str) -> QueueTotals:

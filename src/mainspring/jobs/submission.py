@@ -255,7 +255,7 @@ class PreparedJob(NamedTuple):
 
 
 class MixedSubmit(NamedTuple):
-    """The answer to `submit_mixed`. Places are indices in the list of submitted jobs."""
+    """The answer to `submit_mixed`. The numbers in it are indices in the list of submitted jobs, from 0."""
 
     ids: list[str | None]
     """The ids in order; None for jobs that were not stored.
@@ -263,9 +263,9 @@ class MixedSubmit(NamedTuple):
     Where a unique key exists, the id of the existing job.
     """
     existing: set[int]
-    """The places of jobs that were not stored because an existing job has their unique key."""
+    """The indices of jobs that were not stored because an existing job has their unique key."""
     failed: dict[int, MainspringError]
-    """The places of jobs that were refused, each with the error."""
+    """The indices of jobs that were refused, each with the error."""
 
 
 class Submission:
@@ -392,8 +392,8 @@ class Submission:
     def prepare(self, call: JobCall, own_id: str | None = None) -> PreparedJob:
         """Check and encode one job for `submit_mixed`.
 
-        `own_id` is the job's id, derived from an idempotency key (see `RequestIds`). It is not used if the call
-        gives an id.
+        `own_id` is the job's id, derived from an idempotency key (see `RequestIds`). `own_id` is not used if the
+        call gives an id.
         """
         is_own = own_id is not None and call.options.id is None
         options = replace(call.options, id=own_id) if is_own else call.options
@@ -490,9 +490,9 @@ class Submission:
     def store_declarations(self) -> None:
         """Store the declared submit quotas and redacted parameters, unless this object has stored them already.
 
-        It runs before a submit, so that quotas apply also without a worker, and that every process that reads a
-        job finds its redacted parameters. If limits admit jobs at their submit, declared limits that the store
-        does not have are stored, too. A limit that the store has keeps its value until a worker starts.
+        This method runs before a submit, so that quotas apply also without a worker, and that every process that
+        reads a job finds its redacted parameters. If limits admit jobs at their submit, declared limits that the
+        store does not have are stored, too. A limit that the store has keeps its value until a worker starts.
         """
         version = self._limits.version + self._registry.declaration_version
         if version != self._stored_version:

@@ -80,17 +80,17 @@ def _move(job: R, status: JobStatus, **changes: Any) -> R:
 
 
 def held(job: R, worker: int) -> R:
-    """Return the job as leased to a worker that holds it until its due time, with a new fencing token."""
+    """Return the job as leased to a worker before its due time, not started, with a new fencing token."""
     return replace(job, owner=worker, token=job.token + 1)
 
 
 def started(job: R, worker: int, now: int, *, is_held: bool) -> R:
-    """Return the job as started by a worker. A job that the worker already holds keeps its fencing token."""
+    """Return the job as started by a worker. A job that the worker has leased before keeps its fencing token."""
     return started_by_holder(job if is_held else held(job, worker), now)
 
 
 def started_by_holder(job: R, now: int) -> R:
-    """Return the job as started by the worker that holds it."""
+    """Return the job as started by the worker that has leased it before its due time."""
     return _move(job, JobStatus.RUNNING, starts=job.starts + 1, started=max(now, job.due))
 
 
@@ -172,9 +172,10 @@ def rescued(
 ) -> R:
     """Return the job after the death of its worker.
 
-    A held job can be claimed again. A running job is charged with a crash and runs again, unless a stop was
-    requested, which cancels it. It becomes a dead letter if this crash is the last one allowed, or if it must not
-    start again (`at_most_once`). `worker_name` returns the name of a worker by its number, for the history.
+    A job that was leased but not started can be claimed again. A running job is charged with a crash and runs
+    again, unless a stop was requested, which cancels it. It becomes a dead letter if this crash is the last one
+    allowed, or if it must not start again (`at_most_once`). `worker_name` returns the name of a worker by its
+    number, for the history.
     """
     if job.status is JobStatus.PENDING:
         return replace(job, owner=None)

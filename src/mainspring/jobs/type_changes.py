@@ -73,7 +73,9 @@ def _shown(value: Any) -> str:
 
 
 def check_for(annotation: Any) -> Check | None:
-    """Return the check for values of an annotation; None if its types cover every place of a value."""
+    """Return the check for values of an annotation; None if the annotation gives the type of every part of a
+    value, so that no check is needed.
+    """
     kind = type_info(annotation)
     return _Checks().of(kind) if _is_open(kind) else None
 

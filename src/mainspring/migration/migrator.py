@@ -59,7 +59,9 @@ class Migrator:
         """The jobs, settings, schedules and envelopes that differ on the target, as `verifying` found them."""
 
     def begin(self) -> None:
-        """Mark the file as moving and write the checkpoint to the target. If both exist, resume the migration.
+        """Mark the file as moving, and write a checkpoint (how far the migration has come) to the target.
+
+        If both exist, resume the migration.
 
         Raises `EngineUnavailable` if the target has workers or is the wrong one, or if the migration is being
         undone; and `LimitExceeded` if a job is too large for the target.
@@ -121,7 +123,8 @@ class Migrator:
     # -- step by step
 
     def copying(self) -> Iterator[int]:
-        """Copy the settings, audit entries, envelopes, jobs and schedules that the target does not have yet.
+        """Copy the settings, audit entries, envelopes (signatures of ended jobs), jobs and schedules that the
+        target does not have yet.
 
         First delete what abandoned migrations of this file left on the target. After each batch, yield how many
         jobs were in it. Raises `EngineUnavailable` if the target has workers.
@@ -153,8 +156,8 @@ class Migrator:
     def _copy_envelopes(self) -> None:
         """Let the target remember the signed jobs that have ended, so that no copy of one runs there.
 
-        An undo does not delete these messages. They end with the signatures, and jobs of the same ids that are
-        signed later are not affected.
+        An undo does not delete what the target remembers. It ends with the signatures, and jobs of the same ids
+        that are signed later are not affected.
         """
         now = self._target.now()
         for envelopes in self._source.envelopes(now):
@@ -171,10 +174,10 @@ class Migrator:
                     pass
 
     def verifying(self) -> Iterator[int]:
-        """Compare the target with the file: settings, jobs, schedules, envelopes. Set `deviations`.
+        """Compare the target with the file: settings, jobs, schedules, and signatures of ended jobs (envelopes).
 
-        After each batch, yield how many jobs were in it. If another process has finished the migration meanwhile,
-        `deviations` is empty.
+        Set `deviations`. After each batch, yield how many jobs were in it. If another process has finished the
+        migration meanwhile, `deviations` is empty.
         """
         self.deviations = self._settings_importer.compare_settings(self._source.settings())
         for jobs in pages(self._source, 0, LAST_PLACE):
@@ -208,14 +211,17 @@ class Migrator:
 
 
 def pages(source: SqliteExport, after: int, until: int) -> Iterator[list[MigratedJob]]:
-    """Yield pages of the jobs to move whose places are above `after` and at most `until`, sorted by place."""
+    """Yield pages of the jobs to move with places (order of submission) above `after` and at most `until`.
+
+    The jobs are sorted by place.
+    """
     while page := [job for job in source.jobs(after, PAGE) if job.place <= until]:
         yield page
         after = page[-1].place
 
 
 def wrong_target(source: SqliteExport, move: MoveRecord, url: str) -> EngineUnavailable:
-    """Return the error for a target that has no checkpoint of the file's migration."""
+    """Return the error for a target that has no checkpoint (stored progress) of the file's migration."""
     return EngineUnavailable(
         engine=source.description,
         reason=f"the jobs of this file are moving or were moved to {move.target}, and {url} has no record of that",
@@ -229,7 +235,8 @@ def source_name(source: SqliteExport) -> str:
 
 
 def delete_moved(target: NatsEngine, move_id: str, stage: MigrationStage) -> Iterator[int]:
-    """Delete the jobs and schedules that a migration has stored on the target, and then its checkpoint.
+    """Delete the jobs and schedules that a migration has stored on the target, and then its checkpoint (stored
+    progress).
 
     After each batch, yield how many jobs were in it. Raises `EngineUnavailable` if the stage of the checkpoint is
     neither `stage` nor UNDOING.

@@ -86,7 +86,10 @@ class EarlierTasks:
         self._coroutines = [(worker, task) for worker, task in running if worker.is_stand_in]
 
     def include(self, barriers: list[FlushBarrier]) -> None:
-        """Add the coroutines that were running when a worker popped the barriers. Their tasks had returned."""
+        """Add the coroutines that were running when a worker popped the barriers (markers in the queues).
+
+        The tasks that began these coroutines had returned.
+        """
         self._coroutines += [pair for barrier in barriers for pair in barrier.running if pair[0].is_stand_in]
 
     def have_tasks_ended(self) -> bool:

@@ -195,7 +195,7 @@ class FuncQueue(Generic[T]):
                 raise
 
     def _withdraw(self, cell: list[T]) -> bool:
-        """Take an item back; return False if a drain has claimed it and will handle it."""
+        """Take an item back; return False if a drain (a task that takes items) has claimed it and handles it."""
         try:
             cell.pop()
         except IndexError:
@@ -244,7 +244,9 @@ class FuncQueue(Generic[T]):
             )
 
     def _goes_to_sleep(self) -> bool:
-        """Give the token back, and post another drain if items are left; return whether this drain may end.
+        """Return the token of this drain (a task that takes items), and post another drain if items are left.
+
+        Return whether this drain may end.
 
         It must go on if the pool has no room for another drain.
         """

@@ -120,7 +120,8 @@ class PooledRunner(TaskRunner):
     def runs_made(self) -> int:
         """The number of tasks that this runner has run.
 
-        A change restarts the ready queue's measurement for ageing.
+        If it has changed, the ready queue measures anew how long its tasks have waited, so that none waits for
+        ever.
         """
         return self._completed + self._failed
 
@@ -133,9 +134,11 @@ class PooledRunner(TaskRunner):
             return 0
 
     def run_on(self, worker: WorkerThread) -> None:
-        """Run a slice of tasks on a worker of the pool; a sequence runs further slices if nothing else is ready.
+        """Run a few tasks of this runner (a slice) on a worker of the pool; a sequence runs further ones if
+        nothing else is ready.
 
-        Then put the runner into the ready queue again, or return the token if no task is left.
+        Then put the runner into the ready queue again, or, if no task is left, return the token, which allows one
+        worker to serve the runner.
         """
         worker.runner = self
         worker.completed_before_slice = worker.completed
@@ -164,7 +167,10 @@ class PooledRunner(TaskRunner):
             self._go_idle()
 
     def _run_slice_by_priority(self, worker: WorkerThread) -> None:
-        """Run a slice of tasks. End it early if the next task is less urgent or the group needs the worker."""
+        """Run a few tasks (a slice).
+
+        End early if the next task is less urgent, or the thread group needs the worker.
+        """
         priority = self._head_priority()
         for _ in _SLICE:
             try:
@@ -217,7 +223,9 @@ class PooledRunner(TaskRunner):
         return first_traits(self._tasks)
 
     def is_tombstone(self) -> bool:
-        """Return False: the ready queue must not drop a runner, because it has a token of that runner."""
+        """Return False: the ready queue must not drop a runner as it drops canceled tasks, because the right of a
+        worker to serve the runner (its token) would be lost.
+        """
         return False
 
     def _remove_tombstones(self) -> int:

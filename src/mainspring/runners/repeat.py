@@ -71,7 +71,10 @@ class Repetition(Wrapper):
             waiting.cancel()
 
     def begin(self, delay_ns: int, origin: Origin) -> None:
-        """Schedule the first run, after `delay_ns` nanoseconds. Errors name `origin` as the place of the post."""
+        """Schedule the first run, after `delay_ns` nanoseconds.
+
+        Errors name `origin` as the line of code that posted the task.
+        """
         self._origin = origin
         self._arm(self._runner.services.clock.monotonic_ns() + delay_ns, has_place=False)
 

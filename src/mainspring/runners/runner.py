@@ -185,7 +185,7 @@ class TaskRunner(TaskAcceptor):
         *,
         is_awaited: bool = False,
     ) -> TaskFuture[R]:
-        """Submit a task as `submit` does, and remember the caller's `frame` as the place of the post.
+        """Submit a task as `submit` does, and remember the caller's `frame`, to name the line that posted it.
 
         With `is_awaited`, a coroutine awaits the future, and a `StopIteration` of the task becomes a
         `RuntimeError`.
@@ -238,7 +238,7 @@ class TaskRunner(TaskAcceptor):
         delay: Duration | None,
         traits: TaskTraits | None,
     ) -> Task:
-        """Post a task, and remember the caller's `frame` as the place of the post."""
+        """Post a task, and remember the caller's `frame` as the line of code that posted the task."""
         if delay is None and traits is None and self._fast:
             return self._post_plain(frame.f_code, function, arguments)
         delay_ns = 0 if delay is None else to_nanoseconds(delay, "delay")
@@ -371,7 +371,9 @@ class TaskRunner(TaskAcceptor):
         )
 
     def all_queued_tasks(self) -> list[Task]:
-        """Return the tasks in the queues of this runner and of the runners that it contains, with tombstones."""
+        """Return the tasks in the queues of this runner and of the runners that it contains, with tombstones
+        (canceled tasks).
+        """
         return self.queued_tasks()
 
     def _post_barriers(self) -> list[FlushBarrier]:

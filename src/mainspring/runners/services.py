@@ -67,7 +67,7 @@ class Services:
     def report(self, failure: TaskFailure) -> None:
         """Pass a failure of a task to the error hook; log it if there is no hook or if the hook raises.
 
-        It never raises, because workers rely on that.
+        This method never raises, because workers rely on that.
         """
         try:
             self._report(failure)

@@ -97,7 +97,7 @@ class TaskHandle(Protocol):
 
 
 class PostedFrom(NamedTuple):
-    """The place where a task was posted.
+    """The place in the code that posted a task: function, file and line.
 
     The line is always known with `trace_posts=True`, and for a post with a delay or traits; else it may be None.
     """
@@ -188,7 +188,7 @@ class Task(list[tuple[Any, ...]]):
         return len(self) > 0
 
     def is_tombstone(self) -> bool:
-        """Return whether the task was claimed, so that a queue that still holds it can drop it."""
+        """Return whether the task was claimed, to be run or canceled, so that a queue that has it can drop it."""
         return not len(self)
 
     def peek_traits(self) -> TaskTraits | None:

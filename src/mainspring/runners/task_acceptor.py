@@ -120,11 +120,11 @@ class TaskAcceptor(ABC):
 
     @abstractmethod
     def _remove_tombstones(self) -> int:
-        """Remove the tombstones from the queue; return their number."""
+        """Remove the tombstones (canceled tasks) from the queue; return their number."""
 
     @abstractmethod
     def queued_tasks(self) -> list[Task]:
-        """Return the tasks in this runner's own queue, including tombstones."""
+        """Return the tasks in this runner's own queue, including tombstones (canceled tasks)."""
 
     def may_run_inline(self, worker: WorkerThread) -> bool:
         """Return whether `worker` may run an unstarted task of this runner inside another task."""
@@ -335,7 +335,7 @@ class TaskAcceptor(ABC):
         self.forget(task)
 
     def _release(self, task: Task) -> None:
-        """Count a tombstone if a claimed task is queued; remove its timer if the task is delayed.
+        """Count a claimed task that is still in the queue (a tombstone), or remove the timer of one not due yet.
 
         The caller must hold the lock.
         """

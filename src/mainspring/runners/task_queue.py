@@ -31,7 +31,7 @@ AGEING_NS = NANOSECONDS // 2  # half a second, so that with short tasks every en
 
 
 class QueueEntry(Protocol):
-    """An entry of a ready queue: a task, or a sequence that needs a worker for a slice of its tasks."""
+    """An entry of a ready queue: a task, or a sequence that needs a worker to run a few of its tasks (a slice)."""
 
     @property
     def queued_at(self) -> int | None:
@@ -45,7 +45,7 @@ class QueueEntry(Protocol):
         """The number of tasks that a sequence has run; 0 for a task."""
 
     def run_on(self, worker: WorkerThread) -> bool | None:
-        """Run this entry on a worker: a task, or a slice of a sequence.
+        """Run this entry on a worker: a task, or a few tasks of a sequence (a slice).
 
         Return False if the task was claimed before.
         """
@@ -120,7 +120,7 @@ def _pop_up_to(queue: TaskQueue, limit: int) -> list[QueueEntry]:
 
 
 def first_traits(lane: deque[Entry]) -> TaskTraits | None:
-    """Return the traits of the first task in a lane that can still run; None if there is none."""
+    """Return the traits of the first task in a lane (tasks of one priority) that can still run; else None."""
     try:
         traits = lane[0].peek_traits()
     except IndexError:
@@ -135,7 +135,9 @@ _has_global_lock: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: T
 
 
 def compact_lane(lane: deque[Entry]) -> int:
-    """Remove the tombstones (canceled tasks) of a lane and return their number; keep the order of other entries.
+    """Remove the tombstones (canceled tasks) of a lane (the tasks of one priority), and return their number.
+
+    The order of other entries stays.
 
     On a Python without the global lock, remove nothing and return 0.
     """
@@ -143,12 +145,14 @@ def compact_lane(lane: deque[Entry]) -> int:
 
 
 def _find_tombstones(entries: deque[Entry]) -> set[Entry]:
-    """Return the tombstones among entries; none if this build of Python has no global lock: see `_remove_all`."""
+    """Return the tombstones (canceled tasks) among entries; none if this build of Python has no global lock: see
+    `_remove_all`.
+    """
     return {entry for entry in entries if entry.is_tombstone()} if _has_global_lock() else set()
 
 
 def _remove_all(lane: deque[Entry], removed: set[Entry]) -> int:
-    """Remove entries from a lane in one atomic call; return how many of them were still in it.
+    """Remove entries from a lane (the tasks of one priority) in one atomic call; return how many were still in it.
 
     `extend` appends a mark. Then it moves each entry from the left end of the lane to the right end, except those
     to remove, until it reaches the mark. All iterators and functions that it calls are written in C, and none of
@@ -216,9 +220,9 @@ class FifoTaskQueue:
 
 
 class PriorityTaskQueue:
-    """A queue with one lane for each priority: the most urgent first, then by arrival.
+    """A queue with one lane (a deque) for each priority: the most urgent task comes first, then the earliest.
 
-    Ageing prevents starvation.
+    A less urgent task that has waited for long goes first, so that it does not starve.
     """
 
     __slots__ = (
@@ -332,7 +336,9 @@ class PriorityTaskQueue:
         return next((traits for traits in found if traits is not None), None)
 
     def _next_lane(self) -> deque[QueueEntry]:
-        """Return the lane that `pop` would take an entry from, without a change of what the queue has recorded."""
+        """Return the lane (the tasks of one priority) that `pop` would take an entry from, without a change of
+        what the queue has recorded.
+        """
         lane = next((lane for lane in self.lanes if lane), self._background)
         if self._urgent_is_next:
             return lane

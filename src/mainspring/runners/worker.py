@@ -169,7 +169,7 @@ class WorkerThread:
             self.completed += 1
 
     def report(self, task: Task, error: BaseException) -> None:
-        """Pass the exception of a task to the error hook of its pool. It must not raise."""
+        """Pass the exception of a task to the error hook of its pool. This method must not raise."""
         task.runner.services.report(TaskFailure.of(task, error))
 
     @contextmanager

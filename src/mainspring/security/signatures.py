@@ -112,7 +112,10 @@ def to_number(digits: str) -> int | None:
 
 
 def find_problem(ring: KeyRing, stamp: Stamp, fields: tuple[Any, ...]) -> str | None:
-    """Return why a signature does not match these fields; None if it does. Its expiry is not checked."""
+    """Return why a signature does not match these fields; None if it does.
+
+    The expiry of the signature is not checked.
+    """
     if stamp.key not in ring:
         return f"its signature is of the unknown key {stamp.key!r}"
     if not is_right(ring, stamp.key, stamp.prefix, stamp.signature, fields):

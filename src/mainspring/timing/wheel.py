@@ -105,7 +105,10 @@ class Level(Generic[T]):
             bucket[entry] = item
 
     def take(self, until: int) -> list[dict[int, T]]:
-        """Remove the slots whose numbers are below `until`; return their buckets, earliest first."""
+        """Remove the slots (spans of time) whose numbers are below `until`.
+
+        Return their timers, the earliest slot first.
+        """
         slots = self.slots
         taken = []
         while slots and slots[0] < until:
@@ -115,9 +118,9 @@ class Level(Generic[T]):
         return taken
 
     def earliest(self) -> int | None:
-        """Return a lower bound of all entries; None if the level has no timers.
+        """Return a lower bound of all entries of this level (due times); None if the level has no timers.
 
-        If the first bucket with timers is small, this is the earliest entry itself. Empty buckets before it are
+        If the first slot of time with timers has few, this is the earliest entry itself. Empty slots before it are
         dropped.
         """
         slots = self.slots
@@ -144,7 +147,7 @@ class Level(Generic[T]):
         return item
 
     def shrink(self, slot: int, bucket: dict[int, T]) -> None:
-        """Free unused storage of a bucket from which timers were canceled.
+        """Free unused storage of a bucket (the timers of one slot) from which timers were canceled.
 
         Called when a cancel leaves no timers, or a number of timers that is a power of two. So the amortised cost
         of a cancel is O(1).
@@ -158,7 +161,7 @@ class Level(Generic[T]):
             self.buckets[slot] = bucket.copy()  # a copy has only the storage that it needs
 
     def _sweep(self) -> None:
-        """Drop the hollow buckets if there are more of them than other buckets, plus a constant."""
+        """Drop the buckets that cancels have emptied if they are more than the other buckets, plus a constant."""
         live = {slot: bucket for slot, bucket in self.buckets.items() if bucket}
         if len(self.buckets) > 2 * len(live) + _HOLLOW_ALLOWANCE:
             self.buckets = live
@@ -358,11 +361,11 @@ class TimingWheel(Generic[T]):
         return _not_an_int("due", due)
 
     def _bucket_elsewhere(self, due: int, entry: TimerEntry) -> dict[TimerEntry, T]:
-        """Return the bucket for a new entry whose near slot does not exist; create the bucket if necessary.
+        """Return the bucket (timers of one slot) for a new entry whose near slot does not exist.
 
-        For an entry before the end of the open slot, this is the open bucket, and the entry is added to `_late`.
-        For other entries, it is the bucket of a slot in the nearest level that extends to the entry. Raises
-        `TypeError` if `due` is no int.
+        Create it if necessary. For an entry before the end of the open slot, this is the open bucket, and the
+        entry is added to `_late`. For other entries, it is the bucket of a slot in the nearest level that extends
+        to the entry. Raises `TypeError` if `due` is no int.
         """
         if entry < self._open_end:
             # A due time of True, or an integer of another library that overflows when shifted, always comes here.

@@ -47,7 +47,7 @@ class Authenticator(Protocol):
 def read_bearer(headers: Headers) -> str:
     """Return the bearer token of a request, unchecked; raise `Refused` if there is none or several.
 
-    It also raises `Refused` if the token is too long.
+    Also raise `Refused` if the token is too long.
     """
     found = [value for name, value in headers if name.lower() == b"authorization"]
     if not found:
@@ -140,7 +140,7 @@ class TokenAuthenticator:
         return await self.identify_token(read_bearer(scope["headers"]))
 
     async def identify_token(self, token: str) -> Identity:
-        """Return the caller that has a token, and note the use of the token.
+        """Return the caller that has a token, and record the use of the token.
 
         Raises `TokenInvalid` if the token is wrong, expired or revoked.
         """
@@ -156,7 +156,7 @@ class TokenAuthenticator:
     async def identify_by_id(self, token_id: str) -> Identity | None:
         """Return the caller whose token has this id; None if that token is unknown, expired or revoked.
 
-        It notes the use of the token. Sessions of the dashboard use this.
+        This call records the use of the token. Sessions of the dashboard use this.
         """
         now = await self._prepare()
         record = self._records.get(token_id)

@@ -301,7 +301,7 @@ class _Body:
 
 
 class _Answer:
-    """Sends the answer to one request, with the headers that every answer has, and notes its status."""
+    """Sends the answer to one request, with the headers that every answer has, and keeps its status for logs."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send

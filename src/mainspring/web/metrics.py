@@ -32,8 +32,8 @@ class MetricsPage:
     def render(self, accept: str) -> tuple[bytes, str]:
         """Return the page and its content type, in the format that the header `accept` of a scrape asks for.
 
-        It may read the store, so call it on a thread without an event loop. Raises `MissingExtra` if the packages
-        for metrics are not installed.
+        This method may read the store, so call it on a thread without an event loop. Raises `MissingExtra` if the
+        packages for metrics are not installed.
         """
         try:
             exposition: Any = import_module("prometheus_client.exposition")

@@ -62,7 +62,7 @@ class _Server(uvicorn.Server):
 
 
 async def _take_turns() -> None:
-    """Give the event loop a few turns, in which it accepts new connections and reads data that have arrived."""
+    """Let the event loop run a few times, in which it accepts new connections and reads data that have arrived."""
     for _ in range(READ_TURNS):
         await asyncio.sleep(0)
 

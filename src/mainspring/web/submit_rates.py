@@ -31,7 +31,9 @@ class _Bucket:
 
 
 class SubmitRates:
-    """The token buckets of all callers of one server process. Only one event loop may use this.
+    """The token buckets that limit how many jobs each caller of one server process may submit.
+
+    Only one event loop may use this.
 
     - `limits`: the rate and the burst
     - `clock`: the clock that refills the buckets

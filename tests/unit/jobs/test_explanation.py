@@ -281,7 +281,7 @@ def test_a_job_that_a_worker_holds_already_is_taken(
     travel.settle()
     explanation = app.explain(handle.id)
     assert explanation.reason is Reason.TAKEN
-    assert "is held by worker" in str(explanation)
+    assert "is leased to worker" in str(explanation)
     assert explanation.until == START + timedelta(milliseconds=500)
 
 

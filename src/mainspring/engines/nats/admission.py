@@ -57,7 +57,11 @@ REPLICA_LAG = MICROSECONDS // 2
 
 
 class Admitter:
-    """Admits jobs to their sequences and limits, or makes them wait in line, within one transaction."""
+    """Admits jobs to their sequences and limits, or makes them wait in line, within one transaction.
+
+    A limiter is the stored state of one sequence, of a limit for one key, or of a queue. A line has the jobs that
+    wait for a limiter.
+    """
 
     def __init__(self, transaction: Transaction, settings_cache: SettingsCache) -> None:
         self._transaction = transaction
@@ -66,7 +70,7 @@ class Admitter:
         self._has_read_holders = False
 
     def prefetch_next(self, leaving: Mapping[str, int], also: Iterable[str]) -> None:
-        """Read the jobs that come next in the lines of limiters, and the records of the subjects in `also`.
+        """Read the jobs that wait next for sequences and limits (limiters), and records of the subjects in `also`.
 
         `leaving` has, for the name of each limiter, the number of jobs that leave it, or whose start changes it.
         """
@@ -80,10 +84,11 @@ class Admitter:
     # -- requesting
 
     def acquire_sequence(self, job: StoredJob) -> bool:
-        """Give a job its sequence, and return True; or put the job in line, and return False.
+        """Give a job its sequence, so that it may run, and return True; or make it wait for the sequence, and
+        return False.
 
-        If the job has an earlier turn than the holder of the sequence, and no worker owns the holder, the job gets
-        the sequence, and the holder goes back in line.
+        If the job comes before the job that has the sequence now, and no worker has leased that one, the job gets
+        the sequence, and the other one waits again.
         """
         assert job.sequence is not None
         limiter = self.limiters.get(sequence_limiter(job.sequence))
@@ -107,9 +112,9 @@ class Admitter:
         self.limiters.save(limiter)
 
     def _displace(self, limiter: Limiter, holder: StoredJob) -> None:
-        """Put the holder of a sequence back in line, because a job with an earlier turn was added.
+        """Let the job that has a sequence wait for it again, because a job that comes before it was added.
 
-        No worker owns the holder.
+        `holder` is the job that has the sequence. No worker has leased it.
         """
         self._transaction.withdraw_ready(holder)
         holder, freed = self.release(holder, keeps_sequence=False)
@@ -129,8 +134,8 @@ class Admitter:
     def request_limits(self, job: StoredJob) -> None:
         """Admit a job to its limits, or make the job wait in line.
 
-        First admit the jobs that wait for these limits, as far as the limits have room. If jobs of the same group
-        still wait afterwards, the job waits behind them.
+        First admit the jobs that wait for these limits, as far as the limits have room. If jobs under the same
+        limits still wait afterwards, the job waits behind them.
         """
         for bucket in dict.fromkeys(job.limits):
             limiter = self.limiters.get(bucket)
@@ -144,8 +149,8 @@ class Admitter:
     def _try_limits(self, job: StoredJob) -> bool:
         """Admit a job to all its limits, and return True; or make it wait for the first limit that refuses it.
 
-        Return False if the job waits. A job under limits also waits if its queue is paused, or if its group
-        already has as many ready jobs as it may have.
+        Return False if the job waits. A job under limits also waits if its queue is paused, or if as many jobs
+        under the same limits as allowed are admitted and not started yet.
         """
         buckets = tuple(dict.fromkeys(job.limits))
         admitted_by = () if job.sequence is None else (sequence_limiter(job.sequence),)
@@ -179,9 +184,10 @@ class Admitter:
     # -- releasing
 
     def yield_sequence(self, job: StoredJob) -> StoredJob:
-        """Give up the sequence of a job that will run again, if the first job in line has an earlier position.
+        """Give up the sequence of a job that will run again, if a job with an earlier position waits for it.
 
-        Then put the job in line and admit that first job. Return the job with its new state; otherwise unchanged.
+        Then let the job wait for the sequence, and admit the first job that waits. Return the job with its new
+        state; otherwise unchanged.
         """
         limiter = self.limiters.get(admission_of(job).admitted_by[0])
         group = limiter.find("")
@@ -194,7 +200,10 @@ class Admitter:
         return with_admission(job, JobAdmission(WAITS, (), limiter.name, ""))
 
     def release(self, job: StoredJob, *, keeps_sequence: bool) -> tuple[StoredJob, list[str]]:
-        """Take a job out of its line and its limiters; return the job, and the names of the limiters it has left.
+        """Take a job out of its sequence and limits, admitted or waiting.
+
+        Return the job, and the names of the limiters that it has left. A limiter is the stored state of a
+        sequence, or of a limit for one key.
 
         With `keeps_sequence`, the job keeps its sequence if it holds it. No waiting job is admitted here: the
         caller passes the names to `admit_waiting`.
@@ -218,10 +227,11 @@ class Admitter:
         return job, freed
 
     def _current_admission(self, job: StoredJob) -> JobAdmission:
-        """Return the state of a job towards its limiters.
+        """Return which limiters (sequence and limits) have admitted a job, and which make it wait.
 
-        If an incomplete hand-over has admitted the job, the record of the limiter says so, and the record of the
-        job does not yet. Then also delete the message of the job in its line.
+        A hand-over passes the place of an ended job to the next one in three writes. If one that is not complete
+        has admitted the job, the record of the limiter says so, and the record of the job does not yet. Then also
+        delete the message that says that the job waits.
         """
         admission = admission_of(job)
         if admission.state == WAITS and job.id in self.limiters.get(admission.limiter).holders:
@@ -230,9 +240,9 @@ class Admitter:
         return admission
 
     def release_leftover(self, job: StoredJob) -> None:
-        """Remove a job that is due again from limiters that still count its last run.
+        """Remove a job that is due again from the limiters (sequence and limits) that still count its last run.
 
-        They do if that run has ended, and the hand-over of its place is incomplete: see `handover`.
+        They still count that run if its place has not been passed to the next job yet: see `handover`.
         """
         for name in limiters_of(job):
             limiter = self.limiters.get(name)
@@ -243,9 +253,10 @@ class Admitter:
     # -- hand-overs
 
     def finish(self, job: StoredJob) -> None:
-        """Complete the hand-over of an ended job: release the job, admit the next job, and make that job ready.
+        """Complete the hand-over of an ended job: release the job, admit the next one of the same sequence or
+        limit (limiter), and queue that one for workers.
 
-        If the job was released or reopened meanwhile, only make the jobs ready that its limiter has admitted. The
+        If the job was released or reopened meanwhile, only queue the jobs that its limiter has admitted. The
         caller must have read the record of the job after the record of the limiter, because the job may have been
         reopened.
         """
@@ -260,9 +271,13 @@ class Admitter:
             self.complete_admissions(name)
 
     def complete_admissions(self, name: str, *, stores_messages: bool = True) -> None:
-        """Make every job ready that a limiter has admitted, and replace ended and deleted jobs by waiting jobs.
+        """Queue every job for workers that a limiter has admitted, and admit waiting jobs instead of ended and
+        deleted ones.
 
-        With `stores_messages`, also store the ready messages of jobs again that are ready and have no owner.
+        A limiter is the stored state of a sequence, or of a limit for one key.
+
+        With `stores_messages`, also store the messages to workers again of admitted jobs that no worker has
+        leased.
         """
         transaction, limiter = self._transaction, self.limiters.get_confirmed(name)
         transaction.prefetch_jobs(limiter.holders)
@@ -290,9 +305,10 @@ class Admitter:
     def _release_ended(self, limiter: Limiter) -> bool:
         """Release the jobs of a limiter that have ended or were deleted; return whether there were any.
 
-        The first job that would wait for a limiter calls this, so that the job does not wait for jobs that have
-        left already. A limiter has such jobs for some milliseconds, until their hand-over is complete; or for
-        longer, because the server has lost the last change of the limiter. If jobs wait already, do nothing.
+        This is called for the first job that would wait for a limiter, so that it does not wait for jobs that have
+        left already. A limiter (the stored state of a sequence or limit) has such jobs for some milliseconds,
+        until their place is handed over to the next job; or for longer, because the server has lost the last
+        change of the limiter. If jobs wait already, do nothing.
         """
         if limiter.has_waiting or not limiter.holders:
             return False
@@ -309,7 +325,9 @@ class Admitter:
         return bool(ended)
 
     def _prefetch_holders(self) -> None:
-        """Read the holders of all limiters for which a job may have to wait, in one request.
+        """Read the jobs that were admitted by the limiters for which a job may have to wait, in one request.
+
+        A limiter is the stored state of a sequence, or of a limit for one key.
 
         Do nothing if this transaction has read them before.
         """
@@ -319,9 +337,9 @@ class Admitter:
             self._transaction.prefetch_jobs(job_id for limiter in full for job_id in limiter.holders)
 
     def _is_full(self, limiter: Limiter) -> bool:
-        """Return whether the next job may become the first one that waits for a limiter.
+        """Return whether the next job may become the first one that waits for a limiter (a sequence or a limit).
 
-        No job waits for it yet, and it is the limiter of a sequence, or it refuses jobs now.
+        This is so if no job waits for it yet, and it is that of a sequence, or refuses jobs now.
         """
         if limiter.has_waiting:
             return False
@@ -330,7 +348,7 @@ class Admitter:
     # -- admitting
 
     def admit_waiting(self, names: Iterable[str]) -> None:
-        """Admit the jobs that wait for these limiters, as far as each limiter has room."""
+        """Admit the jobs that wait for these limiters (sequences, limits, queues), as far as each has room."""
         for name in names:
             limiter = self.limiters.get(name)
             if name.startswith(SEQUENCE_PREFIX):
@@ -388,7 +406,10 @@ def _has_ended(job: StoredJob | None) -> bool:
 
 
 def _handed_over(limiter: str) -> JobAdmission:
-    """Return the admission of a job that got its place by a hand-over. Its start changes no limiter."""
+    """Return the admission of a job that got the place of an ended job by a hand-over.
+
+    The start of such a job changes no limiter (no stored state of a sequence or limit).
+    """
     return JobAdmission(READY, (limiter,), is_counted=False)
 
 
@@ -424,10 +445,13 @@ class AdmissionControl:
         return admitter
 
     def prefetch(self, transaction: Transaction, jobs: Iterable[StoredJob], also: Sequence[str] = ()) -> None:
-        """Read the limiters that the next step of each job changes, then the jobs that come next in their lines.
+        """Read the limiters that the next step of each job changes, then the jobs that wait next for these.
+
+        A limiter is the stored state of a sequence, or of a limit for one key.
 
         The next step of a job is a request, a start or an end. The second read includes the subjects in `also`.
-        The two reads take one request to the server each, and more if the front of a line is used up.
+        The two reads take one request to the server each, and more if a limiter's record names too few of the
+        waiting jobs.
         """
         limited = [(job, admission_of(job)) for job in jobs if job.needs_admission]
         leaving = Counter(
@@ -444,7 +468,10 @@ class AdmissionControl:
     # -- jobs
 
     def request(self, transaction: Transaction, job: StoredJob) -> None:
-        """Admit a due job, or make the job wait; do nothing if the job already waits, is ready or has started."""
+        """Admit a due job to its sequence and limits, or make it wait.
+
+        Do nothing if the job already waits, was admitted or has started.
+        """
         state = admission_of(job).state
         if state not in (NOT_REQUESTED, HOLDS_SEQUENCE):
             return
@@ -458,7 +485,8 @@ class AdmissionControl:
     def record_start(self, transaction: Transaction, job: StoredJob) -> StoredJob:
         """Record the start of a ready job, and admit jobs that wait for a limiter that the start has changed.
 
-        A job that is not ready is returned unchanged. The caller writes the returned job.
+        A job is ready if its sequence and all its limits have admitted it; another job is returned unchanged. The
+        caller writes the returned job.
         """
         admission = admission_of(job)
         if admission.state != READY:
@@ -468,10 +496,10 @@ class AdmissionControl:
         return with_admission(job, admission._replace(state=STARTED))
 
     def release(self, transaction: Transaction, job: StoredJob, *, keeps_sequence: bool) -> StoredJob:
-        """Take a job that no longer runs out of its limiters, and admit waiting jobs instead.
+        """Take a job that no longer runs out of its sequence and limits, and admit waiting jobs instead.
 
         The caller writes the returned job, and calls `request` if the job is due again. With `keeps_sequence`, the
-        job keeps its sequence, unless it has ended or a job with an earlier turn waits for the sequence.
+        job keeps its sequence, unless it has ended, or a job that comes before it waits for the sequence.
         """
         admitter = self._admitter(transaction)
         admitter.limiters.prefetch([job])
@@ -480,7 +508,7 @@ class AdmissionControl:
         return admitter.yield_sequence(job) if admission_of(job).state == HOLDS_SEQUENCE else job
 
     def withdraw(self, transaction: Transaction, job: StoredJob) -> StoredJob:
-        """Take a job that has not started out of its line and limiters, and admit waiting jobs instead.
+        """Take a job that has not started out of its sequence and limits, and admit waiting jobs instead.
 
         The caller writes the returned job.
         """
@@ -501,14 +529,19 @@ class AdmissionControl:
     # -- hand-overs
 
     def order_writes(self, transaction: Transaction) -> OrderedWrites | None:
-        """Return the writes of a transaction in the order of a hand-over; None if they need an atomic batch."""
+        """Return the writes of a transaction in the order of a hand-over; None if they need an atomic batch.
+
+        A hand-over stores that a job has ended, then that the next job of the sequence or limit is admitted.
+        """
         limiters = self._admitter(transaction).limiters
         return None if self._fleet.has_old(limiters) else order_writes(transaction, limiters)
 
     def finish(self, transaction: Transaction, job: StoredJob) -> None:
-        """Complete the hand-over of an ended job, if the process that began the hand-over has not completed it.
+        """Pass the place of an ended job to the next one, if the process that began this hand-over has not
+        completed it.
 
-        Do nothing if the job does not have exactly one limiter: only such a job has a hand-over.
+        Do nothing if the job does not have exactly one limiter (sequence or limit): only such a job has a
+        hand-over.
         """
         if len(limiters_of(job)) == 1:
             admitter = self._admitter(transaction)
@@ -516,18 +549,19 @@ class AdmissionControl:
             admitter.finish(job)
 
     def finish_deleted(self, transaction: Transaction, subject: str) -> None:
-        """Admit the next jobs of a limiter, because a job was deleted before its hand-over was complete.
+        """Admit the jobs that wait for a limiter, because a job was deleted before the next one got its place.
 
-        `subject` is the subject of the limiter's record. `handover` explains hand-overs.
+        `subject` is the subject of the limiter's record, which has the state of a sequence or limit. `handover`
+        explains hand-overs.
         """
         limiter = transaction.get_struct(subject, Limiter)
         if limiter is not None:
             self._admitter(transaction).complete_admissions(limiter.name)
 
     def finish_for(self, transaction: Transaction, job: StoredJob) -> bool:
-        """Complete hand-overs of the limiter that a job waits for; return whether the transaction writes a record.
+        """Pass the places of ended jobs to waiting jobs, for the limiter (sequence or limit) that a job waits for.
 
-        Return False if the job does not wait for a limiter.
+        Return whether anything was written: False if the job does not wait for a limiter.
         """
         admission = admission_of(job)
         if admission.state != WAITS:
@@ -538,7 +572,7 @@ class AdmissionControl:
     # -- limiters
 
     def prefetch_limiters(self, transaction: Transaction, names: Iterable[str]) -> None:
-        """Read limiters by name, in one request."""
+        """Read limiters (stored states of sequences, limits and queues) by name, in one request."""
         self._admitter(transaction).limiters.prefetch_named(names)
 
     def use_tokens(self, transaction: Transaction, bucket: str, full_at: int) -> None:
@@ -546,9 +580,12 @@ class AdmissionControl:
         self._admitter(transaction).limiters.use_tokens(bucket, full_at)
 
     def wake(self, transaction: Transaction, family: str, name: str) -> None:
-        """Handle a wake-up of a limiter, or of all limiters of a family if `name` is empty: admit waiting jobs.
+        """Admit the jobs that wait for a limiter: a sequence, a limit for one key, or a queue.
 
-        If `name` is the limiter of a paused queue, first take ready jobs of the queue out of their limits.
+        With an empty `name`, do so for all keys of the limit `family`.
+
+        If `name` is the limiter of a paused queue, first take jobs of the queue that were admitted and have not
+        started out of their limits.
         """
         admitter = self._admitter(transaction)
         if not name:
@@ -597,7 +634,8 @@ class AdmissionControl:
     # -- queues
 
     def apply_queue_change(self, transactions: TransactionManager, queue: str) -> None:
-        """Take the ready jobs of a paused queue out of their limits, or admit the waiting jobs of a resumed queue.
+        """Take admitted jobs of a paused queue that have not started out of their limits, or admit the waiting
+        jobs of a resumed queue.
 
         A wake-up five seconds later does this once more: see `RECHECK_DELAY`.
         """
@@ -609,7 +647,7 @@ class AdmissionControl:
         self._check_again_later(transaction, family_of(name), name)
 
     def _release_if_paused(self, transaction: Transaction, queue: str) -> None:
-        """Release the limits of the ready jobs of a paused queue, so that other queues can use the limits.
+        """Release the limits of admitted jobs of a paused queue that have not started, for other queues.
 
         After 100 jobs, store a wake-up for the others. Do nothing if the queue is not paused.
         """
@@ -633,8 +671,8 @@ class AdmissionControl:
     def refusal_of(self, transaction: Transaction, job: StoredJob) -> tuple[Refusal | None, tuple[str, ...]]:
         """Return the refusal of the first limit that refuses a job, and ids of jobs that this limit has admitted.
 
-        The refusal is None if no limit refuses the job now, or if the job is ready or has started. There are no
-        ids then, nor if the limit is a rate.
+        The refusal is None if no limit refuses the job now, or if the job was admitted already or has started.
+        There are no ids then, nor if the limit is a rate.
         """
         limiters = Limiters(transaction, self._settings_cache)
         if admission_of(job).state in (READY, STARTED):
@@ -648,7 +686,10 @@ class AdmissionControl:
     def find_full(
         self, transaction: Transaction, combinations: Collection[tuple[str, ...]]
     ) -> list[tuple[str, ...]]:
-        """Return those sets of buckets that admit no job now. All limiters are read in one step."""
+        """Return those sets of buckets (limit and key) that admit no job now.
+
+        All their records are read in one step.
+        """
         limiters = Limiters(transaction, self._settings_cache)
         limiters.prefetch_named({bucket for buckets in combinations for bucket in buckets})
         return [buckets for buckets in combinations if limiters.refusal(tuple(dict.fromkeys(buckets))) is not None]
@@ -669,10 +710,10 @@ class AdmissionControl:
 
 
 def _may_be_limited(message: StoredMessage) -> bool:
-    """Return whether the job of a ready message may be under limits.
+    """Return whether the job of a message that offers it to workers may be under limits.
 
-    The message of a job under limits has data, or a header that names its limiter. A message that the server
-    published at a scheduled time has neither, because a job under limits has no such message.
+    The message of a job under limits has data, or a header that names the limit and key (the limiter). A message
+    that the server published at a scheduled time has neither, because a job under limits has no such message.
     """
     return bool(message.limiter) or (bool(message.data) and bool(decode_job(message.data).limits))
 

@@ -50,7 +50,7 @@ class NatsAudit:
         self._has_warned = False
 
     def recorder(self, draft: AuditDraft | None) -> AuditRecorder | None:
-        """Return an object that adds the audit entries of a draft to transactions; None without a draft.
+        """Return an object that adds audit entries to transactions, as `draft` describes them; None without one.
 
         Also return None, and log a warning once, if the stream cannot store entries.
         """
@@ -140,10 +140,10 @@ class AuditRecorder:
         answers: Sequence[Changed],
         places: dict[str, Place],
     ) -> None:
-        """Add an audit entry about all commands of the call so far. It replaces the entry of earlier transactions.
+        """Add an audit entry about all commands of the call so far.
 
-        `commands` and `answers` are those of this transaction and of earlier ones. If no job was changed, add no
-        entry.
+        The new entry replaces that of earlier transactions of the call. `commands` and `answers` are those of this
+        transaction and of earlier ones. If no job was changed, add no entry.
         """
         _put(transaction, self._draft.for_commands(commands, answers, places))
 

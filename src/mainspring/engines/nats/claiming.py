@@ -55,7 +55,7 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class FreeSlots:
-    """The free slots of one demand of a worker, and the lanes whose jobs the demand accepts."""
+    """The free slots of one demand of a worker, and the lanes (queue, type, priority) whose jobs it accepts."""
 
     __slots__ = ("ahead", "at_most_once_starts", "demand", "lanes", "starts", "suspects")
 
@@ -74,8 +74,8 @@ class FreeSlots:
     def free(self) -> tuple[int, int, int, int]:
         """Return how many more jobs of four kinds this demand accepts, as a tuple.
 
-        The kinds are: jobs that start now, jobs that are held, suspects that start or are held, and jobs that
-        start of the types in `Demand.at_most_once`.
+        The kinds are: jobs that start now; jobs that are leased before they are due; jobs of either kind with two
+        crashes; and jobs that start of the types in `Demand.at_most_once`.
         """
         return self.starts, self.ahead, self.suspects, self.at_most_once_starts
 
@@ -89,11 +89,11 @@ class FreeSlots:
 
     @property
     def has_closed_lanes(self) -> bool:
-        """Whether no more jobs of the types in `Demand.at_most_once` can start: their lanes are not read."""
+        """Whether no more jobs of the types in `Demand.at_most_once` can start, so that none are fetched."""
         return bool(self.demand.at_most_once) and not self.at_most_once_starts
 
     def open_lanes(self) -> list[NatsLane]:
-        """Return the lanes that are not closed: see `has_closed_lanes`."""
+        """Return the lanes (queue, type and priority) from which jobs are fetched: see `has_closed_lanes`."""
         if not self.has_closed_lanes:
             return self.lanes
         return [lane for lane in self.lanes if not self.is_at_most_once(lane.type)]
@@ -125,7 +125,9 @@ class ClaimResult(Enum):
 
 
 class LeadTimes(Struct, frozen=True, gc=False):
-    """How long before their due time jobs are held and started, in microseconds."""
+    """How long before their due time jobs are leased, and how long before it their starts are stored, in
+    microseconds.
+    """
 
     hold: int
     start: int
@@ -273,7 +275,9 @@ class ClaimDecider:
 
 
 class NatsJobClaimer:
-    """Turns deliveries into leases: decides about each delivery, and stores the decisions."""
+    """Turns deliveries (messages about jobs from the server) into leases: decides about each, and stores the
+    decisions.
+    """
 
     def __init__(
         self, transactions: TransactionManager, delivery_buffer: DeliveryBuffer, decider: ClaimDecider
@@ -355,7 +359,7 @@ class NatsJobClaimer:
         return self.claim(worker, slots, deliveries[:half], leads) if half else []
 
     def _read(self, transaction: Transaction, deliveries: list[Delivery], *, reads_all: bool) -> None:
-        """Read the job records of deliveries, and the limiters of these jobs.
+        """Read the job records of delivered messages, and the states of the sequences and limits of these jobs.
 
         A message that was stored right behind the record of its job contains the record, so no read is needed.
         """
@@ -416,7 +420,7 @@ class NatsJobClaimer:
 
 
 class StartWriter:
-    """Stores the starts of jobs that workers of this process hold."""
+    """Stores the starts of jobs that workers of this process have leased before they were due."""
 
     def __init__(
         self,
@@ -431,10 +435,10 @@ class StartWriter:
         self._event_log = event_log
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        """Mark held jobs RUNNING, and return for each lease whether its job may run.
+        """Mark jobs RUNNING that were leased before they were due; return for each lease whether its job may run.
 
-        It may not if it was canceled, rescheduled or claimed by another worker, or if its queue is paused: then
-        its lease is dropped. It may not either if the start could not be stored. Raises `EngineUnavailable` only
+        A job may not run if it was canceled, rescheduled or claimed by another worker, or if its queue is paused:
+        then its lease is dropped. Nor may it run if the start could not be stored. Raises `EngineUnavailable` only
         if no start was stored before.
         """
         left = list(leases)

@@ -38,7 +38,8 @@ class BatchingClient(Client):
     async def subscribe_directly(self, subject: str, receive: Callable[[Msg], None]) -> None:
         """Subscribe to a subject, and call `receive` for each message.
 
-        The parser of the connection makes the call itself, so `receive` must not block. Its exceptions are logged.
+        The parser of the connection makes the call itself, so `receive` must not block. Exceptions of `receive`
+        are logged.
         """
         subscription = await self.subscribe(subject, cb=_never_called)
         self._receivers[subscription._id] = receive

@@ -137,7 +137,7 @@ class NatsCommands:
         return False
 
     def _remove_from_queue(self, transaction: Transaction, job: StoredJob) -> StoredJob:
-        """Remove a PENDING job from its queue, and return its record without the lease of a worker that holds it.
+        """Remove a PENDING job from its queue; return its record without the lease that a worker may have.
 
         The caller stores the returned record.
         """

@@ -239,8 +239,8 @@ class Connection:
     def unconfirmed_seconds(self) -> float:
         """The seconds since the last request that got a reply was sent.
 
-        For at most this long, the connection may have been closed without this process noticing. It is infinite if
-        this process has closed the connection.
+        For at most this long, the connection may have been closed without this process noticing. The value is
+        infinite if this process has closed the connection.
         """
         loop = self._loop
         return math.inf if loop is None else loop.time() - self._inbox.confirmed
@@ -447,7 +447,7 @@ class Connection:
     def send(self, messages: Sequence[OutgoingMessage]) -> None:
         """Send messages (subject, data, and perhaps reply and headers) soon, without waiting for a reply.
 
-        They are dropped while there is no connection.
+        Messages are dropped while there is no connection.
         """
         if messages:
             self.call_soon(lambda: self._publish_soon(messages))
@@ -469,7 +469,7 @@ class Connection:
     def subscribe(self, subject: str, on_message: Callable[[str, bytes], None]) -> None:
         """Subscribe to a subject that no stream stores: `on_message` gets the subject and data of each message.
 
-        It is called on the event loop. Raises `EngineUnavailable` if the connection is closed.
+        `on_message` is called on the event loop. Raises `EngineUnavailable` if the connection is closed.
         """
 
         async def receive(message: Msg) -> None:

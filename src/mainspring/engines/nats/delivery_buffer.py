@@ -24,7 +24,10 @@ PAUSE_SECONDS = 0.25
 
 
 class DeliveryBuffer:
-    """Deliveries that wait for a worker of this process. Reminders are kept apart from jobs."""
+    """Messages from the server that wait for a worker of this process: of jobs, and apart from these, reminders.
+
+    A reminder asks any worker to do something at a given time, such as to expire a job.
+    """
 
     def __init__(
         self,
@@ -112,7 +115,7 @@ class DeliveryBuffer:
         self.start_idle_pulls(self._idle_consumers)
 
     def take_jobs(self, lanes: Iterable[str], until: int | None) -> list[Delivery]:
-        """Remove and return the deliveries of these lanes, given as prefixes of subjects.
+        """Remove and return the messages of these lanes (queue, type and priority), given as prefixes of subjects.
 
         Jobs that are known to be due later than `until` stay in the buffer: the worker has no slot for them.
         """
@@ -144,7 +147,7 @@ class DeliveryBuffer:
             self._jetstream.call_soon(self._start_return_timer)
 
     def take_reminders(self) -> list[Delivery]:
-        """Remove and return the delivered reminders."""
+        """Remove and return the delivered reminders: messages for any worker, such as that a job expires now."""
         with self._lock:
             found, self._reminders = self._reminders, []
             return found

@@ -124,7 +124,7 @@ class NatsEngine:
 
     @property
     def start_lead(self) -> int:
-        """How many microseconds before its due time the start of a held job is committed; more on a cluster."""
+        """How many microseconds before its due time the start of a leased job is stored; more on a cluster."""
         return CLUSTER_START_LEAD if self._jetstream.reads_leader else START_LEAD
 
     @property
@@ -383,7 +383,7 @@ class NatsEngine:
     def _hand_back_all(self, worker: int, taken: Taken) -> Taken:
         """Hand back the claimed jobs, and tell the worker that it counts as dead.
 
-        It could not renew its lease in time, so other workers may own its jobs.
+        The worker could not renew its lease in time, so other workers may own its jobs.
         """
         self._hand_back(worker, taken.leases)
         self._workers.drop(worker)

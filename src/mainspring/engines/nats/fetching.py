@@ -32,13 +32,16 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class LaneShares:
-    """Divides free slots among lanes by priority. Over many fetches, each lane gets about its share."""
+    """Divides free slots among lanes (queue, type and priority) by priority.
+
+    Over many fetches, each lane gets about its share.
+    """
 
     def __init__(self) -> None:
         self._credit: dict[NatsLane, float] = {}  # the exact shares so far, minus the starts that were given
 
     def divide(self, starts: int, lanes: Sequence[NatsLane]) -> dict[NatsLane, int]:
-        """Divide a number of starts among lanes. Lanes that get none are left out."""
+        """Divide a number of starts among lanes (queue, type and priority). Lanes that get none are left out."""
         total = sum(WEIGHTS[lane.priority] for lane in lanes)
         credit = {lane: self._credit.get(lane, 0.0) + starts * WEIGHTS[lane.priority] / total for lane in lanes}
         shares = {lane: max(0, floor(credit[lane])) for lane in lanes}
@@ -50,7 +53,9 @@ class LaneShares:
 
 
 class LaneFetcher:
-    """Finds deliveries of jobs, in the delivery buffer and at the consumers of the lanes."""
+    """Finds messages of jobs, in the delivery buffer and at the consumers of the lanes (queue, type and
+    priority).
+    """
 
     def __init__(
         self, transactions: TransactionManager, streams: Streams, delivery_buffer: DeliveryBuffer, lanes: NatsLanes
@@ -64,13 +69,16 @@ class LaneFetcher:
         """Keep deliveries in the buffer for the next fetch."""
 
     def all_lanes(self) -> list[NatsLane]:
-        """Return all lanes, including those that other processes have just created."""
+        """Return all lanes (queue, type and priority), including those that other processes have just created."""
         if self._lanes.must_read:
             self._lanes.read_new(self._transactions.begin())
         return list(self._lanes.all)
 
     def consumers_of(self, slots: FreeSlots) -> list[str]:
-        """Return the consumers of the lanes whose jobs these free slots accept; create those that do not exist."""
+        """Return the consumers of the lanes whose jobs these free slots accept; create those that do not exist.
+
+        A lane has the jobs of one queue, type and priority.
+        """
         return list(self._streams.consumers_of(self._lanes.all[lane] for lane in slots.lanes).values())
 
     def start_idle_pulls(self, consumers: list[str], *, adds: bool) -> None:
@@ -82,10 +90,11 @@ class LaneFetcher:
         self._delivery_buffer.start_idle_pulls(dict.fromkeys((*others, *consumers)))
 
     def find(self, slots: FreeSlots, pending: dict[NatsLane, int | None], leads: LeadTimes) -> list[Delivery]:
-        """Take deliveries for free slots: from the buffer, and if these are too few, from the consumers, too.
+        """Take messages of jobs for free slots: from the buffer and, if these are too few, from the consumers.
 
-        For each lane whose consumer was asked, store in `pending` how many more messages the consumer has. The
-        consumer of a lane with 0 there is not asked. There may be more deliveries than free slots.
+        For each lane (queue, type and priority) whose consumer was asked, store in `pending` how many more
+        messages the consumer has. The consumer of a lane with 0 there is not asked. There may be more messages
+        than free slots.
         """
         until = None if slots.ahead else self._transactions.now() + leads.start
         open_lanes = slots.open_lanes()
@@ -137,9 +146,10 @@ class JobFetcher:
     ) -> Taken:
         """Lease jobs to a worker, at most as many as its free slots can take. Take the requests to stop its jobs.
 
-        Also handle due reminders, hand back held jobs of queues that were paused, and start idle pulls. Return no
-        leases and `is_alive=False` if the worker is not enrolled; the caller has checked that a remote worker is.
-        A fetch for a remote worker does not end the idle pulls of other workers.
+        Also handle due reminders (such as that a job expires), hand back jobs of paused queues that have not
+        started, and start idle pulls. Return no leases and `is_alive=False` if the worker is not enrolled; the
+        caller has checked that a remote worker is. A fetch for a remote worker does not end the idle pulls of
+        other workers.
         """
         if not is_remote and not self._workers.is_enrolled(worker):
             return Taken([], None, False, [], is_alive=False)
@@ -205,8 +215,9 @@ class JobFetcher:
         return bool(left) or not slots.starts or slots.has_closed_lanes
 
     def hand_back_paused(self) -> None:
-        """Hand back the PENDING jobs of paused queues that workers of this process hold, because the engine would
-        refuse their starts. Jobs that run are left alone.
+        """Hand back the jobs of paused queues that workers of this process have leased and not started.
+
+        The engine would refuse their starts. Jobs that run are left alone.
         """
         paused = [active for active in self._leases.all() if active.job.queue in self._settings_cache.paused]
         for active in paused:

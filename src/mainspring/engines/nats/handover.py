@@ -45,7 +45,10 @@ OLD_SECONDS = 60
 
 
 class FleetVersion(Struct):
-    """Detects whether processes of version 0.1, which cannot complete hand-overs, use the same limiters."""
+    """Detects whether processes of version 0.1 use the same limits: they cannot complete hand-overs.
+
+    A hand-over passes the place of an ended job to the next one.
+    """
 
     last_old: int | None = None
     """The instant at which this process last read a limiter that version 0.1 has written; None if never."""
@@ -53,7 +56,8 @@ class FleetVersion(Struct):
     def has_old(self, limiters: Limiters) -> bool:
         """Return whether version 0.1 has written one of these limiters, or one read in the last `OLD_SECONDS`.
 
-        Note the time if it has written one of these.
+        A limiter is the record of a sequence or limit. If version 0.1 has written one of these, store the current
+        time in `last_old`.
         """
         if limiters.has_old:
             self.last_old = limiters.now
@@ -61,7 +65,10 @@ class FleetVersion(Struct):
 
 
 def order_writes(transaction: Transaction, limiters: Limiters) -> OrderedWrites | None:
-    """Return the writes of a transaction in the order of a hand-over; None if they need an atomic batch."""
+    """Return the writes of a transaction in the order of a hand-over; None if they need an atomic batch.
+
+    A hand-over stores that a job has ended, then that the next job of the sequence or limit is admitted.
+    """
     batch, names = transaction.batch, transaction.names
     if batch.writes or batch.sends or batch.has_callbacks:
         return None

@@ -387,7 +387,7 @@ class JetStream(Connection):
                 return revision
 
     def note_record(self, revision: int) -> None:
-        """Note in `last_record` the revision of a job record that this process has stored, if it is higher."""
+        """Store in `last_record` the revision of a job record that this process has stored, if it is higher."""
         self.last_record = max(self.last_record, revision)
 
     def last_sequence(self, stream: str) -> int:

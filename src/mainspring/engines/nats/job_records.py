@@ -34,7 +34,7 @@ class StoredJob(JobRecord, frozen=True, array_like=True):
     """How far the sequence and the limits have admitted the job, as `limiters.admission_of` decodes it."""
     keep_result_until: int | None = None
     settled_by: str = ""
-    """The nonce of the last outcome. It shows that an outcome was stored although its reply was lost."""
+    """The random text (nonce) of the last outcome. It shows that an outcome was stored if its reply was lost."""
     is_start_unreported: bool = False
     """Whether the `started` event of the running attempt was not written yet."""
     is_counted_as_ready: bool = True
@@ -81,8 +81,9 @@ def to_record(job: StoredJob) -> JobRecord:
 
 
 def make_job(job: NewJob, *, now: int, place: int, nonce: str) -> StoredJob:
-    """Return the PENDING record of a new job, with its position in the order of submission and its submit's
-    nonce.
+    """Return the PENDING record of a new job, with its position in the order of submission.
+
+    `nonce` is the random text by which the submit recognizes the jobs that it has stored.
     """
     return submitted(StoredJob, job, now, place=place, turn=job.due, nonce=nonce, search=job.search)
 

@@ -32,7 +32,8 @@ class ActiveLease(Struct):
     def is_of(self, lease: Lease, worker: int) -> bool:
         """Return whether this lease belongs to a worker and is the given lease.
 
-        The places are compared, because another job may have had the same id; so are the fencing tokens.
+        The places in the order of submission are compared, because another job may have had the same id; so are
+        the fencing tokens.
         """
         return (self.worker, self.job.place, self.job.token) == (worker, lease.ref, lease.token)
 

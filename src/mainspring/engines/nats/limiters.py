@@ -45,7 +45,7 @@ SHARED_LINES = 64
 MAX_RECORD = 100_000
 """The largest record of a limiter, in bytes, that is stored with the fronts of its lines."""
 MAX_READY = 4
-"""How many jobs of one group are in the lanes at once at most, if groups take turns."""
+"""How many admitted jobs under the same limits wait for a worker at most, if one of these limits has a key."""
 LEAD = 1 * MICROSECONDS
 """How long before its due time the server delivers a wake-up to a worker.
 
@@ -70,23 +70,25 @@ STARTED = "started"
 
 
 def sequence_limiter(sequence: str) -> str:
-    """Return the name of a sequence's limiter."""
+    """Return the name of the limiter of a sequence: the record of the job that may run and those that wait."""
     return SEQUENCE_PREFIX + sequence
 
 
 def queue_limiter(queue: str) -> str:
-    """Return the name of a queue's limiter."""
+    """Return the name of the limiter of a queue: the record of the jobs that wait because the queue is paused."""
     return QUEUE_PREFIX + queue
 
 
 def limiters_of(job: StoredJob | NewJob) -> tuple[str, ...]:
-    """Return the names of the limiters of a job, in the order in which it requests them."""
+    """Return the names of the limiters of a job (of its sequence and its limits), in the order in which it
+    requests them.
+    """
     first = () if job.sequence is None else (sequence_limiter(job.sequence),)
     return (*first, *dict.fromkeys(job.limits))
 
 
 def group_of(limits: Iterable[str]) -> str:
-    """Return the name of the group of the jobs under exactly these limits.
+    """Return the name of the group of jobs under exactly these limits, given as limits with keys.
 
     A limit refuses either all jobs of a group or none.
     """
@@ -94,9 +96,10 @@ def group_of(limits: Iterable[str]) -> str:
 
 
 def fair_bucket(buckets: Iterable[Bucket]) -> Bucket | None:
-    """Return the first bucket that has a key, which counts the ready jobs of the group; None if none has a key.
+    """Return the first of these buckets (limit and key) that has a key; None if none has.
 
-    Groups with such a bucket take turns: see `MAX_READY`.
+    The record of this bucket counts the admitted jobs under all these limits that have not started, so that jobs
+    under different keys start in turn: see `MAX_READY`.
     """
     return next((bucket for bucket in buckets if not bucket.endswith(SEPARATOR)), None)
 
@@ -105,13 +108,13 @@ def fair_bucket(buckets: Iterable[Bucket]) -> Bucket | None:
 
 
 class JobAdmission(NamedTuple):
-    """Which limiters have admitted a job, and for which of them it waits."""
+    """Which limiters (of its sequence and limits) have admitted a job, and for which of them it waits."""
 
     state: str
     admitted_by: tuple[str, ...] = ()
-    """The limiters that have admitted the job."""
+    """The limiters (of its sequence and limits) that have admitted the job."""
     limiter: str = ""
-    """The limiter that the job waits for."""
+    """The limiter (of its sequence, a limit or its queue) that the job waits for."""
     group: str = ""
     """The group in whose line the job waits."""
     reserved: tuple[str, ...] = ()
@@ -126,18 +129,19 @@ class JobAdmission(NamedTuple):
 
     @property
     def is_admitted(self) -> bool:
-        """Whether all limiters have admitted the job."""
+        """Whether all limiters (of its sequence and limits) have admitted the job."""
         return self.state in (READY, STARTED)
 
     @property
     def changed_by_start(self) -> tuple[str, ...]:
-        """The limiters of a ready job that its start changes."""
+        """The limiters (records of limits) that the start of the job changes, once all have admitted it."""
         fair = fair_bucket(self.buckets) if self.is_counted else None
         return tuple(dict.fromkeys(self.reserved if fair is None else (*self.reserved, fair)))
 
     @property
     def changed_by_next_step(self) -> tuple[str, ...]:
-        """The limiters that the next step of an admitted job changes: its start, or else its end.
+        """The limiters (records of its sequence and limits) that the next step of an admitted job changes: its
+        start or end.
 
         Empty if the job is not admitted.
         """
@@ -147,7 +151,9 @@ class JobAdmission(NamedTuple):
 
 
 def admission_of(job: StoredJob) -> JobAdmission:
-    """Return which limiters have admitted a job and for which it waits, decoded from the job's record."""
+    """Return which limiters (of its sequence and limits) have admitted a job and for which it waits, from the
+    job's record.
+    """
     if not job.admission:
         return JobAdmission(NOT_REQUESTED)
     state, *rest = job.admission
@@ -174,7 +180,9 @@ def with_admission(job: StoredJob, admission: JobAdmission) -> StoredJob:
 
 
 def is_ready(job: StoredJob) -> bool:
-    """Return whether a job needs no admission, or all its limiters have admitted it and it has not started yet."""
+    """Return whether a job needs no admission, or its sequence and all its limits have admitted it and it has not
+    started yet.
+    """
     return not job.needs_admission or admission_of(job).state == READY
 
 
@@ -195,7 +203,7 @@ def wait_of(job: StoredJob) -> Wait:
 
 
 class Waiter(Struct, frozen=True, array_like=True, order=True, gc=False):
-    """A job in the line of a limiter. Waiters are ordered by `turn` and `place`, their position in the line."""
+    """A job that waits for a limiter (a sequence, limit or queue). Waiters are ordered by `turn` and `place`."""
 
     turn: int
     place: int
@@ -228,7 +236,7 @@ class LimiterGroup(Struct, array_like=True):
 
 
 class Limiter(Struct, array_like=True):
-    """The record of a limiter: admitted and waiting jobs, and the tokens of a rate."""
+    """The record of a sequence, of a limit for one key, or of a queue: its jobs, and the tokens of a rate."""
 
     name: str
     admitted: int = 0
@@ -257,21 +265,27 @@ class Limiter(Struct, array_like=True):
 
     @property
     def has_waiting(self) -> bool:
-        """Whether any job waits for this limiter."""
+        """Whether any job waits for this sequence, limit or queue."""
         return any(group.waiting for group in self.groups)
 
     def is_idle(self) -> bool:
-        """Return whether the limiter has no admitted, ready or waiting jobs. A rate may still lack tokens."""
+        """Return whether this sequence, limit or queue has neither admitted nor waiting jobs.
+
+        A rate may still lack tokens.
+        """
         return not self.admitted and not self.groups
 
     def find(self, name: str) -> LimiterGroup | None:
-        """Return the group of this name; None if it has no waiting or ready jobs, or if it uses a shared line."""
+        """Return the group of this name (the jobs under the same limits); None if none of its jobs waits or is
+        admitted and not started, or if its jobs wait in a line with other groups.
+        """
         return next((group for group in self.groups if group.name == name), None)
 
     def group(self, name: str) -> LimiterGroup:
         """Return the group of this name, and create the group if it does not exist.
 
-        If the limiter has `MAX_GROUPS` groups already, return a group whose line several groups share.
+        A group has the jobs under the same limits. If the limiter has `MAX_GROUPS` groups already, return a group
+        whose line several groups share.
         """
         group = self.find(name)
         if group is None and len(self.groups) >= MAX_GROUPS:
@@ -283,23 +297,32 @@ class Limiter(Struct, array_like=True):
         return group
 
     def rotate(self, group: LimiterGroup) -> None:
-        """Move a group behind the other groups; remove the group if none of its jobs waits or is ready."""
+        """Move a group (jobs under the same limits) behind the others.
+
+        Remove it if none of its jobs waits or is ready to start.
+        """
         self.groups.remove(group)
         if group.waiting or group.ready:
             self.groups.append(group)
 
     def drop_if_empty(self, group: LimiterGroup) -> None:
-        """Remove a group if none of its jobs waits or is ready."""
+        """Remove a group (jobs under the same limits) if none of its jobs waits or is admitted but not started."""
         if not (group.waiting or group.ready):
             self.groups.remove(group)
 
     def empty_fronts(self) -> None:
-        """Empty the fronts of all lines. A transaction that needs a front reads the messages of the line."""
+        """Remove the first waiting jobs from this record.
+
+        A transaction that needs them reads the messages of waiting jobs.
+        """
         for group in self.groups:
             group.front.clear()
 
     def count_ready(self, name: str) -> None:
-        """Count a ready job of a group. Do nothing if the group is new and the limiter has `MAX_GROUPS` groups."""
+        """Count a job of a group (jobs under the same limits) as admitted and not started.
+
+        Do nothing if the group is new and the limiter has `MAX_GROUPS` groups.
+        """
         if self.find(name) is not None or len(self.groups) < MAX_GROUPS:
             self.group(name).ready += 1
 
@@ -330,7 +353,10 @@ def convert_tokens(limiter: Limiter, interval: int, now: int) -> None:
 
 
 class Limiters:
-    """Reads, checks and writes limiters within one transaction."""
+    """Reads, checks and writes limiters within one transaction.
+
+    A limiter is the record of a sequence, of a limit for one key, or of a queue.
+    """
 
     def __init__(self, transaction: Transaction, settings_cache: SettingsCache) -> None:
         self.transaction = transaction
@@ -347,11 +373,11 @@ class Limiters:
     # -- records
 
     def prefetch(self, jobs: Iterable[StoredJob]) -> None:
-        """Read all limiters of these jobs, and the settings, in one request."""
+        """Read the limiters (records of sequences and limits) of these jobs, and the settings, in one request."""
         self.prefetch_named(limiter for job in jobs for limiter in limiters_of(job))
 
     def prefetch_named(self, names: Iterable[str]) -> None:
-        """Read limiters by name, and the settings, in one request."""
+        """Read limiters (records of sequences, limits and queues) by name, and the settings, in one request."""
         self.transaction.prefetch([self.transaction.names.settings, *map(self._subject, names)])
 
     def is_paused(self, queue: str) -> bool:
@@ -359,9 +385,10 @@ class Limiters:
         return queue in self._settings_cache.read(self.transaction).paused
 
     def get(self, name: str) -> Limiter:
-        """Return a limiter as this transaction sees it; an empty one if it has no record.
+        """Return the limiter (of a sequence, limit or queue) as this transaction sees it; an empty one if it has
+        no record.
 
-        Save it after a change.
+        Call `save` after a change of the limiter.
         """
         limiter = self._limiters.get(name)
         if limiter is None:
@@ -376,12 +403,15 @@ class Limiters:
         return limiter
 
     def read(self) -> list[Limiter]:
-        """Return all limiters that this transaction has read and that have a record."""
+        """Return all limiters (of sequences, limits and queues) with a record that this transaction has read."""
         records = [self.transaction.get(subject) for subject in self.transaction.read_limiters()]
         return [self.get(decode(data, Limiter).name) for data in records if data]
 
     def get_confirmed(self, name: str) -> Limiter:
-        """Return a limiter. If this transaction has found no record of it, read the record again to make sure."""
+        """Return the limiter of a sequence, limit or queue.
+
+        If this transaction has found no record of it, read the record again to make sure.
+        """
         subject = self._subject(name)
         if subject not in self.saved and not self.transaction.stored(subject).revision:
             self.transaction.confirm(subject)
@@ -389,9 +419,9 @@ class Limiters:
         return self.get(name)
 
     def save(self, limiter: Limiter) -> None:
-        """Write the record of a limiter.
+        """Write the record of a limiter (of a sequence, limit or queue).
 
-        The record of an idle limiter is cleared, or expires when its rate has all tokens again.
+        The record of a limiter without jobs is cleared, or expires when its rate has all tokens again.
         """
         transaction, subject = self.transaction, self._subject(limiter.name)
         self.saved[subject] = limiter
@@ -413,18 +443,22 @@ class Limiters:
     # -- limits
 
     def refusal(self, buckets: tuple[Bucket, ...]) -> Refusal | None:
-        """Return the refusal of the first bucket that refuses a job; None if all buckets admit the job."""
+        """Return the refusal of the first bucket (limit and key) that refuses a job; None if all admit it."""
         return self._admission(buckets).refusal(buckets)
 
     def refusal_by(self, limiter: Limiter) -> Refusal | None:
-        """Return the refusal of this limiter alone; None if this limiter admits a job."""
+        """Return the refusal of this limit alone, for its key; None if it admits a job."""
         if limiter.name.startswith(QUEUE_PREFIX):
             is_open = not self.is_paused(limiter.name.removeprefix(QUEUE_PREFIX))
             return None if is_open else Refusal(limiter.name, None)
         return self.refusal((limiter.name,))
 
     def has_turn(self, buckets: tuple[Bucket, ...]) -> bool:
-        """Return whether the group of these buckets has fewer than `MAX_READY` ready jobs, or takes no turns."""
+        """Return whether one more job under these limits may be admitted, for the sake of fairness.
+
+        If one of the limits has a key, at most `MAX_READY` admitted jobs under the same limits wait for a worker,
+        so that jobs under different keys start in turn.
+        """
         fair = fair_bucket(buckets)
         group = None if fair is None else self.get(fair).find(group_of(buckets))
         return group is None or group.ready < MAX_READY
@@ -443,7 +477,7 @@ class Limiters:
         return Admission(limits, states, self.now)
 
     def admit(self, job: StoredJob, admitted_by: tuple[str, ...]) -> None:
-        """Admit a job to all its limits, and put the job into its lane. Its rates reserve a token each.
+        """Admit a job to all its limits, and offer the job to workers. Its rates reserve a token each.
 
         The caller has checked that no limit refuses the job. `admitted_by` names the limiters that have admitted
         the job before: that of its sequence, if any.
@@ -466,9 +500,10 @@ class Limiters:
         self.transaction.publish_ready(job)
 
     def end_ready(self, admission: JobAdmission, *, is_started: bool) -> list[str]:
-        """Count a job as no longer ready, and return the names of the limiters that may have room now.
+        """Count a job no longer as admitted and not started.
 
-        If the job has started, its tokens are used up. Otherwise its rates get the tokens back.
+        Return the names of the limits, with their keys, that may have room now. If the job has started, its tokens
+        are used up. Otherwise its rates get the tokens back.
         """
         fair = fair_bucket(admission.buckets) if admission.is_counted else None
         changed = admission.changed_by_start
@@ -492,7 +527,8 @@ class Limiters:
     def use_tokens(self, bucket: Bucket, full_at: int) -> None:
         """Use up tokens of a rate, so that the rate does not have all its tokens again before `full_at`.
 
-        Do nothing if the bucket belongs to no rate, or if `full_at` has passed.
+        `bucket` is the name of the limit with its key. Do nothing if the limit is no rate, or if `full_at` has
+        passed.
         """
         interval = self._interval(bucket)
         if interval and full_at > self.now:
@@ -502,15 +538,19 @@ class Limiters:
             self.save(limiter)
 
     def _is_narrow(self, bucket: Bucket) -> bool:
-        """Return whether a bucket belongs to a concurrency of at most `MAX_READY`.
+        """Return whether a bucket (limit and key) belongs to a concurrency of at most `MAX_READY`.
 
-        The ready jobs of such a bucket need no count, because the concurrency keeps them few enough.
+        The admitted jobs of such a bucket that wait for a worker need no count, because the concurrency keeps them
+        few enough.
         """
         limit = self._settings_cache.read(self.transaction).limits.get(family_of(bucket))
         return limit is not None and limit.per is None and limit.most <= MAX_READY
 
     def _interval(self, bucket: Bucket) -> int:
-        """Return the microseconds in which a rate refills one token; 0 if the bucket belongs to no rate."""
+        """Return the microseconds in which a rate refills one token; 0 if the bucket belongs to no rate.
+
+        A bucket is the part of a limit for one key.
+        """
         limit = self._settings_cache.read(self.transaction).limits.get(family_of(bucket))
         return 0 if limit is None or limit.per is None else limit.interval
 
@@ -519,15 +559,16 @@ class Limiters:
     def wake_at_token(self, limiter: Limiter, refusal: Refusal) -> None:
         """Schedule a wake-up for the instant at which a rate has a token again.
 
-        If the rate lacks no tokens, all of them are reserved for ready jobs, and the next start of such a job
-        wakes the limiter.
+        If the rate lacks no tokens, all of them are reserved for admitted jobs, and the next start of such a job
+        admits waiting ones.
         """
         if refusal.until is not None and limiter.full_at > self.now:
             self.wake_at(limiter, refusal.until)
 
     def wake_at(self, limiter: Limiter, instant: int) -> None:
-        """Schedule a wake-up of a limiter. Do nothing if one is scheduled for this time or earlier and is not
-        overdue.
+        """Schedule a wake-up, at which a worker admits the jobs that wait for a sequence, limit or queue.
+
+        Do nothing if one is scheduled for this time or earlier and is not overdue.
         """
         if limiter.wakeup is not None and self.now - OVERDUE < limiter.wakeup <= instant + 1_000:
             return

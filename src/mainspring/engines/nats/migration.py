@@ -65,26 +65,26 @@ class MigrationCheckpoint(Struct, frozen=True, array_like=True):
 
 
 class MigrationCheckpoints:
-    """Reads and writes the checkpoints of migrations to this store."""
+    """Reads and writes the checkpoints of migrations to this store, which say how far they have come."""
 
     def __init__(self, transactions: TransactionManager, workers: WorkerRegistry) -> None:
         self._transactions = transactions
         self._workers = workers
 
     def subject(self, move_id: str) -> str:
-        """Return the subject of the checkpoint of a migration."""
+        """Return the subject of the checkpoint of a migration, which says how far it has come."""
         return self._transactions.names.moves + to_token(move_id)
 
     def find(self, move_id: str) -> MigrationCheckpoint | None:
-        """Return the checkpoint of a migration, as the server has it now; None if there is none."""
+        """Return the checkpoint (progress) of a migration, as the server has it now; None if there is none."""
         return self.read(self._transactions.begin(), move_id)
 
     def read(self, transaction: Transaction, move_id: str) -> MigrationCheckpoint | None:
-        """Return the checkpoint of a migration as a transaction reads it; None if there is none."""
+        """Return the checkpoint (progress) of a migration as a transaction reads it; None if there is none."""
         return transaction.get_struct(self.subject(move_id), MigrationCheckpoint)
 
     def require(self, transaction: Transaction, move_id: str) -> MigrationCheckpoint:
-        """Return the checkpoint of a migration; raise `EngineUnavailable` if there is none."""
+        """Return the checkpoint (stored progress) of a migration; raise `EngineUnavailable` if there is none."""
         checkpoint = self.read(transaction, move_id)
         if checkpoint is None:
             raise EngineUnavailable(
@@ -95,11 +95,11 @@ class MigrationCheckpoints:
         return checkpoint
 
     def write(self, transaction: Transaction, checkpoint: MigrationCheckpoint) -> None:
-        """Write a checkpoint within a transaction."""
+        """Write the checkpoint (progress) of a migration within a transaction."""
         transaction.put_struct(self.subject(checkpoint.id), checkpoint)
 
     def begin(self, move_id: str, source: str, last: int) -> MigrationCheckpoint:
-        """Write the checkpoint of a migration, unless it exists, and return it.
+        """Write the checkpoint (progress) of a migration, unless it exists, and return it.
 
         From then on no worker can enroll here, until the migration is complete or undone.
         """
@@ -155,7 +155,7 @@ class MigrationCheckpoints:
         return f"NATS at {self._transactions.jetstream.address}, prefix {self._transactions.names.prefix!r}"
 
     def delete(self, move_id: str) -> None:
-        """Delete the checkpoint of a migration that was undone."""
+        """Delete the checkpoint (stored progress) of a migration that was undone."""
         self._transactions.run(lambda transaction: transaction.delete(self.subject(move_id)))
 
     def find_workers(self) -> list[str]:
@@ -163,7 +163,7 @@ class MigrationCheckpoints:
         return [record.name for record, _ in self._workers.read_all().values() if not record.has_left]
 
     def find_open(self, source: str | None = None) -> list[MigrationCheckpoint]:
-        """Return the checkpoints of migrations that are not complete, from all sources or from one."""
+        """Return the checkpoints (progress) of migrations that are not complete, from all sources or from one."""
         found = self._transactions.jetstream.scan(f"{self._transactions.names.moves}*")
         checkpoints = [decode(entry.data, MigrationCheckpoint) for _, entry in found if entry.data]
         return [
@@ -216,7 +216,8 @@ class JobImporter:
         return self._transactions.jetstream.max_payload - RESERVED_BYTES
 
     def store(self, move_id: str, jobs: Sequence[MigratedJob]) -> None:
-        """Store jobs that have not arrived yet, and advance the checkpoint in the same transactions.
+        """Store jobs that have not arrived yet, and advance the checkpoint (the stored progress) in the same
+        transactions.
 
         A job whose id another job has here is left out: `compare` reports it. Do nothing if the migration is
         complete. Raise `EngineUnavailable` if it is being undone or reviewed, and `BatchTooLarge` if one job does
@@ -251,7 +252,7 @@ class JobImporter:
         self._transactions.run(work)
 
     def _prefetch(self, transaction: Transaction, jobs: Sequence[MigratedJob], *, is_first_try: bool) -> None:
-        """Read the unique keys, occurrences and limiters of the jobs, in few requests.
+        """Read the unique keys, occurrences, sequences and limits of the jobs, in few requests.
 
         The first try assumes that the ids of the jobs are free. Later tries read the records of the jobs, too.
         """
@@ -323,7 +324,9 @@ class JobImporter:
 
 
 def _make_job(job: MigratedJob, base: int, move_id: str) -> StoredJob:
-    """Return the record of a migrated job. Its nonce is the id of the migration."""
+    """Return the record of a migrated job. Its nonce, which tells who has stored it, is the id of the
+    migration.
+    """
     fields = {name: getattr(job.record, name) for name in job.record.__struct_fields__}
     return StoredJob(**fields, place=base + job.place, turn=job.turn, nonce=move_id, search=job.search)
 

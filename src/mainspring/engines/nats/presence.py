@@ -69,7 +69,11 @@ class Presence(Struct, frozen=True, array_like=True):
 
 
 class OwnPresence:
-    """The presence of this process. It is declared only after a test message to the subject has arrived."""
+    """The presence of this process: a subject to which it is subscribed while it is connected.
+
+    Heartbeats declare it, so that other processes can test it, but only after a test message to the subject has
+    arrived.
+    """
 
     def __init__(self, jetstream: JetStream, names: SubjectNames) -> None:
         self._jetstream = jetstream
@@ -84,7 +88,7 @@ class OwnPresence:
         self._arrived: asyncio.Future[bool] | None = None  # on the loop only
 
     def declare(self) -> Presence | None:
-        """Return the presence of this process over the current connection.
+        """Return the presence of this process: the subject to which it is subscribed, and its connection.
 
         Return None if this process is not connected, or does not receive messages to its subject. The first call
         on each connection subscribes, and waits for a test message; so does a later call, at least `CHECK_AGAIN`
@@ -134,7 +138,9 @@ class OwnPresence:
 
 
 class Sign(NamedTuple):
-    """The presence that a worker has declared, with the revision of the heartbeat that declares it."""
+    """The subject and connection that a worker has declared (its presence), with the revision of that
+    heartbeat.
+    """
 
     worker: int
     revision: int
@@ -142,7 +148,7 @@ class Sign(NamedTuple):
 
 
 class Absence(Struct):
-    """The number of probes in a row that found a worker absent, since its last heartbeat."""
+    """The number of probes in a row, since the last heartbeat of a worker, that found its connection closed."""
 
     revision: int
     """The revision of the worker's last heartbeat."""
@@ -152,7 +158,7 @@ class Absence(Struct):
 
 
 class AbsenceCounter:
-    """Counts for each worker how many probes in a row found it absent.
+    """Counts for each worker how many probes (test messages) in a row found its connection closed.
 
     This class does no I/O. Times are seconds of any monotonic clock.
     """
@@ -161,7 +167,9 @@ class AbsenceCounter:
         self._absences: dict[int, Absence] = {}
 
     def absent(self, sign: Sign, *, sent: float, answered: float) -> bool:
-        """Record that a probe found no subscriber; return whether the worker is dead by `MIN_PROBES` and
+        """Record that a probe found no subscriber to the subject of a worker.
+
+        Return whether the worker counts as dead. It counts as dead after `MIN_PROBES` such probes and
         `ABSENCE_SECONDS`. A newer heartbeat of the worker starts the count again.
 
         The server looks for subscribers at some time between `sent` and `answered`. So the worker was absent at
@@ -174,7 +182,7 @@ class AbsenceCounter:
         return absence.count >= MIN_PROBES and sent - absence.first >= ABSENCE_SECONDS
 
     def present(self, sign: Sign) -> None:
-        """Reset the count of a worker, because it may be present."""
+        """Reset the count of a worker, because it may be connected."""
         self._absences.pop(sign.worker, None)
 
     def keep(self, workers: Iterable[int]) -> None:
@@ -259,7 +267,10 @@ def choose_watched(signs: Iterable[Sign], own: int) -> list[list[Sign]]:
 
 
 class PresenceMonitor:
-    """Finds dead workers of other processes by probes, on the event loop, from the first `watch` to `stop`."""
+    """Finds dead workers of other processes by probes: messages to a subject that the process subscribes to.
+
+    It runs on the event loop, from the first `watch` to `stop`.
+    """
 
     def __init__(self, jetstream: JetStream, names: SubjectNames, own: OwnPresence) -> None:
         self._jetstream = jetstream
@@ -286,7 +297,8 @@ class PresenceMonitor:
     def watch(self, signs: Iterable[Sign], own: int) -> None:
         """Watch the workers that `choose_watched` selects; `own` is the number of a worker of this process.
 
-        The caller has just read `signs` from the server. They replace the signs of the last call.
+        `signs` has the subjects and connections that workers have declared. The caller has just read them from the
+        server; they replace those of the last call.
         """
         self._signs = choose_watched((sign for sign in signs if sign.presence.token != self._own.token), own)
         if self._signs:
@@ -379,7 +391,7 @@ class PresenceMonitor:
     async def _ask_servers(self, presence: Presence | None, expected: set[str]) -> dict[str, ServerAnswer]:
         """Ask all servers whether they have the connection of a process; return the answers by server name.
 
-        Without a presence, only learn which servers answer. Return as soon as `find_answer` finds the answer of
+        With `presence=None`, only learn which servers answer. Return as soon as `find_answer` finds the answer of
         the process's server, otherwise after `SERVERS_SECONDS`.
         """
         answers: dict[str, ServerAnswer] = {}

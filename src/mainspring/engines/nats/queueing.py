@@ -36,26 +36,29 @@ class NatsLane(Struct, frozen=True, gc=False):
 
 
 class NatsLanes:
-    """The lanes that this process knows. Only the thread that claims jobs reads `all` and calls `read_new`."""
+    """The lanes (queue, job type and priority) that this process knows.
+
+    Only the thread that claims jobs reads `all` and calls `read_new`.
+    """
 
     def __init__(self, names: SubjectNames) -> None:
         self._names = names
         self._announced: set[NatsLane] = set()
         self.all: dict[NatsLane, str] = {}
-        """For each lane, the subject of its jobs, with a wildcard."""
+        """For each lane (queue, type and priority), the subject of its jobs, with a wildcard."""
         self._position = 0
         self.must_read = True
-        """Whether other processes may have stored new lanes."""
+        """Whether other processes may have stored new lanes (queue, type and priority)."""
 
     def clear(self) -> None:
-        """Forget all lanes, because the stream may have been created again."""
+        """Forget all lanes (queue, job type and priority), because the stream may have been created again."""
         self._announced.clear()
         self.all.clear()
         self._position = 0
         self.must_read = True
 
     def announce(self, transaction: Transaction, job: StoredJob) -> None:
-        """Store the lane of a job and notify workers, if this process has not done so before."""
+        """Store the lane of a job (queue, type, priority) and notify workers, unless this process has done so."""
         lane = NatsLane(job.queue, job.type, job.priority)
         subject = self._names.lane(lane.queue, lane.type, lane.priority)
         if lane not in self._announced and subject not in transaction.batch:
@@ -64,7 +67,7 @@ class NatsLanes:
             transaction.batch.after_commit(lambda: self._record_announced(lane))
 
     def knows(self, job: StoredJob) -> bool:
-        """Return whether this process has stored the lane of a job, so that workers can find it."""
+        """Return whether this process has stored the lane of a job (queue, type, priority), which workers need."""
         return NatsLane(job.queue, job.type, job.priority) in self._announced
 
     def _record_announced(self, lane: NatsLane) -> None:
@@ -72,7 +75,7 @@ class NatsLanes:
         self.must_read = True
 
     def read_new(self, transaction: Transaction) -> list[NatsLane]:
-        """Read the lanes that were stored since the last read; return the new ones."""
+        """Read the lanes (queue, type, priority) that were stored since the last read; return the new ones."""
         self.must_read = False
         new: list[NatsLane] = []
         while found := transaction.scan(f"{self._names.lanes}>", after=self._position):
@@ -91,7 +94,7 @@ class NatsLanes:
 
 
 def read_lane(names: SubjectNames, subject: str) -> tuple[NatsLane, str]:
-    """Return the lane whose record has this subject, and the subject of the lane's jobs, with a wildcard."""
+    """Return the lane (queue, type, priority) whose record has this subject, and the wildcard of its jobs."""
     tokens = subject.removeprefix(names.lanes)
     queue, type_, priority = tokens.split(".")
     return NatsLane(from_token(queue), from_token(type_), int(priority)), f"{names.ready}{tokens}.*"
@@ -102,7 +105,9 @@ LEAD = 1 * MICROSECONDS
 
 
 class JobQueue:
-    """Puts jobs into their lanes, now or at their due time, and removes them."""
+    """Offers jobs to workers, now or at their due time, by messages in their lanes (queue, type, priority), and
+    removes them.
+    """
 
     def __init__(self, admission: AdmissionControl, lanes: NatsLanes) -> None:
         self._admission = admission
@@ -111,8 +116,9 @@ class JobQueue:
     def enqueue(self, transaction: Transaction, job: StoredJob) -> None:
         """Store a waiting job, with the message that delivers it now or shortly before it is due.
 
-        For a job in a sequence or under limits, request admission if it is due; otherwise store a reminder. Also
-        store a reminder of the job's expiry, if any, and its lane, unless this process has stored the lane before.
+        For a job in a sequence or under limits, request admission if it is due; otherwise store a reminder, which
+        a worker gets at the due time. Also store a reminder of the job's expiry, if any, and its lane (queue, type
+        and priority), unless this process has stored the lane before.
         """
         self._lanes.announce(transaction, job)
         names, batch = transaction.names, transaction.batch
@@ -132,16 +138,18 @@ class JobQueue:
             batch.schedule(names.scheduled("job", job.id), ready, job.due - LEAD)
 
     def make_ready_again(self, transaction: Transaction, job: StoredJob) -> None:
-        """Store the ready message of a job again that all its limiters have admitted, so that a worker gets it."""
+        """Store the message again that offers a job to workers; the sequence and the limits of the job have
+        admitted it.
+        """
         transaction.put_job(job)
         transaction.publish_ready(job)
 
     def knows_lane(self, job: StoredJob) -> bool:
-        """Return whether this process has stored the lane of a job, so that workers can find it."""
+        """Return whether this process has stored the lane of a job (queue, type, priority), which workers need."""
         return self._lanes.knows(job)
 
     def separate_writes(self, transaction: Transaction, job: StoredJob) -> list[Write]:
-        """Return the message and the record of a new plain job, to be stored in this order.
+        """Return the message and the record of a new job without policies, to be stored in this order.
 
         A worker that gets the message before the record is stored returns it to the server for a while. A
         scheduled message does not replace that of another job with the same id.
@@ -154,11 +162,13 @@ class JobQueue:
         return [Write(names.scheduled("job", job.id), b"", 0, schedule_headers(ready, job.due - LEAD)), record]
 
     def dequeue(self, transaction: Transaction, job: StoredJob) -> StoredJob:
-        """Remove a waiting job from its limiters, and delete its scheduled messages; return the job without its
-        admission. The caller writes or deletes the record of the job.
+        """Remove a waiting job from its sequence and limits, and delete its scheduled messages.
 
-        A message in the lane stays: the worker that gets it reads the record and ignores it. It is not purged:
-        after a purge of a subject that a consumer delivers, the server (2.15.1) may skip the next message there.
+        Return the changed job. The caller writes or deletes the record of the job.
+
+        A message that offers the job to workers stays: the worker that gets it reads the record and ignores the
+        message. This message is not purged: after a purge of a subject that a consumer delivers, the server
+        (2.15.1) may skip the next message there.
         """
         names = transaction.names
         transaction.withdraw_ready(job)

@@ -42,7 +42,7 @@ class BacklogReader:
         self._names = transactions.names
 
     def lanes(self) -> dict[NatsLane, str]:
-        """Return all lanes, each with the subject of its jobs. Lanes are never deleted."""
+        """Return all lanes (queue, type, priority), each with the subject of its jobs. Lanes are never deleted."""
         found: dict[NatsLane, str] = {}
         position = 0
         while page := self._transactions.jetstream.scan(f"{self._names.lanes}>", after=position):
@@ -55,8 +55,8 @@ class BacklogReader:
     def read(self) -> list[Backlog]:
         """Count the due jobs that wait for a worker, by queue and job type; leave out those without such jobs.
 
-        Only the first `BACKLOG_PAGE` messages of each lane are read. If any of these is of a due job, all further
-        messages that the consumer of the lane must still deliver count as due jobs, too.
+        Only the first `BACKLOG_PAGE` messages of each lane (queue, type and priority) are read. If any of these is
+        of a due job, all further messages that the consumer of the lane must still deliver count as due jobs, too.
         """
         found: dict[tuple[str, str], Backlog] = {}
         for lane, subject in self.lanes().items():
@@ -97,7 +97,7 @@ MAX_MESSAGES = 16  # how many messages of one lane are read, including those of 
 
 
 class WaitingJobFinder:
-    """Finds the due jobs that could start, a few lanes in each call."""
+    """Finds the due jobs that could start, in each call those of a few lanes (queue, type and priority)."""
 
     def __init__(
         self, transactions: TransactionManager, streams: Streams, lanes: NatsLanes, settings_cache: SettingsCache
@@ -114,7 +114,8 @@ class WaitingJobFinder:
         """Return the due jobs that could start, by job type and queue, as this and earlier calls have found them.
 
         `types` are the job types with a handler in this process. For each other type, only whether there are
-        messages of jobs is found: its count is 1 for each lane. Jobs of paused queues are left out.
+        messages of jobs is found: its count is 1 for each queue and priority that has messages. Jobs of paused
+        queues are left out.
         """
         lanes = [lane for lane in self._lanes.all if lane.queue not in self._settings_cache.paused]
         self._found = {lane: found for lane, found in self._found.items() if lane in lanes}
@@ -148,7 +149,7 @@ class WaitingJobFinder:
             self._checked[lane] = self._transactions.now()
 
     def _check(self, lanes: Sequence[NatsLane]) -> dict[NatsLane, WaitingJobs]:
-        """Return the waiting jobs of each lane that has some.
+        """Return the due jobs that could start of each lane (queue, type and priority) that has some.
 
         The requests for all lanes are sent together, in at most three rounds.
         """
@@ -162,7 +163,7 @@ class WaitingJobFinder:
         }
 
     def _read(self, infos: Mapping[NatsLane, dict[str, Any]]) -> dict[NatsLane, list[StoredJob]]:
-        """Return, for each lane, which jobs of its first messages could start.
+        """Return, for each lane (queue, type and priority), which jobs of its first messages could start.
 
         Messages that the consumer has delivered are left out, unless it has delivered all of them.
         """
@@ -179,7 +180,11 @@ class WaitingJobFinder:
 
 
 def _delivered(info: dict[str, Any]) -> int:
-    """Return the revision after which to read a lane: of the last delivered message; 0 if all were delivered."""
+    """Return the revision after which to read the messages of a lane (queue, type and priority).
+
+    The revision is that of the last message that the consumer has delivered, and 0 if the consumer has delivered
+    all.
+    """
     return int(info["delivered"]["stream_seq"]) if info["num_pending"] else 0
 
 
@@ -265,7 +270,8 @@ class JobReader:
         """Count due, blocked and scheduled jobs by the projection, after it has applied all changes until now.
 
         For a periodic read, the state of the projection may be older, and the counts are for the time of that
-        state. The settings and the limiters of waiting jobs are read from the server, in one step each.
+        state. The settings, and the states of the limits of waiting jobs, are read from the server, in one step
+        each.
         """
         projection = self._projector.catch_up()
         self._settings_cache.refresh()
@@ -278,7 +284,10 @@ class JobReader:
         )
 
     def upcoming(self, edges: Sequence[int]) -> list[UpcomingJobs]:
-        """Count scheduled jobs by time, from the projection. Its state may be a little old in a periodic read."""
+        """Count scheduled jobs by time, from the projection.
+
+        In a periodic read, the state of the projection may be a little old.
+        """
         return self._projector.catch_up().upcoming(edges)
 
     def situation(self, job_id: str) -> Situation | None:

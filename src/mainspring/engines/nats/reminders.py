@@ -39,7 +39,10 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class ReminderHandler:
-    """Handles the reminders that the server has delivered to this process."""
+    """Handles the reminders that the server has delivered to this process.
+
+    A reminder is a message that the server delivers to any worker at a given time, such as when a job expires.
+    """
 
     def __init__(
         self,
@@ -75,6 +78,8 @@ class ReminderHandler:
     def handle_due(self, *, fetches: bool = False) -> None:
         """Handle at most `BATCH_SIZE` due reminders that were delivered, and acknowledge them.
 
+        A reminder asks any worker to do something at a given time, such as to expire a job.
+
         First fetch more if any were delivered since the last call, or if `fetches` is true. Keep the other
         reminders, and schedule a wake-up for the earliest of them. Raise `EngineUnavailable` if the server cannot
         be reached.
@@ -92,7 +97,7 @@ class ReminderHandler:
         self._schedule_wakeup(now)
 
     def _handle_all(self, deliveries: list[Delivery]) -> None:
-        """Handle reminders, up to `BATCH_SIZE` in one transaction, and acknowledge them.
+        """Handle and acknowledge reminders (such as that a job expires), up to `BATCH_SIZE` in one transaction.
 
         A reminder that fails is logged and delivered again later, so it does not block the claiming of jobs. If
         the server is unavailable, all reminders that were not handled are kept for the next call, and the error is
@@ -112,7 +117,8 @@ class ReminderHandler:
                     self._handle_all([delivery])
                 return
             logger.exception(
-                "the reminder %s failed; the server delivers it again in %g s",
+                "the reminder %s, a message such as that a job expires, could not be handled; the server delivers "
+                "it again in %g s",
                 deliveries[0].subject,
                 PAUSE_SECONDS,
             )
@@ -134,7 +140,10 @@ class ReminderHandler:
         return kind, key
 
     def _schedule_wakeup(self, now: int) -> None:
-        """Schedule a wake-up for the earliest of the reminders that are kept; do nothing if none is kept."""
+        """Schedule a wake-up for the earliest of the reminders (messages for a given time) that are kept.
+
+        Do nothing if none is kept.
+        """
         if not self._kept:
             return
         due = min(_due_of(delivery) for delivery in self._kept.values())
@@ -143,12 +152,13 @@ class ReminderHandler:
             self._transactions.jetstream.call_after(max(0, due - now) / MICROSECONDS, self._wake)
 
     def kept_replies(self) -> list[str]:
-        """Return the reply subjects of the reminders that are kept, because they are not due or not handled."""
+        """Return the reply subjects of reminders (messages for a given time) that are not due or not handled."""
         return [delivery.reply for delivery in list(self._kept.values())]
 
     def drop_kept(self) -> list[str]:
-        """Drop the reminders that are kept, because they are not due or not handled yet; return their reply
-        subjects.
+        """Drop the delivered reminders (messages for a given time) that are not due or not handled yet.
+
+        Return their reply subjects.
         """
         replies = self.kept_replies()
         self._kept.clear()
@@ -198,5 +208,5 @@ class ReminderHandler:
 
 
 def _due_of(delivery: Delivery) -> int:
-    """Return when a reminder is due: the last element of its data; without data, at once."""
+    """Return when a reminder (a message for any worker) is due: the last element of its data; else at once."""
     return int(decode(delivery.data, list[Any])[-1]) if delivery.data else 0

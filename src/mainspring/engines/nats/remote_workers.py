@@ -78,8 +78,8 @@ class NatsRemoteWorkers:
     def keep(self, worker: int, leases: Sequence[Lease], terms: RemoteTerms) -> bool:
         """Store the leases that this process has just claimed for a remote worker in the worker's record.
 
-        Their messages go back to the server for the time of a lease. Return False if the worker has left or has
-        died meanwhile: then the caller hands the jobs back.
+        The messages of these jobs go back to the server, which may deliver them again after the time of a lease.
+        Return False if the worker has left or has died meanwhile: then the caller hands the jobs back.
         """
         # This process has the leases no longer, whatever happens now: it would take their messages for its own.
         found = [active for lease in leases if (active := self._active.drop(lease.id)) is not None]

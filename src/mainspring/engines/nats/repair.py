@@ -54,7 +54,7 @@ class InFlightJobs:
         self._lanes = lanes
 
     def of(self, worker: int) -> tuple[str, ...]:
-        """Return the ids of the jobs that a worker runs or holds."""
+        """Return the ids of the jobs that a worker has leased, running or not."""
         self._lanes.read_new(self._transactions.begin())
         infos = self._streams.consumer_infos(self._lanes.all.values())
         found: list[str] = []
@@ -147,7 +147,8 @@ class NatsJobRescuer:
         """Rescue the jobs of workers that have left jobs behind, were found dead, or are remote and silent.
 
         Return the ids of the jobs that were queued again since the last sweep, and of those that became dead
-        letters. Only jobs that were running are in these lists. Also let the monitor watch the present workers.
+        letters. Only jobs that were running are in these lists. Also let the presence monitor watch the workers
+        that are alive now.
         """
         self.take_over()
         entries = self._workers.read_all()
@@ -194,7 +195,9 @@ LANE_PAGE = 50
 
 
 class DeliveryRepair:
-    """Finds messages that a consumer has skipped, one lane at a time, and queues their jobs again."""
+    """Finds messages that a consumer has skipped, one lane (queue, type and priority) at a time, and queues their
+    jobs again.
+    """
 
     def __init__(
         self, transactions: TransactionManager, streams: Streams, lanes: NatsLanes, job_queue: JobQueue
@@ -206,7 +209,11 @@ class DeliveryRepair:
         self._turn = 0
 
     def repair_next_lane(self) -> list[str]:
-        """Check the next lane; queue jobs again whose messages its consumer has skipped, and return their ids."""
+        """Check the next lane (queue, type, priority): queue jobs again whose messages its consumer has skipped.
+
+        Return the ids of these jobs. Do nothing while the consumer still delivers messages or waits for
+        acknowledgements.
+        """
         lanes = list(self._lanes.all)
         if not lanes:
             return []
@@ -252,8 +259,8 @@ OVERDUE = 60 * MICROSECONDS
 class OrphanRepair:
     """Repairs orphans, here: overdue jobs that have neither a message nor a live worker.
 
-    A job without an owner is queued again. A job of a dead worker is rescued. For a job that waits in line, the
-    hand-overs of its limiter are completed.
+    A job without an owner is queued again. A job of a dead worker is rescued. For a job that waits for its
+    sequence or a limit, the places of ended jobs there are passed to waiting jobs.
     """
 
     def __init__(
@@ -275,7 +282,9 @@ class OrphanRepair:
         self._ends: dict[JobStatus | None, str | None] = {}  # the end of the last page, by status
 
     def repair(self, overdue: int = OVERDUE) -> list[str]:
-        """Repair orphans whose due time passed `overdue` or more microseconds ago; return the ids of these jobs.
+        """Repair jobs that have neither a message nor a live worker; return their ids.
+
+        These are jobs whose due time passed `overdue` or more microseconds ago.
 
         Each call checks one page of PENDING jobs and one page of RUNNING jobs.
         """
@@ -290,7 +299,7 @@ class OrphanRepair:
         for record in repaired:
             logger.warning(
                 "job %s was overdue and would not have started: its message was lost, its worker was dead, or the "
-                "limiter that it waits for had not admitted the next job; this is repaired now",
+                "sequence or limit that it waits for had not admitted the next job; this is repaired now",
                 record.id,
                 extra={"job": record.id, "handler": record.type, "type": record.type, "queue": record.queue}
                 | trace_fields(record.headers),

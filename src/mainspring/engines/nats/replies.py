@@ -25,7 +25,10 @@ _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"
 
 
 class DeniedSubject(msgspec.Struct, frozen=True):
-    """A subject that the server denies to this user. It is in lower case, because nats-py's errors are."""
+    """A subject that the server denies to this user.
+
+    The subject is in lower case, because it comes from an error of nats-py.
+    """
 
     is_subscription: bool
     subject: str

@@ -469,10 +469,9 @@ class NatsSchedules:
         return self._transactions.run(work)
 
     def remove(self, command: RemoveSchedule, record: RecordArrangement = record_nothing) -> bool:
-        """Delete a schedule and its skipped occurrences; return False if it is missing or was changed. Its jobs
-        stay.
+        """Delete a schedule and its skipped occurrences; return False if the schedule is missing or was changed.
 
-        If it is deleted, `record` is called in the same transaction.
+        Its jobs stay. If the schedule is deleted, `record` is called in the same transaction.
         """
         name, nonce = command.name, token_hex(8)
 

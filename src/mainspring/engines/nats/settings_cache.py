@@ -90,7 +90,7 @@ class SettingsCache:
 
     @property
     def limits(self) -> dict[str, Limit]:
-        """The limits in the cached copy, by the name of their family."""
+        """The limits in the cached copy, by name."""
         return self._copy.limits
 
     @property

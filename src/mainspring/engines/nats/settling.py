@@ -137,7 +137,9 @@ class NatsJobSettler:
         )
 
     def _commit_in_order(self, transaction: Transaction) -> set[str]:
-        """Store the ends of jobs in the order of a hand-over, or as an atomic batch if they need one.
+        """Store the ends of jobs, and then that the next jobs of their sequences or limits are admitted.
+
+        Store them as an atomic batch if they need one.
 
         Return the subjects of the records whose changes were not all stored.
         """
@@ -149,7 +151,7 @@ class NatsJobSettler:
         return self._transactions.commit_in_order(transaction, ordered)
 
     def _finish(self, transaction: Transaction, outcome: Outcome) -> None:
-        """Complete the hand-over of a job whose end an earlier try may have stored.
+        """Pass the place of a job in its sequence or limit to the next job, if an earlier try has stored its end.
 
         If the job has been deleted meanwhile, use the record of its lease.
         """
@@ -162,14 +164,14 @@ class NatsJobSettler:
         self._admission.finish(transaction, job)
 
     def _records_of(self, transaction: Transaction, outcome: Outcome) -> list[str]:
-        """Return the subjects of the records of a job and its limiters."""
+        """Return the subjects of the records of a job, its sequence and its limits."""
         names, active = transaction.names, self._leases.get(outcome.lease.id)
         job = transaction.job(outcome.lease.id) or (active.job if active is not None else None)
         limiters = () if job is None else limiters_of(job)
         return [names.job(outcome.lease.id), *(names.limiter(family_of(limiter), limiter) for limiter in limiters)]
 
     def _nonce_of(self, outcome: Outcome, new: str) -> tuple[str, bool]:
-        """Return the nonce that identifies an outcome, and whether the outcome may have been stored already.
+        """Return the nonce (random text) that identifies an outcome, and whether the outcome may have been stored.
 
         An outcome that is settled for the first time gets the nonce `new`. The nonce of an earlier try is
         returned once.
@@ -184,7 +186,7 @@ class NatsJobSettler:
     def _read_jobs(
         self, transaction: Transaction, worker: int, outcomes: Mapping[int, Outcome], uncertain: set[int]
     ) -> None:
-        """Read the jobs of outcomes, and the limiters of those under limits.
+        """Read the jobs of outcomes, and the records of their sequences and limits.
 
         The record of a job with an active lease is known and need not be read, unless its outcome may have been
         stored.
@@ -323,8 +325,9 @@ def _is_running(job: StoredJob, lease: Lease, worker: int) -> bool:
 
 
 def _with_lost_start(job: StoredJob | None, outcome: Outcome, worker: int) -> Outcome:
-    """Return an outcome. Its lease is marked as started if it hands back a job whose start was stored, although
-    the reply was lost.
+    """Return an outcome, changed if it hands back a job whose start was stored although the reply was lost.
+
+    Then the lease of the outcome is marked as started. Other outcomes are returned as they are.
     """
     lease = outcome.lease
     is_held = outcome.kind is OutcomeKind.HANDED_BACK and not lease.is_started

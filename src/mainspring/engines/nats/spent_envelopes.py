@@ -29,7 +29,7 @@ logger = logging.getLogger("mainspring.nats")
 
 
 class SpentEnvelopes:
-    """Stores and reads the envelopes of signed jobs that have ended."""
+    """Stores and reads the envelopes (signed id and times of the signature) of jobs that have ended."""
 
     def __init__(self, jetstream: JetStream, names: SubjectNames, streams: Streams) -> None:
         self._jetstream = jetstream

@@ -331,7 +331,7 @@ class Streams:
         """Return the name of the consumer of each subject; create the consumers that do not exist.
 
         A subject whose consumer does not exist, and may not be created by this process, is logged and left out.
-        It is looked up again after `MISSING_RETRY`.
+        Its consumer is looked up again after `MISSING_RETRY`.
         """
         found: dict[str, str] = {}
         for subject in subjects:

@@ -137,7 +137,7 @@ class SubjectNames:
         return f"{self.lanes}{_lane_tokens(queue, type_, priority)}"
 
     def ready_of(self, queue: str, type_: str, priority: int, job_id: str) -> str:
-        """Return the subject of the message that puts a job into its lane."""
+        """Return the subject of the message that offers a job to the workers."""
         return f"{self.ready}{_lane_tokens(queue, type_, priority)}.{to_token(job_id)}"
 
     def scheduled(self, kind: str, key: str) -> str:
@@ -145,27 +145,33 @@ class SubjectNames:
         return f"{self.prefix}.at.{kind}.{to_token(key)}"
 
     def reminder(self, kind: str, key: str) -> str:
-        """Return the subject of a reminder for any worker."""
+        """Return the subject of a reminder: a message to any worker, such as that a job expires now."""
         return f"{self.reminders}{kind}.{to_token(key)}"
 
     def limiter(self, family: str, limiter: str) -> str:
-        """Return the subject of the record of a limiter: a sequence, a bucket of a limit, or a queue."""
+        """Return the subject of the record of a limiter: a sequence, a limit for one key, or a queue."""
         return f"{self.limiters}{digest(family)}.{digest(limiter)}"
 
     def limiters_of_family(self, family: str) -> str:
-        """Return the subject of all limiters of a family, with a wildcard."""
+        """Return the subject, with a wildcard, of the records of a limit for all its keys.
+
+        `family` is the limit's name.
+        """
         return f"{self.limiters}{digest(family)}.*"
 
     def waiting_job(self, limiter: str, group: str, job_id: str) -> str:
-        """Return the subject of the message of a job that waits for a limiter."""
+        """Return the subject of the message of a job that waits for a limiter: a sequence, a limit or a queue."""
         return f"{self.prefix}.line.{digest(limiter)}.{digest(group)}.{to_token(job_id)}"
 
     def line(self, limiter: str, group: str) -> str:
-        """Return the subject, with a wildcard, of the messages of all jobs of a group that wait for a limiter."""
+        """Return the subject, with a wildcard, of the messages of jobs that wait for a limiter and are under the
+        same limits.
+        """
         return f"{self.prefix}.line.{digest(limiter)}.{digest(group)}.*"
 
     def limiter_of_line(self, subject: str) -> str | None:
-        """Return the last token of the subject of a limiter, given the subject of a job that waits for it.
+        """Return the last token of the subject of the record of a sequence, limit or queue, given the subject of a
+        job that waits for it.
 
         Return None if `subject` is not that of a waiting job.
         """
@@ -197,7 +203,7 @@ class SubjectNames:
         return f"{self.requests}{digest(caller)}.*"
 
     def spent_envelope(self, signed_id: str) -> str:
-        """Return the subject of the envelope of a signed job that has ended."""
+        """Return the subject of the message that remembers the signature (envelope) of an ended job."""
         return self.spent + digest(signed_id)
 
     def audit_entry(self, entry: str) -> str:

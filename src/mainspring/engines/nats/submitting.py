@@ -34,7 +34,10 @@ BATCH_SIZE = 450
 
 
 class JobWithNonce(Struct, frozen=True, gc=False):
-    """A job to store, with a nonce. A stored record with this nonce shows that this submit stored the job."""
+    """A job to store, with a nonce (random text).
+
+    A stored record with this nonce shows that this submit stored the job.
+    """
 
     job: NewJob
     nonce: str
@@ -80,8 +83,9 @@ class JobSubmitter:
             )
 
     def _store_plain(self, items: list[JobWithNonce]) -> list[Conflict | None]:
-        """Store plain jobs on the assumption that their ids are free; only if that fails, read the records and try
-        again.
+        """Store plain jobs (without policies) on the assumption that their ids are free.
+
+        Only if that fails, read the records and try again.
         """
         if len({item.job.id for item in items}) == len(items):
             if len(items) <= FEW and self._store_few(items):
@@ -101,7 +105,8 @@ class JobSubmitter:
             return False
 
     def _store_few(self, items: list[JobWithNonce]) -> bool:
-        """Store plain jobs without an atomic batch, which costs the server some milliseconds, whatever its size.
+        """Store plain jobs (without policies) without an atomic batch, which costs the server some milliseconds,
+        whatever its size.
 
         For each job, first send the message that delivers it to a worker, then its record. A worker that gets the
         message before the record is stored returns it to the server, which delivers it again a little later.
@@ -132,7 +137,7 @@ class JobSubmitter:
         stored as a new job.
 
         With `ConflictKind.REPLACED`, the stored job gets the arguments and the due time of the new one. A job that
-        an earlier try of the same submit (`nonce`) has stored is no conflict.
+        an earlier try of the same submit has stored is no conflict: its record has the random text `nonce`.
         """
         existing = transaction.job(job.id)
         if existing is not None:
@@ -179,7 +184,7 @@ def _is_plain(job: NewJob) -> bool:
 
 
 def _prefetch(transaction: Transaction, items: Sequence[JobWithNonce]) -> None:
-    """Read the records that the jobs may conflict with, and their limiters, in one request."""
+    """Read the records that the jobs may conflict with, and their sequences and limits, in one request."""
     names = transaction.names
     subjects = [names.job(item.job.id) for item in items]
     subjects += [names.key(item.job.unique.key) for item in items if item.job.unique is not None]

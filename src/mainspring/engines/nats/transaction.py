@@ -119,7 +119,7 @@ class Transaction:
         return self._read[subject]
 
     def read_limiters(self) -> list[str]:
-        """Return the subjects of the limiters that this transaction has read."""
+        """Return the subjects of the limiters (of sequences, limits and queues) that this transaction has read."""
         return [subject for subject in self._read if subject.startswith(self.names.limiters)]
 
     def put(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> None:
@@ -140,7 +140,10 @@ class Transaction:
         self.put(subject, encode(value))
 
     def delete(self, subject: str) -> None:
-        """Replace the data of a subject with a tombstone. Readers see the deletion until the tombstone expires."""
+        """Replace the data of a subject with an empty message, which expires.
+
+        Until then, readers see the deletion.
+        """
         self.put(subject, b"", TOMBSTONE_TTL)
 
     def scan(self, subject: str, *, after: int = 0, most: int = 1_000) -> list[tuple[str, StoredMessage]]:
@@ -202,15 +205,17 @@ class Transaction:
         self._jobs[job_id] = None
 
     def publish_ready(self, job: StoredJob) -> None:
-        """Add the ready message of a job, which delivers the job to a worker. The caller also writes the record.
+        """Add the ready message of a job, which delivers the job to a worker when its sequence and limits have
+        admitted it.
 
-        The message is stored right behind the record of the job and contains the same data. So the worker that
-        gets the message knows the record and its revision. In a hand-over, the message has no data.
+        The caller also writes the record. The message is stored right behind the record of the job and contains
+        the same data. So the worker that gets the message knows the record and its revision. The message has no
+        data if the job gets the place of one that has ended (a hand-over).
         """
         self._ready[self.names.job(job.id)] = self._ready_subject(job)
 
     def withdraw_ready(self, job: StoredJob) -> None:
-        """Do not store the ready message that `publish_ready` has added for this job, if any."""
+        """Do not store the message to workers that `publish_ready` has added for this job, if any."""
         subject = self._ready_subject(job)
         self._ready = {record: ready for record, ready in self._ready.items() if ready != subject}
 
@@ -218,8 +223,9 @@ class Transaction:
         return self.names.ready_of(job.queue, job.type, job.priority, job.id)
 
     def note(self, note: EngineNote) -> None:
-        """Note something that this transaction does beside the answer of its call, for statistics, after its
-        commit.
+        """Add a note for statistics about something that this transaction does and its caller does not return.
+
+        The note counts after the commit.
         """
         self.batch.after_commit(partial(self._notes.append, note))
 
@@ -267,9 +273,9 @@ class Transaction:
         ]
 
     def ready_of(self, subject: str) -> str | None:
-        """Return the subject of a job's ready message, given the subject of the job's record.
+        """Return the subject of the message that offers a job to workers, given the subject of the job's record.
 
-        Return None if this transaction stores no ready message of the job.
+        Return None if this transaction stores no such message.
         """
         return self._ready.get(subject)
 
@@ -278,10 +284,12 @@ class Transaction:
         self._indexes = {subject: revision for subject, revision in revisions.items() if revision is not None}
 
     def build_batch(self) -> WriteBatch:
-        """Return all writes as one batch: each record with its ready message, then the unconditional writes.
+        """Return all writes as one batch: each record with the message that offers its job to workers, then the
+        unconditional writes.
 
-        The records of limiters come after those of jobs. The server stores the messages of a batch one after
-        another, so a reader may see only the first of them. If it sees a limiter, it also sees its jobs.
+        The records of limiters (sequences, limits and queues) come after those of jobs. The server stores the
+        messages of a batch one after another, so a reader may see only the first of them. If it sees a limiter, it
+        also sees its jobs.
 
         Raise `BatchTooLarge` if the batch would exceed the server's limit.
         """
@@ -302,7 +310,10 @@ class Transaction:
 
 
 class OrderedWrites:
-    """Writes that need no atomic batch if they are stored in this order: ended jobs, limiters, ready jobs."""
+    """Writes that need no atomic batch if they are stored in this order: ended jobs, limiters, ready jobs.
+
+    A limiter is the record of a sequence or limit, and a ready job is one that it has admitted next.
+    """
 
     def __init__(self) -> None:
         self.ended: list[Write] = []
@@ -380,6 +391,8 @@ class TransactionManager:
     def commit_in_order(self, transaction: Transaction, writes: OrderedWrites) -> set[str]:
         """Store writes in the order of a hand-over; then send the events of stored records, and purge.
 
+        In a hand-over, an ended job passes its place under a limiter (a sequence or limit) to the next job.
+
         If a write is refused, or its reply is lost, the later writes of the same limiter are left out. Return the
         subjects of ended jobs that were not stored, and of limiters whose writes were not all stored. The caller
         reads these records again and completes the hand-overs.
@@ -410,7 +423,8 @@ class TransactionManager:
     def _purge_in_order(
         self, transaction: Transaction, revisions: Mapping[str, int | None], missed: set[str]
     ) -> None:
-        """Purge subjects after the writes of a hand-over, except the lines of limiters that were not written.
+        """Purge subjects after the writes of `commit_in_order`, except those of jobs that wait for a sequence or
+        limit that was not written.
 
         Purge only messages that are older than the first of these writes.
         """

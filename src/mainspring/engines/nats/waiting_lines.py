@@ -35,7 +35,7 @@ MIXED_PAGE = 64
 
 
 class WaitingJob(Struct, frozen=True, array_like=True):
-    """The message of a job that waits in a line."""
+    """The message of a job that waits for a limiter: a sequence, a limit or a queue."""
 
     turn: int
     place: int
@@ -44,7 +44,10 @@ class WaitingJob(Struct, frozen=True, array_like=True):
 
 
 class _LineReader:
-    """The waiting jobs that a transaction has read from the messages of a line, to fill the front of the line."""
+    """The jobs of a line (under the same limits, waiting for a limiter) that a transaction has read.
+
+    They fill the front of the line, which the record of the limiter contains.
+    """
 
     def __init__(self, subject: str, page: int) -> None:
         self.subject = subject
@@ -56,7 +59,10 @@ class _LineReader:
 
 
 class WaitingLines:
-    """Reads and changes lines within one transaction. Reads include the changes of the same transaction."""
+    """Reads and changes lines within one transaction. Reads include the changes of the same transaction.
+
+    A line has the jobs under the same limits that wait for one limiter: a sequence, a limit or a queue.
+    """
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
@@ -65,7 +71,10 @@ class WaitingLines:
         self._appended: dict[tuple[str, str], dict[str, Waiter]] = {}
 
     def append(self, limiter: Limiter, group: LimiterGroup, job: StoredJob) -> None:
-        """Add a job to a line. The caller writes the records of the job and the limiter."""
+        """Add a job to a line of jobs that wait for a limiter: a sequence, limit or queue.
+
+        The caller writes the records of the job and the limiter.
+        """
         position = (job.turn, job.place)
         if group.waiting and position < (group.turn, group.place):
             group.is_mixed = True
@@ -84,7 +93,10 @@ class WaitingLines:
         self._appended.setdefault((limiter.name, group.name), {})[job.id] = waiter
 
     def remove(self, limiter: Limiter, group: LimiterGroup, job_id: str) -> None:
-        """Remove a job from a line. The caller writes the records of the job and the limiter."""
+        """Remove a job from a line of jobs that wait for a limiter: a sequence, limit or queue.
+
+        The caller writes the records of the job and the limiter.
+        """
         group.waiting -= 1
         self._forget(limiter, group, job_id)
 
@@ -94,13 +106,16 @@ class WaitingLines:
         self.delete_message(limiter.name, group.name, job_id)
 
     def delete_message(self, limiter: str, group: str, job_id: str) -> None:
-        """Delete the message of a job that no longer waits in the line."""
+        """Delete the message that says that a job waits for a sequence, limit or queue: it no longer waits."""
         self._transaction.batch.purge(self._names.waiting_job(limiter, group, job_id))
 
     def first(self, limiter: Limiter, group: LimiterGroup) -> StoredJob | None:
-        """Return the first job of a line; None if the line is empty, or a lagging replica lacks its messages.
+        """Return the first job of a line, which waits for a limiter (a sequence, limit or queue).
 
-        Take jobs that no longer wait in the line out of its front, and delete their messages.
+        Return None if there is none, or a lagging replica lacks its message.
+
+        Take jobs that no longer wait out of the front of the line, which the limiter's record has, and delete
+        their messages.
         """
         while group.waiting:
             if not group.front:
@@ -116,7 +131,9 @@ class WaitingLines:
         return None
 
     def prefetch(self, heads: Iterable[tuple[Limiter, LimiterGroup, int]], also: Iterable[str]) -> None:
-        """Read the first jobs of many lines together with their other limiters and the subjects in `also`.
+        """Read the first jobs of many lines with their other limiters, and the records of the subjects in `also`.
+
+        A line has jobs that wait for a limiter: a sequence, limit or queue.
 
         `heads` has the limiter and the group of each line, and how many jobs of the line to read.
         """
@@ -132,9 +149,11 @@ class WaitingLines:
     # -- reading the messages
 
     def fill(self, lines: Sequence[tuple[Limiter, LimiterGroup]]) -> None:
-        """Fill the fronts of lines from their messages. Each request to the server reads a page of every line.
+        """Fill the fronts of lines (the first waiting jobs, in the record of a sequence, limit or queue) from the
+        messages of waiting jobs.
 
-        Stale messages are deleted. The front of a mixed line stays as it is if a lagging replica lacks messages.
+        Each request to the server reads a page of every line. Stale messages are deleted. If the messages of a
+        line are not in order (`is_mixed`), its front stays as it is if a lagging replica lacks messages.
         """
         readers = [
             _LineReader(self._names.line(limiter.name, group.name), MIXED_PAGE if group.is_mixed else FRONT)
@@ -154,7 +173,7 @@ class WaitingLines:
             group.front[:] = sorted(waiters)[: _room(limiter)]
 
     def _read_pages(self, readers: Sequence[tuple[_LineReader, Limiter, LimiterGroup]]) -> None:
-        """Read the next page of each line, and delete the stale messages of the page."""
+        """Read the next page of messages of each line of waiting jobs, and delete the stale ones among them."""
         transaction = self._transaction
         page = max(reader.page for reader, _, _ in readers)
         pages = transaction.scan_each([(reader.subject, reader.position) for reader, _, _ in readers], most=page)
@@ -185,9 +204,10 @@ def _decode(limiter: Limiter, subject: str, message: StoredMessage) -> Waiter:
 
 
 def _waits_in(job: StoredJob, limiter: Limiter, group: LimiterGroup) -> bool:
-    """Return whether a job waits in a line.
+    """Return whether a job waits in a line for a limiter: a sequence, limit or queue.
 
-    A job that a hand-over has admitted does not, although its record may still say so: see `handover`.
+    A job that got the place of an ended one by a hand-over does not, although its record may still say so: see
+    `handover`.
     """
     admission = admission_of(job)
     return (admission.limiter, admission.group) == (limiter.name, group.name) and job.id not in limiter.holders

@@ -394,7 +394,7 @@ class WorkerRegistry:
         ]
 
     def signs(self, entries: dict[int, HeartbeatEntry]) -> list[Sign]:
-        """Return the presence of every worker whose heartbeat declares one and that has not left."""
+        """Return the presence (subject and connection) of each worker that declares one and has not left."""
         return [
             Sign(number, revision, record.presence)
             for number, (record, revision) in entries.items()

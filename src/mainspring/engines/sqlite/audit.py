@@ -55,7 +55,7 @@ class AuditWriter:
         commands: Sequence[Command],
         draft: AuditDraft,
     ) -> list[Changed]:
-        """Execute commands, and return the answers. If a job was changed, store the audit entry of `draft`."""
+        """Execute commands, and return the answers. If a job was changed, also store an entry as `draft` says."""
         ids = to_json([command.id for command in commands])
         found = _places(self._database.write(PLACES_OF_JOBS, (ids,)))
         places = {job_id: (type_, queue) for job_id, type_, queue in found}
@@ -69,7 +69,7 @@ class AuditWriter:
         arrangements: Sequence[Arrangement],
         draft: AuditDraft,
     ) -> list[bool]:
-        """Execute arrangements, and return the answers.
+        """Execute arrangements (changes of queues, limits, tokens and other settings), and return the answers.
 
         Store an audit entry for each arrangement that changed something, if its kind is audited.
         """

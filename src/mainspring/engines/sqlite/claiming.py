@@ -45,7 +45,8 @@ _seq = attrgetter("seq")
 class LimitedJobClaimer:
     """Claims jobs under limits: starts admitted jobs, and parks groups that a limit refused.
 
-    For use inside a unit (one transaction). Claims skip a parked group until its limit may have room again.
+    A group has the jobs of one queue, type and priority under the same limits. Claims skip a parked group until
+    its limit may have room again. For use inside a unit (one transaction).
     """
 
     def __init__(self, store: Store, rows: RowReader) -> None:
@@ -66,8 +67,9 @@ class LimitedJobClaimer:
     ) -> tuple[list[LeaseRow], bool]:
         """Start the jobs that their limits admit and return them; park the groups that a limit refused.
 
-        `rows` are heads of groups, and jobs without limits. At most `starts` jobs start; all are due by `until`.
-        The second result says whether a group was parked.
+        `rows` are jobs without limits, and the first waiting jobs of groups (jobs of one queue, type and priority
+        under the same limits). Claims skip a parked group until the limit may have room. At most `starts` jobs
+        start; all are due by `until`. The second result says whether a group was parked.
         """
         groups = self._groups.load(rows)
         admission, gates = self._bucket_counts.begin(groups, self._groups.limits)
@@ -84,7 +86,10 @@ class LimitedJobClaimer:
         return started, bool(refusals)
 
     def _park(self, groups: list[int], admitted: _ClaimAdmission, until: int) -> dict[str, Refusal]:
-        """Park the groups that a limit refused or would refuse now, so that no claim tries them in vain."""
+        """Park the groups (jobs under the same limits) that a limit refuses.
+
+        Claims skip them until the limit may have room.
+        """
         names = self._groups.names
         full = {names[number]: refusal for number, refusal in admitted.full(groups).items()}
         refusals = {names[number]: refusal for number, refusal in admitted.refusals.items()}
@@ -96,7 +101,7 @@ class LimitedJobClaimer:
     def _select_next_heads(
         self, groups: list[int], admitted: _ClaimAdmission, refusals: Collection[str], now: int
     ) -> None:
-        """Make the next job of each group the head of the group, unless the group is parked."""
+        """Let claims find the next job of each group, unless a limit refuses the group (it is parked)."""
         names, take_turns = self._groups.names, self._groups.take_turns
         headless = [number for number in admitted.headless() if not refusals or names[number] not in refusals]
         fair = [number for number in headless if take_turns[number]]
@@ -107,9 +112,10 @@ class LimitedJobClaimer:
             self._heads.select_group_heads({names[number] for number in set(groups).difference(headless)}, now)
 
     def _pick_more(self, room: int, admitted: _ClaimAdmission, until: int) -> dict[int, list[LeaseRow]]:
-        """Pick further jobs of the groups whose heads start, by group number, at most `room` in all.
+        """Pick further jobs of the groups whose first jobs start, by group number, at most `room` in all.
 
-        Each group gets an equal share of the free slots.
+        A group has the jobs of one queue, type and priority under the same limits. Each gets an equal share of the
+        free slots.
         """
         wanted = admitted.with_room()[: max(0, room)]
         if not wanted:
@@ -130,10 +136,10 @@ class LimitedJobClaimer:
         return runs
 
     def _pick(self, groups: list[int], share: int, until: int) -> list[LeaseRow]:
-        """Pick jobs behind the head of each group that are due by `until`; those of a group by submission.
+        """Pick jobs due by `until` that wait behind the first job of each group; those of a group by submission.
 
-        These are at most `share` jobs of each group, and as many again if the group has moved jobs. Jobs that
-        cannot be read are left out, and become dead letters.
+        These are at most `share` jobs of each group, and as many again if the group has jobs that were rescheduled
+        or came back for another reason. Jobs that cannot be read are left out, and become dead letters.
         """
         write, batch = self._database.write, to_json(groups)
         rows = self._rows.read(waiting_sql.PICK_OF_GROUPS, (batch, share, until))
@@ -144,7 +150,7 @@ class LimitedJobClaimer:
         return self._rows.keep_readable(rows)
 
     def _unpark_others(self, refusals: dict[str, Refusal], admission: Admission) -> None:
-        """Unpark one group for each bucket that has room and that a refused group cannot use now.
+        """For each bucket (limit and key) with room that a refused group cannot use, unpark another group.
 
         A refused group leaves the room in its other buckets to groups that wait for these.
         """
@@ -166,14 +172,14 @@ class _ClaimAdmission:
         self._admission = admission
         self._with_suspects: set[int] = set()
         self.last: dict[int, LeaseRow] = {}
-        """For each group, the last job that starts, not counting suspects."""
+        """For each group (jobs under the same limits), the last job that starts, without jobs with two crashes."""
         self.refusals: dict[int, Refusal] = {}
-        """For each group with a job that a limit refused, this refusal: it names the bucket that refused."""
+        """For each group with a job that a limit refused, this refusal: it names the limit and its key."""
 
     def admit_heads(self, rows: Iterable[LeaseRow]) -> list[LeaseRow]:
-        """Admit heads of groups as far as their limits allow, and count them; return the jobs that may start.
+        """Admit and count the first waiting jobs of groups (jobs under the same limits), as far as these allow.
 
-        Jobs without limits may always start.
+        Return the jobs that may start. Jobs without limits may always start.
         """
         started = []
         for row in rows:
@@ -189,9 +195,10 @@ class _ClaimAdmission:
         return started
 
     def admit_members(self, runs: Mapping[int, list[LeaseRow]]) -> list[LeaseRow]:
-        """Admit jobs behind the heads as far as their limits allow, and count them; return those that may start.
+        """Admit jobs behind the first ones of their groups as far as the limits allow, and count them.
 
-        The result has one job of each group in turn. Jobs that are not admitted are removed from `runs`.
+        Return those that may start. The result has one job of each group in turn. Jobs that are not admitted are
+        removed from `runs`.
         """
         admitted: list[list[LeaseRow]] = []
         for number, run in runs.items():
@@ -203,9 +210,9 @@ class _ClaimAdmission:
         return [row for turn in zip_longest(*admitted) for row in turn if row is not None]
 
     def with_room(self) -> list[int]:
-        """Return the numbers of the groups whose limits would admit one more job.
+        """Return the numbers of the groups (jobs under the same limits) whose limits would admit one more job.
 
-        Only groups with a job that starts in this claim and is no suspect are returned.
+        Only groups with a job that starts in this claim and has fewer than two crashes are returned.
         """
         if not self._admission.is_tight:  # the usual case
             return list(self.last)
@@ -226,7 +233,9 @@ class _ClaimAdmission:
         }
 
     def headless(self) -> list[int]:
-        """Return the numbers of the groups whose heads start, except groups that also start a suspect."""
+        """Return the numbers of the groups (jobs under the same limits) whose first waiting job starts, except
+        groups that also start a job with two crashes.
+        """
         return [number for number in self.last if number not in self._with_suspects]
 
     def _admit(self, number: int, wanted: int) -> int:
@@ -240,7 +249,9 @@ class _ClaimAdmission:
 
 
 def _by_group(rows: Iterable[LeaseRow]) -> dict[int | None, list[LeaseRow]]:
-    """Return the rows of each group by its number; a group is the jobs of one lane under the same limits."""
+    """Return the rows of each group by its number; a group has the jobs of one queue, type and priority under the
+    same limits.
+    """
     runs: dict[int | None, list[LeaseRow]] = {}
     for row in rows:
         extras = row.extras  # inlined: for many rows, the property `grp` would cost more than the rest
@@ -280,8 +291,8 @@ class JobClaimer:
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         """Claim jobs for a worker; return their leases, and when the worker should fetch again.
 
-        First expire jobs and unpark groups, if it is time. Jobs that cannot be read become dead letters. Return
-        `is_alive=False` if the worker is not enrolled.
+        First expire jobs, and let jobs that a limit has refused be claimed again, if it is time. Jobs that cannot
+        be read become dead letters. Return `is_alive=False` if the worker is not enrolled.
         """
         write = self._database.write
         now = self._now()
@@ -324,7 +335,7 @@ class JobClaimer:
         )
 
     def _expire_and_unpark(self, now: int) -> tuple[int | None, int | None]:
-        """Expire jobs and unpark groups if it is time.
+        """If it is time, expire jobs, and let claims try jobs again that wait for tokens of a rate.
 
         Return when to do so next, and the next occurrence of any schedule.
         """
@@ -396,9 +407,10 @@ class JobClaimer:
     def _claim_limited(
         self, worker: int, demand: Demand, rows: list[LeaseRow], room: int, *, now: int, until: int
     ) -> list[Lease]:
-        """Start the jobs in `rows` that their limits admit, and further jobs of their groups; return the leases.
+        """Start the jobs in `rows` that their limits admit, and further jobs under the same limits.
 
-        At-most-once jobs are claimed by themselves, so that no more of them start than `rows` has.
+        Return the leases. At-most-once jobs are claimed by themselves, so that no more of them start than `rows`
+        has.
         """
         rows = self._rows.keep_readable(rows)
         single: list[LeaseRow] = []
@@ -422,7 +434,9 @@ class JobClaimer:
         return self._lanes.describe(row.lane).type in demand.at_most_once
 
     def _lanes_of_others(self, demand: Demand) -> str:
-        """Return the lanes of a demand, without those of job types in `Demand.at_most_once`."""
+        """Return the lanes of a demand (each a queue, type and priority), without those of types in
+        `Demand.at_most_once`.
+        """
         types = tuple(name for name in demand.types if name not in demand.at_most_once)
         return self._lanes.matching(types, demand.queues)[0]
 
@@ -464,8 +478,9 @@ class JobClaimer:
         ]
 
     def _has_more(self, lanes: str, until: int) -> bool:
-        """Return whether due jobs are left that could be claimed. If none is, unpark groups whose limits have
-        room, and look again.
+        """Return whether due jobs are left that could be claimed.
+
+        If none is, let jobs be claimed that a limit has refused and that it would admit now, and look again.
         """
         return self._has_due(lanes, until) or (self._unpark_for_free_capacity() and self._has_due(lanes, until))
 

@@ -48,15 +48,15 @@ _parts = msgspec.json.Decoder(tuple[str | int, ...]).decode
 def to_group(lane: int, limits: tuple[str, ...]) -> str | None:
     """Return the name of the group of a job; None if the job has no limits.
 
-    The name is made of the number of the job's lane and of the buckets of its limits. docs/glossary.md explains
-    group, lane and bucket.
+    The name is made of the number of the job's lane and of the buckets of its limits. A lane is a queue, job type
+    and priority; a bucket is the part of a limit for one key; a group has the jobs that are alike in both.
     """
     return msgspec.json.encode((lane, *limits)).decode() if limits else None
 
 
 @lru_cache(CACHE_SIZE)
 def number_of(group: str | None) -> int | None:
-    """Return the number of a group, a short hash of its name; None for no group."""
+    """Return the number of a group (jobs under the same limits), a short hash of its name; None for no group."""
     if group is None:
         return None
     return int.from_bytes(blake2b(group.encode(), digest_size=8).digest(), "big") & POSITIVE
@@ -64,13 +64,16 @@ def number_of(group: str | None) -> int | None:
 
 @lru_cache(CACHE_SIZE)
 def limits_of(group: str | None) -> tuple[str, ...]:
-    """Return the buckets that must admit a job of a group before it starts; none for no group."""
+    """Return the buckets (limit and key) that must admit a job of a group before it starts; none for no group."""
     return () if group is None else _parts(group)[1:]  # type: ignore[return-value]
 
 
 @lru_cache(CACHE_SIZE)
 def takes_turns(group: str) -> bool:
-    """Return whether the jobs of a group take turns with those of other groups: one of its limits is by key."""
+    """Return whether the jobs of a group (under the same limits) start in turn with those of other groups.
+
+    This holds if one of these limits has a key.
+    """
     return is_fair(limits_of(group))
 
 
@@ -139,14 +142,14 @@ class LeaseRow(msgspec.Struct, array_like=True, gc=False):
     def ready(self) -> int:
         """The instant by which claims order jobs of the same priority, the earliest first.
 
-        It is the due time. If the job is the head of a group that takes turns with others, it is the instant at
-        which the job became the head, if that is later.
+        It is the due time. Jobs under a limit with a key start in turn with jobs under other keys. For the first
+        waiting job of each such group, it is the instant at which the job became the first, if that is later.
         """
         return self.extras.ready if isinstance(self.extras, Extras) else self.due
 
     @property
     def grp(self) -> int | None:
-        """The number of the job's group; None if it has none."""
+        """The number of the group of jobs under the same limits; None if the job has no limits."""
         extras = self.extras
         if isinstance(extras, Extras):
             return extras.grp
@@ -214,7 +217,7 @@ def to_optional_json(value: object) -> str | None:
 def new_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
     """Return one JSON text with the values of jobs without search keys, for the statement `INSERT`.
 
-    `lanes` has the number of each job's lane.
+    `lanes` has the row number of each job's lane (queue, job type and priority).
     """
     return to_json([_new_row(job, lane) for job, lane in zip(jobs, lanes, strict=True)])
 
@@ -222,16 +225,17 @@ def new_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
 def searchable_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
     """Return one JSON text with the values of jobs and their search keys, for `INSERT_WITH_SEARCH_KEYS`.
 
-    `lanes` has the number of each job's lane. Some of the jobs may have no search keys.
+    `lanes` has the row number of each job's lane (queue, job type and priority). Some of the jobs may have no
+    search keys.
     """
     pairs = zip(jobs, lanes, strict=True)
     return to_json([(*_new_row(job, lane), job.search or None) for job, lane in pairs])
 
 
 def plain_rows(jobs: Iterable[NewJob], lanes: Iterable[int]) -> str:
-    """Return one JSON text with the values of plain jobs, for the statement `INSERT_PLAIN`.
+    """Return one JSON text with the values of jobs without policies and headers, for the statement `INSERT_PLAIN`.
 
-    `lanes` has the number of each job's lane.
+    `lanes` has the row number of each job's lane (queue, job type and priority).
     """
     return to_json(
         [
@@ -328,9 +332,9 @@ def to_lease(
     is_started: bool,
     at_most_once: bool = False,
 ) -> Lease:
-    """Convert a claimed row to a lease. `lane` is the description of its lane.
+    """Convert a claimed row to a lease. `lane` has its queue, job type and priority.
 
-    `limits` has the buckets of each group, by group number.
+    `limits` has the buckets (limit and key) of each group of jobs, by group number.
     """
     queue, kind, priority, _, _ = lane
     payload = row.payload.encode() if row.codec == JsonSerializer.name else bytes.fromhex(row.payload)

@@ -121,7 +121,8 @@ class Commands:
     def _set_search_keys(self, job_id: str, search: tuple[str, ...], memberships: Memberships) -> None:
         """Store the search keys of a job whose arguments were changed.
 
-        Its lane and group change if `search=` of its handler has other parameters now.
+        If `search=` of its handler has other parameters now, the job is stored with the jobs that are indexed by
+        these parameters (another lane), also under its limits (another group).
         """
         write = self._database.write
         write(sql.SET_SEARCH_KEYS, (job_id, to_json(search) if search else None))

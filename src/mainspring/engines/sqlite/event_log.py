@@ -140,7 +140,9 @@ class EventWriter:
         return self.is_followed
 
     def write_begun(self, leases: Iterable[Lease]) -> None:
-        """Write the `started` events of handlers that begin now, unless they were written before; mark these jobs.
+        """Write the `started` events of handlers that begin now, unless they were written before.
+
+        Also store a mark for each of these jobs: the event must not be written again.
 
         Call it only if a client listens.
         """
@@ -155,7 +157,7 @@ class EventWriter:
     def write_started_of(self, ids: list[str]) -> None:
         """Write the `started` events of the running attempts of these jobs, which crashed, unless written before.
 
-        Delete the marks of these jobs. Call it only if a client listens.
+        Delete the marks of these jobs, which say that the event was written. Call it only if a client listens.
         """
         seqs = numbers(self._database.write(SEQS_OF, (to_json(ids),)))
         marked = self._marked_among(seqs)
@@ -179,7 +181,7 @@ class EventWriter:
     def _started_rows(self, outcomes: list[Outcome], now: int) -> list[_Row]:
         """Return the rows of the `started` events of attempts that end now, unless these were written before.
 
-        Delete the marks of these jobs.
+        Delete the marks of these jobs, which say that the event must not be written.
         """
         marked = self._marked_among([outcome.lease.ref for outcome in outcomes])
         self._delete_marks(marked)
@@ -214,7 +216,9 @@ class EventWriter:
             self._database.write(WRITE, (to_json(batch),))
 
     def write_for(self, ids: list[str], kind: EventKind, note: str | None = None) -> None:
-        """Write an event of the same kind and note for each of the jobs `ids`, if a client listens."""
+        """Write an event for each of the jobs `ids`, all of the same kind and with the same text `note`, if a
+        client listens.
+        """
         if ids and self.has_listener():
             self._database.write(WRITE_FOR, (to_json(ids), kind.value, self._now(), note))
 
@@ -260,8 +264,8 @@ class EventWriter:
         """Record that a client listens until the instant `until`; return the position after which it reads events.
 
         A later end that another client has asked for stays, unless it is more than a day ahead. If no client was
-        listening before, leave one number out, and mark the attempts that run. Also delete all but the latest
-        `MAX_EVENTS` events.
+        listening before, leave one number of the events out, and store a mark for each running attempt, so that
+        its `started` event is not written later. Also delete all but the latest `MAX_EVENTS` events.
         """
         self._settings.forget()
         now = self._now()

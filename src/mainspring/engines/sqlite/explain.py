@@ -88,7 +88,10 @@ _SUSPECT = _DUE.format(index="suspects", condition="crashes >= 2")
 
 
 def _both(statement: str, columns: str, order: str = "") -> str:
-    """Return a statement that reads the index of claimable jobs, and then that of suspects unless ?3 is true."""
+    """Return a statement that reads the index of claimable jobs.
+
+    Unless ?3 is true, it then reads that of jobs with two crashes.
+    """
     parts = f"{statement.format(due=_CLAIMABLE)} UNION ALL {statement.format(due=_SUSPECT)} AND NOT ?3"
     return f"SELECT json_group_array(json_array({columns})) FROM ({parts} {order})"
 
@@ -117,7 +120,9 @@ BOUND = _both(
 
 
 class HeadRow(msgspec.Struct, array_like=True, gc=False):
-    """A database row of the first waiting job of a sequence, or of the jobs of one lane under the same limits."""
+    """A database row of the first waiting job of a sequence, or of the jobs of one queue, type and priority under
+    the same limits.
+    """
 
     type: str
     queue: str
@@ -129,7 +134,7 @@ class HeadRow(msgspec.Struct, array_like=True, gc=False):
 
 
 class _FirstRow(LaneHead, array_like=True, frozen=True, gc=False):
-    """A database row of the first job of a lane."""
+    """A database row of the first job of a lane (a queue, job type and priority)."""
 
 
 _circumstances = msgspec.json.Decoder(tuple[int, int]).decode
@@ -140,8 +145,9 @@ _heads = msgspec.json.Decoder(list[HeadRow]).decode
 def find_waiting(store: Store, now: int) -> tuple[WaitingJobs, ...]:
     """Return the due jobs that could start, counted by job type and queue, without paused queues.
 
-    Of jobs in sequences and under limits, only heads that their limits would admit count. The numbers of jobs and
-    heads that are read in each lane are bounded. For use inside a unit (one transaction).
+    Of a sequence, and of the jobs under the same limits, only the first waiting job counts, and only if its limits
+    would admit it. Of each queue, type and priority, a bounded number of jobs is read. For use inside a unit (one
+    transaction).
     """
     write = store.database.write
     is_suspect_running, lanes = _circumstances(write(CIRCUMSTANCES, (now,)))
@@ -154,7 +160,7 @@ def find_waiting(store: Store, now: int) -> tuple[WaitingJobs, ...]:
 
 
 def _admitted(store: Store, heads: list[HeadRow]) -> list[HeadRow]:
-    """Return the heads that have no limits, and those that their limits would admit, each on its own."""
+    """Return those first waiting jobs that have no limits, or that their limits would admit, each on its own."""
     groups = store.groups.load(heads)
     if not groups:
         return heads

@@ -133,7 +133,7 @@ class SqliteExport:
         return to_instant(self._clock.now(), "now")
 
     def open(self) -> None:
-        """Open the file, whether or not it is marked as moved."""
+        """Open the file, even if it has the mark that its jobs are moved to another store."""
         try:
             self._database.open()
         except StoreMoved:  # another process marked it between the check for the mark and the opening
@@ -147,7 +147,7 @@ class SqliteExport:
     # -- the mark
 
     def move(self) -> MoveRecord | None:
-        """Return the record of the migration; None if the file is not marked as moved."""
+        """Return the stored facts of the migration, such as its target; None if none of the file has begun."""
         with self._database.reader() as connection:
             if not is_moved(connection):
                 return None
@@ -157,7 +157,7 @@ class SqliteExport:
             return MoveRecord(move_id, target, since, last, bool(has_receipt), bool(is_being_undone), finished)
 
     def begin(self, move_id: str, target: str) -> None:
-        """Mark the file as moved and rescue the jobs of dead workers.
+        """Mark the file as moved, so that no other process uses it, and rescue the jobs of dead workers.
 
         Raise `EngineUnavailable` if a worker is alive, or if jobs are RUNNING without a worker. If another process
         has marked the file already, its mark stays.
@@ -216,7 +216,7 @@ class SqliteExport:
             )
 
     def record_receipt(self) -> None:
-        """Record in the file that the target has a checkpoint of this migration.
+        """Record in the file that the target has a checkpoint (stored progress) of this migration.
 
         A migration that is resumed then requires this checkpoint.
         """
@@ -235,7 +235,7 @@ class SqliteExport:
             self._database.write(statement, bindings)
 
     def unmark(self) -> None:
-        """Remove the mark, so that all processes may use the file again."""
+        """Remove the mark of the migration, so that all processes may use the file again."""
         with self._database.unit(durable=True):
             if self._is_marked():
                 self._database.write(DROP_MOVE_TABLE)
@@ -306,7 +306,9 @@ class SqliteExport:
             return list(read_all_entries(connection))
 
     def envelopes(self, now: int) -> Iterator[list[Envelope]]:
-        """Yield pages of the envelopes of signed jobs that do not move, and must not run again on the target."""
+        """Yield pages of the envelopes (parts of signatures) of jobs that do not move, and must not run again on
+        the target.
+        """
         with self._database.reader() as connection:
             yield from read_all_envelopes(connection, now, ENVELOPES)
 

@@ -33,13 +33,13 @@ class Lane(NamedTuple):
 
 
 def lane_of(job: NewJob) -> Lane:
-    """Return the lane of a new job."""
+    """Return the lane of a new job: its queue, type and priority, and the other properties in `Lane`."""
     is_exact = job.sequence is not None or bool(job.limits)
     return Lane(job.queue, job.type, job.priority, int(is_exact), indexed_parameters(job.search))
 
 
 def indexed_parameters(search: tuple[str, ...]) -> str:
-    """Return the parameters of search keys, in the form of `Lane.search`."""
+    """Return the parameter names of search keys (texts `name=value`), in the form of `Lane.search`."""
     return f",{','.join(key.partition('=')[0] for key in search)}," if search else ""
 
 
@@ -49,7 +49,10 @@ def paused_queues(database: Database) -> frozenset[str]:
 
 
 class LaneCache:
-    """The cache of the lanes of one store. Lanes are never deleted, so a cached lane stays valid."""
+    """The cache of the lanes of one store; a lane is a row with the queue, type and priority of jobs.
+
+    Lanes are never deleted, so a cached lane stays valid.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -62,8 +65,9 @@ class LaneCache:
         self._paused: frozenset[str] = frozenset()
 
     def numbers(self, wanted: Iterable[Lane]) -> dict[Lane, int]:
-        """Create those lanes of `wanted` that do not exist; return the row numbers of all cached lanes, by
-        lane.
+        """Create those lanes of `wanted` that do not exist; return the row numbers of all cached lanes, by lane.
+
+        A lane has the queue, type and priority of jobs.
         """
         missing = [lane for lane in wanted if lane not in self._numbers]
         if missing:
@@ -73,12 +77,15 @@ class LaneCache:
         return self._numbers
 
     def number(self, lane: Lane) -> int:
-        """Return the row number of a lane; create the lane if it does not exist."""
+        """Return the row number of a lane (a queue, type and priority); create the lane if it does not exist."""
         found = self._numbers.get(lane)
         return self.numbers([lane])[lane] if found is None else found
 
     def lane_under(self, job_id: str, limits: tuple[str, ...], search: tuple[str, ...] | None = None) -> int:
-        """Return the number of the lane to which a stored job would belong if it had these limits and search keys.
+        """Return the row number of the lane to which a stored job would belong with these limits and search keys.
+
+        A lane has the jobs of one queue, type and priority, either all or none of them under limits or in
+        sequences.
 
         Create the lane if it does not exist. Without `search`, the job keeps its search keys.
         """
@@ -97,10 +104,11 @@ class LaneCache:
         return [number for lane, number in self._numbers.items() if lane[:4] == (queue, kind, priority, 1)]
 
     def matching(self, types: tuple[str, ...], queues: tuple[str, ...] | None) -> tuple[str, str]:
-        """Return two batches of lanes for a claim: all, and those whose jobs may be held before they are due.
+        """Return two batches of lanes for a claim: all, and those whose jobs may be leased before they are due.
 
-        The lanes are those of the given types and queues, without paused queues, each with the head start of its
-        priority. A batch is JSON text. The first is an empty text if there are no lanes.
+        A lane is a queue, type and priority. The lanes are those of the given types and queues, without paused
+        queues, each with the head start of its priority. A batch is JSON text. The first is an empty text if there
+        are no lanes.
         """
         version = self._database.write(sql.LANES_VERSION)
         if version != self._version:
@@ -121,18 +129,20 @@ class LaneCache:
         return batch
 
     def describe(self, number: int) -> Lane:
-        """Return the lane with a row number, which must be in the cache."""
+        """Return the lane (queue, type and priority) with a row number, which must be in the cache."""
         return self._lanes[number]
 
     def queue_and_type(self, number: int) -> tuple[str, str]:
-        """Return the queue and the type of a lane, which need not be in the cache."""
+        """Return the queue and the job type of the row of `lanes` with this number, in the cache or not."""
         if number not in self._lanes:
             self._read()
         lane = self._lanes[number]
         return lane.queue, lane.type
 
     def forget(self) -> None:
-        """Clear the cache, after a rollback, which may have removed lanes, or when the store is closed."""
+        """Clear the cache, after a rollback, which may have removed lanes (rows with a queue, type and priority),
+        or when the store is closed.
+        """
         self._numbers.clear()
         self.plain.clear()
         self._lanes.clear()

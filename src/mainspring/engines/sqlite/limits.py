@@ -33,7 +33,7 @@ def read_limits(connection: apsw.Connection) -> list[PutLimit]:
 
 
 class LimitCache:
-    """The cache of all stored limits, by family. For use inside a unit (one transaction)."""
+    """The cache of all stored limits, by their names (families). For use inside a unit (one transaction)."""
 
     def __init__(self, database: Database, settings: SettingsRow) -> None:
         self._database = database
@@ -42,7 +42,7 @@ class LimitCache:
         self._limits: dict[str, Limit] = {}
 
     def all(self) -> dict[str, Limit]:
-        """Return all limits by family. After a change, this is a new mapping."""
+        """Return all limits by their names. After a change, this is a new mapping."""
         version = self._settings.arrangements
         if version != self._version:
             rows = _rows(self._database.write(sql.LIMITS))
@@ -59,14 +59,14 @@ _states = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 
 
 class _CachedBucket(BucketState, gc=False):
-    """The state of a bucket in memory, and as last written to the file."""
+    """The counts of a bucket (the part of a limit for one key) in memory, and as last written to the file."""
 
     written_running: int = 0
     written_full_at: int = 0
 
 
 class BucketCounts:
-    """Counts the running jobs and the tokens of each bucket of a limit.
+    """Counts the running jobs and the tokens of each bucket: the part of a limit for one key.
 
     For use inside a unit (one transaction).
     """
@@ -89,8 +89,8 @@ class BucketCounts:
     ) -> tuple[Admission, dict[int, CombinedLimit]]:
         """Begin to admit jobs of some groups; return the `Admission`, and the combined limit of each group.
 
-        `groups` has the numbers of the groups, and `limits` their buckets. The unit writes the counts of admitted
-        jobs before it commits.
+        A group has jobs under the same limits. `groups` has the numbers of the groups, and `limits` their buckets
+        (limit and key). The unit writes the counts of admitted jobs before it commits.
         """
         self._write_before_commit()
         self._refresh()
@@ -103,25 +103,26 @@ class BucketCounts:
         return admission, gates
 
     def admission_of(self, buckets: Collection[str]) -> Admission:
-        """Return an `Admission` for these buckets, whose counts are written before the commit."""
+        """Return an `Admission`, which decides whether these buckets (limit and key) admit a job, and counts it.
+
+        The counts are written before the commit.
+        """
         self._write_before_commit()
         self._read(buckets)
         self._admission.begin(self._now())
         return self._admission
 
     def dry_run(self, buckets: Collection[str]) -> Admission:
-        """Return an `Admission` for copies of these buckets, so that the jobs it admits are not counted in the
-        store.
-        """
+        """Return an `Admission` for copies of these buckets (limit and key): jobs that it admits do not count."""
         self._read(buckets)
         states = self._states
         copies = {bucket: BucketState(states[bucket].running, states[bucket].full_at) for bucket in buckets}
         return Admission(self._limits.all(), copies, self._now())
 
     def release(self, jobs: Mapping[tuple[str, ...], int]) -> None:
-        """Subtract jobs that no longer run from their buckets.
+        """Subtract jobs that no longer run from the counts of their limits.
 
-        `jobs` has the number of jobs for each set of buckets.
+        `jobs` has the number of jobs for each set of buckets (limit and key).
         """
         self._write_before_commit()
         self._read(bucket for limits in jobs for bucket in limits)
@@ -142,7 +143,7 @@ class BucketCounts:
             self._admission = Admission(self._limits.all(), {}, 0)
 
     def _read(self, buckets: Iterable[str]) -> None:
-        """Read the states of those buckets that are not cached yet."""
+        """Read the counts of those buckets (limit and key) that are not cached yet."""
         self._refresh()
         known = self._states
         unknown = {bucket for bucket in buckets if bucket not in known}
@@ -190,9 +191,9 @@ class BucketCounts:
     # -- when limits change
 
     def recount(self, family: str) -> None:
-        """Count the running jobs in the buckets of a family again, because its limit has changed.
+        """Count the running jobs under a limit again for each of its keys, because the limit has changed.
 
-        If the family has no limit on concurrency now, only delete the counts.
+        `family` is the name of the limit. If the limit is no concurrency now, only delete the counts.
         """
         self._flush()
         bounds = family_bounds(family)
@@ -202,7 +203,7 @@ class BucketCounts:
             self._database.write(sql.RECOUNT, bounds)
 
     def change_rate(self, family: str, before: Limit, after: Limit) -> None:
-        """Refill the missing tokens in the buckets of a family at the new rate from now on.
+        """Refill the missing tokens of a rate, for each of its keys, at the new speed from now on.
 
         The number of missing tokens stays the same.
         """
@@ -211,12 +212,12 @@ class BucketCounts:
         self._database.write(sql.CHANGE_RATE, (*bounds, self._now(), before.interval, after.interval))
 
     def delete_rates(self, family: str) -> None:
-        """Delete the token counts of a family, because its limit was deleted."""
+        """Delete the token counts of a limit that was deleted, for all of its keys."""
         self._flush()
         self._database.write(sql.DELETE_RATES, family_bounds(family))
 
     def cap_missing_tokens(self, now: int) -> None:
-        """Cap the missing tokens of each bucket at its capacity if they are more than twice that.
+        """For each rate and key, reduce missing tokens that are more than twice the capacity to the capacity.
 
         After the clock was set back, the bucket would otherwise take too long to fill up.
         """
@@ -225,5 +226,8 @@ class BucketCounts:
 
 
 def family_bounds(family: str) -> tuple[str, str]:
-    """Return the lower and the upper bound of the bucket names of a family. The upper bound is excluded."""
+    """Return the lower and the upper bound of the bucket names of a limit. The upper bound is excluded.
+
+    A bucket is the part of a limit for one key, and `family` is the name of the limit.
+    """
     return f"{family}{SEPARATOR}", f"{family}{chr(ord(SEPARATOR) + 1)}"

@@ -76,7 +76,7 @@ OVERDUE_PAGES = 4_000
 
 
 class Checkpointer:
-    """Runs checkpoints in a thread of its own when the write-ahead log has grown."""
+    """Copies the write-ahead log into the file (a checkpoint), in a thread of its own, when the log has grown."""
 
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections

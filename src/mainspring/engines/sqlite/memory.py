@@ -133,7 +133,7 @@ class MemoryConnectionPool:
 def _open_copy() -> apsw.Connection:
     """Return the connection to a new database in memory, with the current schema and no jobs.
 
-    It is copied from a template, because that is ten times faster than to run the migrations.
+    The database is copied from a template, because that is ten times faster than to run the migrations.
     """
     connection = apsw.Connection(PATH, statementcachesize=STATEMENT_CACHE_SIZE)
     with connection.backup("main", _empty_database(os.getpid()), "main") as copying:

@@ -77,12 +77,18 @@ class ProcessLock:
 
     @property
     def is_marked(self) -> bool:
-        """Whether the lock file has the mark that Mainspring made the file beside it. The lock must be held."""
+        """Whether the lock file has the mark by which Mainspring says that it has made the file beside it.
+
+        The lock must be held.
+        """
         assert self._descriptor is not None, "not acquired"
         return os.fstat(self._descriptor).st_size > 0
 
     def mark(self) -> None:
-        """Write the mark into the lock file, with the id of this process as the holder. The lock must be held."""
+        """Write the mark that Mainspring made the file beside it into the lock file, with the id of this process.
+
+        The lock must be held.
+        """
         assert self._descriptor is not None, "not acquired"
         # Overwritten in place and always of the same length: the mark must never be missing, even for a moment.
         os.pwrite(self._descriptor, f"process {os.getpid()}".ljust(40).encode() + b"\n", 0)

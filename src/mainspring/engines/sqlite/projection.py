@@ -63,7 +63,8 @@ IS_TAKEN = "SELECT EXISTS (SELECT 1 FROM jobs WHERE seq = ?1)"
 
 
 def with_own_places(writer: apsw.Connection, kept: Sequence[tuple[int, JobRecord]]) -> list[tuple[int, JobRecord]]:
-    """Return jobs with places in the order of submission that no other job of this batch or of the file has.
+    """Return jobs, each with a place (its number in the order of submission) that no other job of this batch or of
+    the file has.
 
     A job whose place is taken moves to the next free one, or stays where it was moved before.
     """
@@ -167,7 +168,9 @@ def lane_of_record(record: JobRecord, search: tuple[str, ...]) -> Lane:
 
 
 def projected_rows(rows: Iterable[tuple[int, int, JobRecord]], waits: Mapping[str, Wait]) -> str:
-    """Encode jobs with their places and lanes as a batch for `PUT`; `waits` says, by id, what jobs wait for.
+    """Encode jobs as a batch for `PUT`, each with its place in the order of submission and the number of its lane.
+
+    `waits` says, by id, what jobs wait for.
 
     A job that is not in `waits` waits for neither its sequence nor its limits.
     """
@@ -175,7 +178,10 @@ def projected_rows(rows: Iterable[tuple[int, int, JobRecord]], waits: Mapping[st
 
 
 def projected_groups(rows: Iterable[tuple[int, int, JobRecord]]) -> str | None:
-    """Encode the groups of jobs, given with places and lanes, for `PUT_GROUPS`; None if no job has limits."""
+    """Encode the groups of jobs, given with places and lanes, for `PUT_GROUPS`; None if no job has limits.
+
+    A group has the jobs of one queue, type and priority under the same limits.
+    """
     groups = {group for _, lane, record in rows if (group := to_group(lane, record.limits)) is not None}
     return to_json([(number_of(group), group) for group in groups]) if groups else None
 
@@ -566,9 +572,10 @@ def _prepare(connection: apsw.Connection) -> None:
 def _limited_jobs(
     connection: apsw.Connection, lanes: Sequence[LaneCounts], now: int, most: int
 ) -> list[LimitedGroup]:
-    """Find the groups of due jobs whose limits have not admitted them: see `LimitedJobs`.
+    """Find the groups of due jobs that their limits have not admitted: see `LimitedJobs`.
 
-    Set `later` of each lane, and set `is_exact` to False if the lane has more than `most` of these jobs.
+    A group has the jobs of one queue, type and priority (its lane) under the same limits. Set `later` of each
+    lane, and set `is_exact` to False if the lane has more than `most` of these jobs.
     """
     found: list[LimitedGroup] = []
     for counts in lanes:

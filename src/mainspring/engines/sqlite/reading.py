@@ -67,8 +67,8 @@ def _read(
 ) -> tuple[list[Any], list[JobRecord]]:
     """Return rows and their records. Headers and follow-up jobs that cannot be read are left out of the records.
 
-    Another program may have spoiled a row. It must not hide the other jobs of a list, nor keep a worker from
-    starting; a worker that claims the job makes it a dead letter.
+    Another program may have spoiled a row. Such a row must not hide the other jobs of a list, nor keep a worker
+    from starting; a worker that claims the job makes it a dead letter.
     """
     try:
         rows: list[Any] = connection.execute(statement, bindings).fetchall()
@@ -83,7 +83,7 @@ def _seqs_between(
 ) -> tuple[int | None, int | None]:
     """Return bounds of the seqs of the jobs that were submitted from `since` on and before `until`.
 
-    They are the first and the last seq that such a job can have; None for no bound.
+    The bounds are the first and the last seq that such a job can have; None for no bound.
     """
     first = None if since is None else _first_submitted(connection, since)
     return first, None if until is None else _first_submitted(connection, until) - 1
@@ -112,7 +112,7 @@ def _first_submitted(connection: apsw.Connection, since: int) -> int:
 def statement_of(query: Query, *, first: int | None = None, last: int | None = None) -> tuple[str, dict[str, Any]]:
     """Return the SQL statement for a page of a query, with its bindings.
 
-    It reads one job more than the page has. For a query with ids, it reads all jobs that match.
+    The statement reads one job more than the page has. For a query with ids, it reads all jobs that match.
 
     `first` and `last` are the bounds of `seq` that follow from the times of the query; None for no bound.
     """
@@ -139,9 +139,9 @@ def statement_of(query: Query, *, first: int | None = None, last: int | None = N
 
 
 def _lanes_of(query: Query, bindings: dict[str, Any]) -> list[str]:
-    """Return the SQL conditions of a query on lanes, and add their values to `bindings`.
+    """Return the SQL conditions of a query on the table `lanes`, and add their values to `bindings`.
 
-    They are about queues, job types, and whether jobs are in sequences or under limits.
+    The conditions are about queues, job types, and whether jobs are in sequences or under limits.
     """
     lanes = _lane_conditions(query.queue, query.type, bindings)
     for name, allowed in (("type", query.types), ("queue", query.queues)):
@@ -154,7 +154,10 @@ def _lanes_of(query: Query, bindings: dict[str, Any]) -> list[str]:
 
 
 def count_up_to(connection: apsw.Connection, query: Query, most: int) -> int:
-    """Count the jobs that match a query, at most `most`. Its `ids`, `search`, `limit` and `after` are ignored."""
+    """Count the jobs that match a query, at most `most`.
+
+    The fields `ids`, `search`, `limit` and `after` of the query are ignored.
+    """
     with connection:  # all statements see the same jobs
         first, last = _seqs_between(connection, query.created_since, query.created_until)
         found: int = connection.execute(*statement_of_bounded_count(query, most, first=first, last=last)).get
@@ -185,8 +188,8 @@ def _choices(
 ) -> str:
     """Return a SELECT of the `seq` of the jobs that may be on the page of a query.
 
-    A lane is read by the index of the first search term whose parameter indexes it. The jobs of other lanes are
-    read one by one.
+    Jobs of a lane (queue, type, priority and search parameters) are found by the index of the first search term
+    whose parameter is among those of the lane. The jobs of other lanes are read one by one.
     """
     direction = _direction(query)
     bindings["states"] = to_json(sorted(CODES.values()) if query.status is None else [CODES[query.status]])
@@ -217,7 +220,9 @@ def _choices(
 
 
 def _has_key(number: int, term: SearchTerm) -> str:
-    """Return the SQL condition that a job has a key of a term, or that the parameter does not index its lane."""
+    """Return the SQL condition that a job has a key of a term, or that jobs of its lane (queue, type, priority)
+    are not indexed by the term's parameter.
+    """
     keys = ", ".join(f":key{number}_{place}" for place in range(len(term.keys)))
     has_key = f"EXISTS (SELECT 1 FROM search AS x WHERE x.key IN ({keys}) AND x.seq = s.seq)"
     return f"(NOT instr(w.search, :parameter{number}) OR {has_key})"
@@ -322,14 +327,18 @@ def statement_of_replayed(queue: str | None, type_: str | None) -> tuple[str, di
 
 
 def find_queues(connection: apsw.Connection) -> tuple[str, ...]:
-    """List the queues that have jobs. A lane remains when its jobs are deleted, so lanes are not enough."""
+    """List the queues that have jobs.
+
+    The table `lanes` is not enough, because a row there (queue, type and priority) remains when its jobs are
+    deleted.
+    """
     return tuple(sorted(strings(connection.execute(sql.QUEUES).get)))
 
 
 def _conditions(query: Query, bindings: dict[str, Any]) -> list[str]:
     """Return the conditions of a query on replay, limits, due time and time of submission, as SQL.
 
-    Their values are added to `bindings`.
+    The values of the conditions are added to `bindings`.
     """
     conditions = []
     if query.is_replayed is not None:
@@ -349,9 +358,10 @@ def _conditions(query: Query, bindings: dict[str, Any]) -> list[str]:
 
 
 def _places(query: Query, first: int | None, last: int | None, bindings: dict[str, Any]) -> list[str]:
-    """Return the SQL conditions of a query on the place of a job, with `{}` for the column.
+    """Return the SQL conditions on the place of a job in the order of submission, with `{}` for the column.
 
-    Their values are added to `bindings`. The cursor of a query with ids, or in the order of failure, is left out.
+    The values of the conditions are added to `bindings`. The cursor of a query with ids, or in the order of
+    failure, is left out.
     """
     is_unused = query.after is None or query.ids is not None or query.by_failure
     after = None if is_unused or query.after is None else to_place(query.after)

@@ -41,8 +41,9 @@ class RequestWriter:
     def begin(self, requests: Sequence[NewRequest]) -> list[RequestRecord | None]:
         """Store that requests begin; return for each request the record of its caller and idempotency key.
 
-        The record may be that of an earlier request: see `request_records.begun`. It is None, and nothing is
-        stored, if the caller or the store has too many requests. Some expired requests are deleted first.
+        The record may be that of an earlier request: see `request_records.begun`. Instead of a record, None is
+        returned and nothing is stored if the caller or the store has too many requests. Some expired requests are
+        deleted first.
         """
         self.prune(PRUNED_WITH_A_REQUEST * max(1, len(requests)))
         return [self._begin(request, self._now()) for request in requests]

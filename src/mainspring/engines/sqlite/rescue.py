@@ -50,11 +50,11 @@ class JobRescuer:
         self._last_run = LAST_INSTANT
 
     def rescue(self, dead: Collection[int]) -> Swept:
-        """Rescue the jobs of dead workers, delete these workers, and unpark groups whose limits have capacity.
+        """Rescue the jobs of dead workers, delete these workers, and let jobs be claimed whose limits have room.
 
         Return the ids of the jobs that ran and will run again, and of those that became dead letters; and the due
-        jobs that could start, counted by job type and queue. Held jobs are only released, and jobs that were asked
-        to stop become CANCELED: neither are returned.
+        jobs that could start, counted by job type and queue. Jobs whose start was not committed are only released,
+        and jobs that were asked to stop become CANCELED: neither are returned.
         """
         write = self._database.write
         now = self._now()

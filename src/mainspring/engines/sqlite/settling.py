@@ -39,7 +39,11 @@ class JobSettler:
         self._dead_letters = dead_letters
 
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
-        """Mark RUNNING the held jobs whose leases the worker still has; return for each whether it has it."""
+        """Mark jobs RUNNING that the worker has leased before they were due.
+
+        Return for each whether it still has the lease. A job whose lease it does not have any more is left
+        unchanged.
+        """
         batch = to_json([_start_row(lease) for lease in leases])
         current = set(pairs_of_integers(self._database.write(sql.CURRENT, (batch, worker, PENDING))))
         self._database.write(sql.START, (batch, worker, self._now()))
@@ -52,8 +56,8 @@ class JobSettler:
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         """Store outcomes, end their leases, and store what follows, such as follow-up jobs and dead-letter jobs.
 
-        Return for each outcome whether it was accepted. It is refused if the worker does not have the lease any
-        more.
+        Return for each outcome whether it was accepted. An outcome is refused if the worker does not have the
+        lease any more.
         """
         completed = [outcome for outcome in outcomes if outcome.kind is OutcomeKind.COMPLETED]
         has_more = any(outcome.keep_result_until is not None or outcome.error is not None for outcome in completed)
@@ -126,7 +130,8 @@ class JobSettler:
     def _free(self, leases: list[Lease], not_completed: list[Outcome]) -> None:
         """Release the limits and sequences of these jobs, so that jobs that waited for them can start.
 
-        A job that has ended does not change the order of its group; one that is PENDING again does.
+        A job that is PENDING again also changes which job is the first of those under the same limits; one that
+        has ended does not.
         """
         memberships = Memberships((sequence, None) for sequence in {lease.sequence for lease in leases})
         again = [outcome.lease for outcome in not_completed if STATUS_AFTER[outcome.kind] is JobStatus.PENDING]

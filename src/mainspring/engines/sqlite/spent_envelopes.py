@@ -50,7 +50,11 @@ _rows = msgspec.json.Decoder(list[tuple[str, str, int]]).decode
 def remember_deleted(
     database: Database, now: int, *, ids: Sequence[str] | None = None, seqs: Sequence[int] = ()
 ) -> None:
-    """Remember the envelopes of signed jobs that are about to be deleted, given by their ids or their seqs.
+    """Store the envelopes (ids and times of signatures) of jobs that are about to be deleted.
+
+    So no copy of these jobs can run.
+
+    The jobs are given by their ids or their seqs.
 
     Envelopes whose signatures have ended are left out. For use inside a unit (one transaction).
     """
@@ -64,7 +68,10 @@ def remember_deleted(
 
 
 def forget_ended(database: Database, now: int, most: int) -> None:
-    """Delete at most `most` envelopes whose signatures have ended. For use inside a unit (one transaction)."""
+    """Delete at most `most` envelopes (signed ids of deleted jobs) whose signatures have ended.
+
+    For use inside a unit (one transaction).
+    """
     database.write(FORGET, (now, most))
 
 
@@ -79,7 +86,8 @@ def read_spent(connection: apsw.Connection, ids: Sequence[str]) -> dict[str, int
 def read_all_envelopes(connection: apsw.Connection, now: int, size: int) -> Iterator[list[Envelope]]:
     """Yield pages of the envelopes that must not be used again, up to `size` each; pages may be empty.
 
-    They are those of deleted jobs and of COMPLETED and CANCELED jobs, without those whose signatures have ended.
+    An envelope is the signed id of a job and the times of its signature. They are those of deleted, COMPLETED and
+    CANCELED jobs whose signatures have not ended.
     """
     last_id = ""
     while rows := _fetch(connection, REMEMBERED, (last_id, now, size)):

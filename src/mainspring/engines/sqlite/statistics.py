@@ -86,7 +86,7 @@ SELECT json_group_array(json_array(l.id, {
 
 
 class _LaneRow(msgspec.Struct, array_like=True, gc=False):
-    """The counts of a lane, as a database row."""
+    """The counts of the jobs of a lane (a queue, job type and priority), as a database row."""
 
     lane: int
     queue: str
@@ -103,13 +103,13 @@ class _LaneRow(msgspec.Struct, array_like=True, gc=False):
 
 
 class LaneCounts(msgspec.Struct, gc=False):
-    """The counts of jobs of one lane, while they are put together."""
+    """The counts of the jobs of one lane (a queue, job type and priority), while they are put together."""
 
     lane: int
     queue: str
     type: str
     is_bound: bool
-    """Whether the jobs of the lane are in sequences or under limits."""
+    """Whether these jobs are in sequences or under limits."""
     due: int = 0
     blocked: int = 0
     scheduled: int = 0
@@ -119,7 +119,7 @@ class LaneCounts(msgspec.Struct, gc=False):
     oldest_blocked: int | None = None
     is_exact: bool = True
     later: int = 0
-    """At least so many jobs that are in no index for claims are due later: under limits, or held by a worker."""
+    """At least so many jobs that are in no index for claims are due later: under limits, or leased early."""
 
     def add_due(self, count: int, oldest: int | None) -> None:
         """Add jobs that could start now, the oldest due since `oldest`, to the counts."""
@@ -134,13 +134,16 @@ class LaneCounts(msgspec.Struct, gc=False):
         self.oldest_blocked = _earlier(self.oldest_blocked, oldest)
 
     def pause(self) -> None:
-        """Count all due jobs of the lane as blocked, because its queue is paused."""
+        """Count all due jobs of this queue, type and priority as blocked, because the queue is paused."""
         self.add_blocked(self.due, self.oldest_due)
         self.due, self.oldest_due = 0, None
 
 
 class LimitedGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The due jobs of one lane under the same limits, without those that wait for their sequence."""
+    """The due jobs of one queue, type and priority under the same limits.
+
+    Jobs that wait for their sequence are left out.
+    """
 
     name: str
     """The name of the group: see `codec`."""
@@ -151,12 +154,12 @@ class LimitedGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def lane(self) -> int:
-        """The row number of the lane."""
+        """The row number of the lane: the queue, job type and priority of the jobs."""
         return int(_name(self.name)[0])
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """The buckets of the limits that the jobs of the group are under."""
+        """The buckets (limit and key) that must admit the jobs of the group."""
         return limits_of(self.name)
 
 
@@ -176,6 +179,8 @@ class LimitedJobs(Protocol):
     ) -> list[LimitedGroup]:
         """Return the groups of due jobs under limits, and correct the counts in `lanes`.
 
+        A lane is a queue, type and priority; a group has the jobs of a lane under the same limits.
+
         In each lane: set `later`; set `is_exact` to False if not all of its jobs were read; subtract the jobs of
         the returned groups from `due` if they are counted there, so that no job counts twice.
 
@@ -193,9 +198,9 @@ class CountedJobs:
     def add_up(self, *, paused: Collection[str], find_full: FindFull) -> tuple[JobGroup, ...]:
         """Apply the limits and the paused queues, and return the counts of each queue and job type. Call it once.
 
-        `find_full` returns which combinations of buckets admit no job. It is asked about `MAX_GROUPS` combinations
-        at most. Jobs under other combinations count as blocked, and the counts of their queue and job type as not
-        exact.
+        A bucket is the part of a limit for one key. `find_full` returns which combinations of buckets admit no
+        job. It is asked about `MAX_GROUPS` combinations at most. Jobs under other combinations count as blocked,
+        and the counts of their queue and job type as not exact.
         """
         limits = list(dict.fromkeys(group.limits for group in self._groups))
         evaluated = set(limits[:MAX_GROUPS])
@@ -216,7 +221,9 @@ class CountedJobs:
 def count_jobs(
     connection: apsw.Connection, now: int, limited: LimitedJobs, most: int = MAX_COUNTED
 ) -> CountedJobs:
-    """Count the jobs of each lane, each count up to `most`, to which all due jobs that workers hold are added.
+    """Count the jobs of each lane (queue, type and priority), each count up to `most`.
+
+    Due jobs that workers have leased and not started are added to that, without a bound.
 
     `limited` finds the due jobs under limits. All statements must see the same state: call this in a transaction.
     """
@@ -254,7 +261,9 @@ def _to_counts(row: _LaneRow, most: int) -> LaneCounts:
 def _count_scheduled(
     connection: apsw.Connection, lanes: Iterable[LaneCounts], groups: Iterable[LimitedGroup], most: int
 ) -> None:
-    """Set the scheduled jobs of lanes whose due jobs are all counted: their other PENDING jobs, up to `most`.
+    """Set `scheduled` of lanes whose due jobs are all counted to their other PENDING jobs, up to `most`.
+
+    A lane is a queue, type and priority.
 
     `is_exact` becomes False for a lane that has more.
     """
@@ -273,7 +282,10 @@ def _count_scheduled(
 
 
 def _estimate_scheduled(connection: apsw.Connection, lanes: Iterable[LaneCounts], now: int, most: int) -> None:
-    """Set `scheduled` of lanes whose due jobs were not all counted to a lower bound, up to `most`."""
+    """Set `scheduled` of lanes (queue, type, priority) whose due jobs are not all counted to a lower bound.
+
+    The bound is at most `most`.
+    """
     by_number = {counts.lane: counts for counts in lanes}
     batch = to_json(list(by_number))
     for number, later in pairs_of_integers(connection.execute(LATER_IN_LANES, (batch, most, now)).get):
@@ -281,7 +293,7 @@ def _estimate_scheduled(connection: apsw.Connection, lanes: Iterable[LaneCounts]
 
 
 def _merge(lanes: Iterable[LaneCounts]) -> tuple[JobGroup, ...]:
-    """Add up the lanes of each queue and job type, sorted by these.
+    """Add up the counts of each queue and job type over all priorities, sorted by queue and job type.
 
     Leave out queues and job types without jobs that wait, run or are dead letters.
     """
@@ -359,7 +371,9 @@ def limited_jobs(
 ) -> list[LimitedGroup]:
     """Find the groups of due jobs under limits in the file of an engine, up to `MAX_GROUPS` groups.
 
-    A group with due jobs has a due head, or is parked. The counts of `lanes` change as `LimitedJobs` says.
+    A group has the jobs of one queue, type and priority under the same limits. If some of them are due, claims
+    find its first job, or skip the group because a limit has refused it (it is parked). The counts of `lanes`
+    change as `LimitedJobs` says.
     """
     if not connection.execute(HAS_GROUPS).get:
         return []
@@ -385,7 +399,10 @@ def limited_jobs(
 
 
 def _take_out_groups(counts: LaneCounts, heads: list[tuple[int | None, int]], numbers: dict[int, None]) -> None:
-    """Subtract the heads of groups from the due jobs of a lane, because they are counted with their groups.
+    """Subtract the first jobs (heads) of groups of jobs under the same limits from the due jobs of a lane (queue,
+    type and priority).
+
+    They are counted with their groups instead.
 
     Add the groups to `numbers`, up to `MAX_GROUPS`. The heads of the remaining groups stay counted as due jobs,
     and the lane as not exact.
@@ -409,8 +426,8 @@ def paused_queues(connection: apsw.Connection) -> tuple[str, ...]:
 
 
 def evaluate_by(connection: apsw.Connection, now: int) -> FindFull:
-    """Return a function that finds which combinations of buckets are full now, by the counts in an engine's
-    file.
+    """Return a function that finds which combinations of buckets (limit and key) are full now, by the counts in an
+    engine's file.
     """
 
     def find_full(combinations: Collection[tuple[str, ...]]) -> list[tuple[str, ...]]:

@@ -69,7 +69,9 @@ class Store:
         )
 
     def forget(self) -> None:
-        """Drop cached values, and the notes of the current unit, after a rollback or when the store is closed.
+        """Drop cached values, and what the current unit (transaction) has noted for statistics.
+
+        Call it after a rollback, or when the store is closed.
 
         The next use reads the values again.
         """
@@ -82,7 +84,7 @@ class Store:
 
 
 class EngineNotes:
-    """Collects what the calls of an engine do beside their answers, for statistics.
+    """Collects notes for statistics: what the calls of an engine did, but did not return.
 
     A rollback drops the notes of its unit.
     """
@@ -92,26 +94,34 @@ class EngineNotes:
         self._committed: deque[EngineNote] = deque()
 
     def add(self, note: EngineNote) -> None:
-        """Add a note about the current unit (transaction). It counts when the unit is committed."""
+        """Add a note for statistics about something that the current unit (transaction) does.
+
+        The note counts when the unit is committed.
+        """
         self._new.append(note)
 
     def add_jobs(self, jobs: Iterable[NewJob]) -> None:
-        """Note that the current unit stores these jobs, which no caller has submitted."""
+        """Note for statistics that the current unit (transaction) stores these jobs, which no caller has
+        submitted.
+        """
         for (queue, type_), count in Counter((job.queue, job.type) for job in jobs).items():
             self.add(EngineNote("submitted", queue, type_, count))
 
     def keep(self) -> None:
-        """Make the notes of the current unit available to `take`, because it was committed."""
+        """Make the notes of the current unit (transaction) available to `take`, because the unit was committed."""
         if self._new:
             self._committed.extend(self._new)
             self._new.clear()
 
     def drop(self) -> None:
-        """Drop the notes of a unit that was rolled back."""
+        """Drop the notes of a unit (transaction) that was rolled back."""
         self._new.clear()
 
     def take(self) -> list[EngineNote]:
-        """Remove and return the notes of all committed units since the last call. Any thread may call it."""
+        """Remove and return the notes of all transactions that were committed since the last call.
+
+        Any thread may call it.
+        """
         notes = []
         while self._committed:
             notes.append(self._committed.popleft())
@@ -141,7 +151,8 @@ class StoreSettings:
     def pause(self, command: PauseQueue) -> bool:
         """Pause or resume a queue; return whether its state has changed.
 
-        A pause takes the held jobs of the queue back from their workers. A resume unparks the groups of the queue.
+        A pause takes the jobs of the queue back from workers that have not started them. A resume lets claims find
+        the jobs of the queue again that wait for limits.
         """
         write = self._database.write
         write(sql.PAUSE_QUEUE if command.is_paused else sql.RESUME_QUEUE, (command.queue,))
@@ -157,7 +168,7 @@ class StoreSettings:
     def put_limit(self, command: PutLimit) -> bool:
         """Store a limit or a quota; return whether it is new or has changed.
 
-        If so, the groups of jobs that wait for it can be claimed again.
+        If so, jobs that wait for it can be claimed again.
         """
         before = self._limits.all().get(command.family)
         by = to_json(command.by)
@@ -173,7 +184,7 @@ class StoreSettings:
     def drop_limit(self, command: DropLimit) -> bool:
         """Delete a limit or a quota; return whether it existed.
 
-        If so, the groups of jobs that wait for it can be claimed again.
+        If so, jobs that wait for it can be claimed again.
         """
         self._database.write(sql.DROP_LIMIT, (command.family,))
         is_changed = self._changed_limit(command.family)

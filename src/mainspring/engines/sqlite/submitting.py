@@ -43,17 +43,19 @@ FEW = 32
 
 
 def are_few(jobs: Sequence[NewJob]) -> bool:
-    """Return whether these jobs are plain and at most `FEW`, so that the statement of `insert_few` can store
-    them.
+    """Return whether these jobs are at most `FEW` and plain, so that the statement of `insert_few` can store them.
+
+    A plain job has no policies, headers, schedule or origin.
     """
     return len(jobs) <= FEW and all(job.is_plain for job in jobs)
 
 
 @cache
 def insert_few(count: int) -> str:
-    """Return the statement that inserts `count` plain jobs, but none whose id is stored already.
+    """Return the statement that inserts `count` jobs without policies or headers, but none whose id is stored.
 
-    The first binding is the current time. Then come the id, lane, due time, payload and codec of each job.
+    The first binding is the current time. Then come the id, the row number of the lane (queue, type and priority),
+    the due time, payload and codec of each job.
     """
     rows = [f"(?{n}, ?{n + 1}, ?{n + 2}, ?{n + 2}, ?1, ?{n + 3}, ?{n + 4})" for n in range(2, 2 + 5 * count, 5)]
     return f"""
@@ -66,7 +68,9 @@ INSERT_ONE = insert_few(1)
 
 
 def few_rows(jobs: Iterable[NewJob], lanes: Iterable[int], now: int) -> tuple[Any, ...]:
-    """Return the bindings for the statement of `insert_few`: `now`, and the values of each job with its lane."""
+    """Return the bindings for the statement of `insert_few`: `now`, and the values of each job with the row number
+    of its lane (queue, type and priority).
+    """
     values: list[Any] = [now]
     for job, lane in zip(jobs, lanes, strict=True):
         values += (job.id, lane, job.due, to_stored(job.payload, job.codec), job.codec)
@@ -119,9 +123,10 @@ class JobInserter:
         return answers
 
     def _submit_plain(self, job: NewJob) -> Conflict | None:
-        """Store one plain job; return a conflict if a job with its id is stored already, else None.
+        """Store one job without policies or headers.
 
-        It takes as few steps as possible, because most submits store one plain job.
+        Return a conflict if a job with its id is stored already, else None. This method takes as few steps as
+        possible, because most submits store one such job.
         """
         kind = (job.queue, job.type, job.priority)
         lane = self._lanes.plain.get(kind)
@@ -312,7 +317,7 @@ def _replaced(job: NewJob, by: NewJob) -> NewJob:
 
 
 def _newest_holder(holders: dict[str, list[UniqueKeyHolder]], unique: UniqueKey, now: int) -> str | None:
-    """Return the id of the newest job that holds a unique key; None if no job holds the key.
+    """Return the id of the newest job that holds a unique key, which no other job may have; None if none does.
 
     The holders of each key are in the order of submission.
     """

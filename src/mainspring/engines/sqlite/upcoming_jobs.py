@@ -33,8 +33,8 @@ WHERE owner IS NOT NULL AND status = 0 AND due >= ?1 AND due < ?2
 def count_upcoming(connection: apsw.Connection, edges: Sequence[int]) -> list[UpcomingJobs]:
     """Count the scheduled jobs in each period between two successive instants of `edges`, by queue and job type.
 
-    In each lane (a part of the jobs of one queue and type), all jobs are counted if there are fewer than `FEW`,
-    else up to `MAX_IN_PERIOD` in each period. Jobs that a worker has leased before their due time are counted in
+    In each lane (jobs of one queue, type and priority), all jobs are counted if there are fewer than `FEW`, else
+    up to `MAX_IN_PERIOD` in each period. Jobs that a worker has leased before their due time are counted in
     addition, without a bound. Of the other jobs, those with at least two crashes are left out, and those that wait
     behind another job of their sequence or under the same limits (`wait` is not 0).
     """

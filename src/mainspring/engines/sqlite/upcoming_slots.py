@@ -38,7 +38,7 @@ SELECT max(jobs) FROM (
 
 
 class _Search:
-    """The search for the fullest slot in one lane."""
+    """The search for the slot of time in which most jobs of one lane (a queue, job type and priority) are due."""
 
     def __init__(self, connection: apsw.Connection, lane: int, now: int, most: int) -> None:
         self._connection = connection
@@ -51,7 +51,9 @@ class _Search:
         self.end = now
 
     def run(self, lookahead: int) -> None:
-        """Examine about `lookahead` of the next scheduled jobs of the lane, and remember the fullest slot."""
+        """Examine about `lookahead` of the next scheduled jobs of one queue, type and priority; remember the slot
+        of time in which most are due.
+        """
         skip = 0
         while self.examined < lookahead:
             reached = self._read(NEXT_AFTER_SKIP, self.end, skip)
@@ -68,7 +70,7 @@ class _Search:
             skip = STEP - 1
 
     def _count_rest(self) -> None:
-        """Count all slots of the remaining jobs of the lane, which are fewer than `STEP`."""
+        """Count the remaining jobs of this queue, type and priority, fewer than `STEP`, in each slot of time."""
         slots: list[Any] = self._connection.execute(REST, (self._lane, self.end, SLOT_MICROSECONDS)).fetchall()
         for slot, count in slots:
             end = (slot + 1) * SLOT_MICROSECONDS - 1
@@ -80,8 +82,8 @@ class _Search:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The sort key of this lane's fullest slot: its number of jobs, then, for equal numbers, the earlier
-        slot.
+        """The sort key of the slot of time in which most jobs of this lane are due: its number of jobs, then, for
+        equal numbers, the earlier slot.
         """
         return self.count, -self._fullest[0]
 
@@ -103,6 +105,8 @@ def find_fullest_slot(
     connection: apsw.Connection, now: int, *, lookahead: int, most: int = MAX_COUNTED
 ) -> JobsInSlot | None:
     """Return the slot of time with the largest number of scheduled jobs of one lane; None if there are none.
+
+    A lane has the jobs of one queue, type and priority.
 
     About the next `lookahead` jobs are examined, an equal share of them in each lane. Jobs in sequences and under
     limits are left out. Counts stop at `most`. While slots are compared, they stop at the share of a lane or at

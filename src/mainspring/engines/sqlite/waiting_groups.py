@@ -49,48 +49,54 @@ from mainspring.jobs.limits import Refusal, family_of
 
 
 class GroupedRow(Protocol):
-    """A database row of a job that may belong to a group."""
+    """A database row of a job that may belong to a group: jobs of a queue, type and priority with equal limits."""
 
     @property
     def grp(self) -> int | None:
-        """The number of the group of the job; None if the job has no group."""
+        """The number of the group of jobs under the same limits; None if the job has no limits."""
 
 
 class GroupCache:
-    """The cache of groups, by number. The name of a group never changes, so a rollback does not invalidate it."""
+    """The cache of groups, by number. A group has the jobs of one queue, type and priority under the same limits.
+
+    The name of a group never changes, so a rollback does not invalidate the cache.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.names: dict[int, str] = {}
         """The names of the loaded groups, by number."""
         self.limits: dict[int, tuple[str, ...]] = {}
-        """The buckets of the loaded groups, by number."""
+        """The buckets (limit and key) of the loaded groups, by group number."""
         self.take_turns: dict[int, bool] = {}
         """Whether the loaded groups take turns with other groups, by number."""
 
     def add_jobs(self, counts: Mapping[str, int]) -> None:
-        """Add numbers of jobs to the stored counts of their groups, given by name; store the groups that are new.
+        """Add to the stored numbers of jobs of groups (jobs under the same limits), given by name.
 
-        Triggers subtract the jobs that leave.
+        Store new groups. Triggers of the database subtract jobs that leave a group.
         """
         self._database.write(
             sql.ADD_GROUP_JOBS, (to_json([(number_of(name), name, count) for name, count in counts.items()]),)
         )
 
     def add_jobs_since(self, last: int, names: Iterable[str]) -> None:
-        """Add the jobs that were inserted after the row `last` to the stored counts of their groups `names`."""
+        """Add the jobs that were inserted after the row `last` to the stored counts of the groups `names`.
+
+        A group has jobs under the same limits.
+        """
         by_number = {number_of(name): name for name in names}
         counts = pairs_of_integers(self._database.write(sql.GROUP_JOBS_SINCE, (last,)))
         self.add_jobs({by_number[number]: count for number, count in counts})
 
     def add_job_like(self, job_id: str) -> None:
-        """Add one job to the stored count of the group to which the job `job_id` belongs, if it has a group."""
+        """Add 1 to the stored number of jobs under the same limits as the job `job_id`, if it has limits."""
         self._database.write(sql.ADD_GROUP_JOB_LIKE, (job_id,))
 
     def load(self, rows: Iterable[GroupedRow]) -> list[int]:
-        """Return the group numbers of rows, each once, in the order of the rows, and cache the groups.
+        """Return the numbers of the groups (jobs under the same limits) of rows, each once, in their order.
 
-        For use inside a unit (one transaction).
+        Cache these groups. For use inside a unit (one transaction).
         """
         wanted = list(dict.fromkeys([number for row in rows if (number := row.grp) is not None]))
         unknown = [number for number in wanted if number not in self.names]
@@ -112,9 +118,9 @@ _heads = msgspec.json.Decoder(list[tuple[int | None, int | None]]).decode
 
 
 class Memberships:
-    """The sequences and groups to which some jobs belong.
+    """The sequences of some jobs, and their groups (jobs under the same limits).
 
-    If these jobs change, other jobs may become their heads.
+    If these jobs change, other jobs may become the first waiting ones there.
     """
 
     def __init__(self, pairs: Iterable[tuple[str | None, str | None]] = ()) -> None:
@@ -137,6 +143,8 @@ class Memberships:
 class HeadSelector:
     """Selects the head of each sequence and group: its first waiting job, the only one that claims can find.
 
+    A group has the jobs of one queue, type and priority under the same limits.
+
     For use inside a unit (one transaction). `select_heads` calls `wake`, because more jobs may be claimable.
     """
 
@@ -148,15 +156,15 @@ class HeadSelector:
     # -- reading
 
     def memberships_of_jobs(self, ids: Collection[str]) -> Memberships:
-        """Return the sequences and groups of jobs, given by id."""
+        """Return the sequences of jobs, given by id, and their groups (jobs under the same limits)."""
         return Memberships(_memberships(self._database.write(sql.MEMBERSHIPS_OF_JOBS, (to_json(list(ids)),))))
 
     def memberships_of_rows(self, seqs: Collection[int]) -> Memberships:
-        """Return the sequences and groups of jobs, given by seq."""
+        """Return the sequences of jobs, given by seq, and their groups (jobs under the same limits)."""
         return Memberships(_memberships(self._database.write(sql.MEMBERSHIPS_OF_ROWS, (to_json(list(seqs)),))))
 
     def memberships_of_workers(self, workers: Collection[int]) -> Memberships:
-        """Return the sequences and groups of the jobs that workers own."""
+        """Return the sequences and groups (jobs under the same limits) of the jobs that workers have leased."""
         return Memberships(
             _memberships(self._database.write(sql.MEMBERSHIPS_OF_WORKERS, (to_json(list(workers)),)))
         )
@@ -164,7 +172,10 @@ class HeadSelector:
     # -- selecting heads
 
     def select_heads(self, memberships: Memberships) -> None:
-        """Select the heads of sequences and groups again after jobs were added, moved or removed; wake workers."""
+        """Select the first waiting job (head) of sequences and groups again, and wake workers.
+
+        Call it after jobs were added, moved or removed. Claims find only heads.
+        """
         groups = set(memberships.groups)
         if memberships.sequences:
             moved = self._select_sequence_heads(memberships.sequences)
@@ -179,7 +190,10 @@ class HeadSelector:
             self._wake()
 
     def _select_sequence_heads(self, sequences: Collection[str]) -> set[str]:
-        """Select the heads of sequences again; return the groups of the old and new heads that have changed."""
+        """Select the first waiting job of sequences again.
+
+        Return the groups of first jobs, old and new, that have changed.
+        """
         before, after = self._changed_heads(sql.SEQUENCE_HEADS, sequences)
         if before:
             self._database.write(sql.DEMOTE_SEQUENCE_HEADS, (to_json(before),))
@@ -188,26 +202,26 @@ class HeadSelector:
         return self.memberships_of_rows(before + after).groups if before or after else set()
 
     def record_last_started(self, last: Mapping[int, LeaseRow]) -> None:
-        """Record the last started job of each group, so that later searches begin after it."""
+        """Store which job of each group (jobs under the same limits) was started last: searches begin after it."""
         if last:
             batch = [(number, row.due, row.seq) for number, row in last.items()]
             self._database.write(sql.RECORD_LAST_STARTED, (to_json(batch),))
 
     def promote_next(self, numbers: Collection[int], ready: int) -> None:
-        """Make the next job of each group its head, after a claim has started the head.
+        """Make the next job of each group its head, which claims can find, after a claim has started the head.
 
-        The caller leaves out parked groups. A new head counts as ready from its due time, or from `ready` if that
-        is later.
+        The caller leaves out parked groups, which a limit has refused. A new head counts as ready from its due
+        time, or from `ready` if that is later.
         """
         if numbers:
             self._database.write(sql.PROMOTE_NEXT, (to_json(numbers), ready))
 
     def select_group_heads(self, groups: Collection[str], now: int | None = None) -> None:
-        """Make the first waiting job of each group its head; a parked group has no head.
+        """Make the first waiting job of each group its head, which claims find; one that a limit refused has none.
 
-        The new head of a group that takes turns counts as ready from `now` on, or from its due time if that is
-        later. `now` is the current time if it is not given. A claim passes the time at which it began, because it
-        finds only heads that are ready by then.
+        The new head of a group that takes turns with others (under a limit with a key) counts as ready from `now`
+        on, or from its due time if that is later. `now` is the current time if it is not given. A claim passes the
+        time at which it began, because it finds only heads that are ready by then.
         """
         fair = [number_of(group) for group in groups if takes_turns(group)]
         plain = [number_of(group) for group in groups if not takes_turns(group)]
@@ -233,10 +247,10 @@ _parked = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
 class ParkedGroups:
-    """Parks groups of jobs that a limit refuses, so that claims skip them, and unparks them when it may admit
-    jobs.
+    """Parks groups of jobs that a limit refuses, and unparks them when the limit may admit jobs.
 
-    For use inside a unit (one transaction).
+    A group has the jobs of one queue, type and priority under the same limits. Claims skip parked groups. For use
+    inside a unit (one transaction).
     """
 
     def __init__(
@@ -259,8 +273,9 @@ class ParkedGroups:
     # -- ended jobs
 
     def release_limits(self, limits: Iterable[tuple[str, ...]]) -> None:
-        """Subtract jobs that no longer run from the buckets of their limits, and unpark groups that waited for
-        these.
+        """Subtract jobs that no longer run from the counts of their limits.
+
+        Let claims find jobs again that waited for these limits.
         """
         ended = Counter(limits)
         del ended[()]
@@ -270,8 +285,9 @@ class ParkedGroups:
                 self._unpark_for(_by_bucket(ended))
 
     def release_limits_of_dead(self, workers: Collection[int]) -> None:
-        """Subtract the running jobs of dead workers from the buckets of their limits, and unpark waiting
-        groups.
+        """Subtract the running jobs of dead workers from the counts of their limits.
+
+        Let claims find jobs again that waited for these limits.
         """
         groups = strings(self._database.write(sql.GROUPS_OF_OWNERS, (to_json(list(workers)),)))
         self.release_limits(limits_of(group) for group in groups)
@@ -279,7 +295,7 @@ class ParkedGroups:
     # -- parking
 
     def park(self, refusals: dict[str, Refusal]) -> None:
-        """Make claims skip groups until the buckets that refused them may admit jobs again."""
+        """Make claims skip groups (jobs under the same limits) until the limits that refused them have room."""
         now = self._now()
         batch = [(number_of(group), group, refusal.bucket) for group, refusal in refusals.items()]
         self._database.write(sql.PARK, (to_json(batch), now))
@@ -288,7 +304,10 @@ class ParkedGroups:
             self._database.write(sql.WRITE_RATE_WAITS, (to_json(times),))
 
     def only_with_due_jobs(self, refusals: dict[str, Refusal], until: int) -> dict[str, Refusal]:
-        """Return the refusals of those groups that have a job due by `until`. The others need not be parked."""
+        """Return the refusals of those groups (jobs under the same limits) that have a job due by `until`.
+
+        Claims need not skip the other groups.
+        """
         if not refusals:
             return {}
         due = set(numbers(self._database.write(sql.GROUPS_WITH_DUE_JOBS, (_numbers(refusals), until))))
@@ -297,7 +316,10 @@ class ParkedGroups:
     # -- unparking
 
     def unpark_for(self, freed: Mapping[str, int]) -> None:
-        """Unpark the groups that have waited longest for these buckets: for each at most as many as `freed` says.
+        """Let claims find the groups (jobs under the same limits) that have waited longest for these buckets
+        (limit and key).
+
+        For each bucket, these are at most as many groups as `freed` says.
 
         Rates are left out, because the end of a job brings no token back; so are groups of paused queues, and
         groups without a due job.
@@ -318,16 +340,19 @@ class ParkedGroups:
         return bool(self._database.write(sql.IS_ANY_GROUP_PARKED))
 
     def update_after_leaving(self, memberships: Memberships) -> None:
-        """Select heads again after jobs have left or moved, and unpark groups that wait for the same buckets."""
+        """Select again which jobs claims can find, after jobs have left a sequence or limits, or were moved.
+
+        Also let claims try groups of jobs again that wait for the same buckets (limit and key).
+        """
         if memberships:
             self._heads.select_heads(memberships)
             self.unpark_sharing_buckets(memberships.groups)
 
     def unpark_sharing_buckets(self, groups: Collection[str]) -> None:
-        """Unpark groups after jobs of the groups `groups` were removed or moved without a run.
+        """Let claims find groups of jobs again after jobs of `groups` were removed or moved without a run.
 
-        These are the groups in `groups` that have no due job, and groups that wait for the same buckets: for each
-        bucket as many as `groups` has groups with this bucket.
+        These are the groups in `groups` that have no due job, and groups that wait for the same buckets (limit and
+        key): for each bucket as many as `groups` has groups with this bucket.
         """
         if groups and self._is_any_group_parked():
             idle = strings(self._database.write(sql.IDLE_GROUPS, (_numbers(groups), self._now())))
@@ -338,7 +363,7 @@ class ParkedGroups:
         return strings(self._database.write(sql.PARKED_FOR, (bucket, count, self._now())))
 
     def unpark_for_rates(self, now: int) -> None:
-        """Unpark groups that wait for a rate which should have tokens by now, as many as there are tokens.
+        """Let claims find groups of jobs whose rate should have tokens by now, as many groups as there are tokens.
 
         Store for each of these rates when to check it again.
         """
@@ -363,17 +388,20 @@ class ParkedGroups:
         self._database.write(sql.DELETE_UNUSED_RATE_WAITS, (to_json(buckets),))
 
     def unpark_family(self, family: str) -> None:
-        """Unpark all groups that wait for a bucket of a family, because its limit has changed."""
+        """Let claims find all groups of jobs that wait for a limit, with any key, because the limit has changed.
+
+        `family` is the name of the limit.
+        """
         self._unpark(set(strings(self._database.write(sql.PARKED_FOR_FAMILY, family_bounds(family)))))
 
     def unpark_queue(self, queue: str) -> None:
-        """Unpark all groups of a queue that is no longer paused."""
+        """Let claims find the jobs of a queue that wait for limits, because the queue is no longer paused."""
         self._unpark(set(strings(self._database.write(sql.PARKED_IN_QUEUE, (queue,)))))
 
     def unpark_for_free_capacity(self) -> bool:
-        """Unpark groups that wait for a bucket with unused capacity; return whether there were any.
+        """Let claims find groups of jobs whose limits have unused capacity; return whether there were any.
 
-        It checks only some groups, those that were checked longest ago.
+        This call checks only some groups, those that were checked longest ago.
         """
         parked = _parked(self._database.write(sql.LEAST_RECENTLY_CHECKED))
         if not parked:
@@ -395,7 +423,7 @@ class ParkedGroups:
 
 
 def _by_bucket(jobs: Mapping[tuple[str, ...], int]) -> dict[str, int]:
-    """Return the number of jobs for each bucket, given the number for each combination of buckets."""
+    """Return the number of jobs for each bucket (limit and key), given that for each combination of buckets."""
     counts: dict[str, int] = {}
     for limits, count in jobs.items():
         for bucket in limits:

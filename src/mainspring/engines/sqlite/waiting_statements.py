@@ -122,10 +122,10 @@ SELECT json_group_array(json_array({columns})) FROM (
 
 
 def _behind_heads(*conditions: str) -> str:
-    """Return an SQL statement that picks jobs behind the heads; each meets one of the conditions.
+    """Return an SQL statement that picks jobs behind the first ones of groups; each meets one of the conditions.
 
-    Jobs that meet an earlier condition use up the limit of each group (?2) first. The statement returns the jobs
-    of a group in the order of submission.
+    A group has jobs under the same limits. Jobs that meet an earlier condition use up the limit of each group (?2)
+    first. The statement returns the jobs of a group in the order of submission.
     """
     parts = [_first(f"{condition} AND wait = 2 AND due <= ?3", "seq", "?2") for condition in conditions]
     return _PICK.format(columns=MEMBER_COLUMNS, first=" UNION ALL ".join(parts))

@@ -47,7 +47,10 @@ class CallRequest(Struct, frozen=True, array_like=True):
         keep_result: bool = True,
         is_batch: bool = False,
     ) -> CallRequest:
-        """Make a request for a registered handler. Its module comes from the registry, never from the store."""
+        """Make a request for a registered handler.
+
+        The module of the handler comes from the registry, never from the store.
+        """
         module, qualname = handler.place or locate(handler.function)
         bare = [replace(lease, ref=None, follow_up=None) for lease in leases]  # the child needs neither of them
         return cls(

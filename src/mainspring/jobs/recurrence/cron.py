@@ -281,7 +281,9 @@ class Cron:
         return count
 
     def local(self, instant: int) -> tuple[datetime, str | None]:
-        """Return an occurrence in the zone of the rule, and a note if a clock change affects the occurrence."""
+        """Return an occurrence in the zone of the rule, and a text for users if a clock change affects the
+        occurrence.
+        """
         shown = to_datetime(instant).astimezone(ZoneInfo(self.tz))
         wall = to_second(shown.replace(tzinfo=None))
         second = instant // MICROSECONDS

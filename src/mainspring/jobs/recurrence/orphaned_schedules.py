@@ -26,7 +26,8 @@ logger = logging.getLogger("mainspring.schedules")
 
 
 class OrphanReporter:
-    """Finds out whether a schedule that was fired is an orphan, and logs a warning once.
+    """Logs a warning once about each schedule that fires although its declaration is gone from the code, or no
+    running worker has its handler.
 
     Only the firing thread of a worker uses it.
     """
@@ -40,9 +41,10 @@ class OrphanReporter:
         self._types_read_at: int | None = None
 
     def check(self, record: ScheduleRecord) -> bool:
-        """Log a warning about a schedule that is an orphan, once for each revision.
+        """Log a warning, once for each revision, if the declaration of a schedule is gone, or no running worker
+        has its handler.
 
-        Return whether no running worker has its handler. False also for an orphan whose handler is still there.
+        Return whether no running worker has the handler.
         """
         if record.type in self._registry:
             if was_declared(record) and record.name not in self._declared:

@@ -153,7 +153,10 @@ def _job(record: ScheduleRecord, occurrence: int | None, due: int, job_id: str, 
 
 
 def _delay(record: ScheduleRecord, occurrence: int) -> int:
-    """Return the jitter of an occurrence in microseconds. It is pseudo-random, but the same on every worker."""
+    """Return the jitter of an occurrence in microseconds.
+
+    The delay is pseudo-random, but the same on every worker.
+    """
     if not record.jitter:
         return 0
     digest = blake2b(f"{occurrence} {record.name}".encode(), digest_size=8).digest()
@@ -163,7 +166,8 @@ def _delay(record: ScheduleRecord, occurrence: int) -> int:
 def _left_out(rule: Rule, first: int, latest: int, chosen: list[int]) -> tuple[int, int]:
     """Return the last occurrence without a job, and the number of occurrences without one, at most 10,000.
 
-    They are those from `first` on that are before the first chosen one; if none is chosen, those up to `latest`.
+    These occurrences are from `first` on and before the first one that was chosen for a job; if none was chosen,
+    up to `latest`.
     """
     last = (rule.last_until(chosen[0] - 1, first) or first) if chosen else latest
     return last, 1 + rule.count_between(first, last, MAX_OCCURRENCES - 1)

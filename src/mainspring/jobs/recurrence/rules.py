@@ -45,7 +45,7 @@ class Rule(Protocol):
         """Count the occurrences in (after, until], but stop at `limit`."""
 
     def local(self, instant: int) -> tuple[datetime, str | None]:
-        """Return an occurrence in the time zone of the rule, and a note for users if a clock change affects it."""
+        """Return an occurrence in the time zone of the rule, and a text for users if a clock change affects it."""
 
     def describe(self) -> dict[str, object]:
         """Return the rule as plain data, from which `rule_from` makes an equal rule."""

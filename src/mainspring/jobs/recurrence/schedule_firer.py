@@ -87,9 +87,9 @@ class ScheduleFirer:
 
     def expect(self, next_firing: int | None) -> None:
         """Make the timer fire no later than the occurrence `next_firing`, the earliest that a worker has read;
-        None for none.
+        None if there is none.
 
-        Any thread may call it. It is cheap if this occurrence or an earlier one was announced before.
+        Any thread may call it. The call is cheap if this occurrence or an earlier one was announced before.
         """
         armed_at = self._armed_at
         if next_firing is None or (armed_at is not None and armed_at <= next_firing):
@@ -163,7 +163,8 @@ class ScheduleFirer:
     def _fire_and_look_ahead(self) -> int | None:
         """Fire the schedules that are due; return the instant for which to set the timer next.
 
-        It is the next occurrence, or after an error a second later; None if no schedule has another occurrence.
+        The instant is that of the next occurrence, or after an error a second from now; None if no schedule has
+        another occurrence.
         """
         try:
             self._fire_due()

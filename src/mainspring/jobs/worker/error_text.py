@@ -38,7 +38,7 @@ def describe_error(error: BaseException, mask: Callable[[str], str] | None = Non
     """Describe an exception with its traceback, its notes and its causes, in at most `MAX_ERROR_LENGTH`
     characters.
 
-    `mask` masks redacted values. It gets the whole text, because a cut could leave a part of a value.
+    `mask` masks redacted values. `mask` gets the whole text, because a cut could leave a part of a value.
     `Retry.Later` is described in one line.
     """
     if isinstance(error, RetryLater):

@@ -136,10 +136,11 @@ def _describe_timeout(*, is_soft: bool, can_kill: bool) -> str:
 def split_into_calls(
     jobs: Sequence[LeasedJob], claim: Callable[[LeasedJob], bool] = LeasedJob.claim_start
 ) -> Iterator[HandlerCall]:
-    """Divide the ready jobs of a batch handler into calls, and yield each call when its turn comes.
+    """Divide the jobs of a batch handler that are ready to run into calls, and yield each call when the one before
+    has ended.
 
-    `claim` claims the start of each job of the call; jobs that it refuses are left out. A suspect gets a call of
-    its own: if it kills its process again, no other job is charged for that.
+    `claim` claims the start of each job of the call; jobs that it refuses are left out. A job with two crashes
+    gets a call of its own: if it kills its process again, no other job is charged for that.
     """
     waiting = list(jobs)
     while waiting:
@@ -265,13 +266,12 @@ class Executor(Protocol):
     def run(self) -> Callable[[list[LeasedJob]], Any]:
         """A function that runs jobs as soon as there are free slots.
 
-        It skips a job whose start a shutdown claims first.
+        It skips a job that a shutdown has handed back before it could start.
         """
 
     @property
     def run_batch(self) -> Callable[[list[LeasedJob]], Any]:
-        """A function that runs ready jobs of one batch handler, as many in each call as it accepts, one call at a
-        time.
+        """A function that runs jobs of one batch handler, as many in each call as it accepts, one call at a time.
 
         A job that may have crashed a worker gets a call of its own: see `split_into_calls`.
         """
@@ -353,7 +353,7 @@ def _distinct_calls(jobs: list[LeasedJob]) -> set[HandlerCall]:
 
 
 class BatchQueues:
-    """Queues of ready jobs, one for each batch handler, so that one call of a batch handler runs at a time."""
+    """Queues of jobs that may run, one for each batch handler, so that one call of each handler runs at a time."""
 
     def __init__(
         self, runner: TaskRunner, run: Callable[[HandlerCall], object], claim: Callable[[LeasedJob], bool]
@@ -364,7 +364,7 @@ class BatchQueues:
         self._queues: dict[str, FuncQueue[LeasedJob]] = {}
 
     def add(self, jobs: list[LeasedJob]) -> None:
-        """Add ready jobs of one batch handler to the queue of this handler."""
+        """Add jobs of one batch handler that may run to the queue of this handler."""
         name = jobs[0].handler.name
         queue = self._queues.get(name)
         if queue is None:

@@ -62,7 +62,7 @@ class HandlerInvoker:
     # -- one job
 
     def invoke(self, job: LeasedJob) -> Outcome:
-        """Call the handler of a job, a plain function, and return the outcome. It raises no exception."""
+        """Call the handler of a job, a plain function, and return the outcome. This method raises no exception."""
         entered = context.enter(job.context)
         answers: tuple[ChildAnswer, ...] = ()
         try:
@@ -83,7 +83,10 @@ class HandlerInvoker:
             context.leave(entered)
 
     async def invoke_async(self, job: LeasedJob) -> Outcome:
-        """Await the handler of a job, a coroutine function, and return the outcome. It raises no exception."""
+        """Await the handler of a job, a coroutine function, and return the outcome.
+
+        This method raises no exception.
+        """
         entered = context.enter(job.context)
         answers: tuple[ChildAnswer, ...] = ()
         try:

@@ -131,7 +131,7 @@ class LeasedJob:
 
 
 def _masking(report: Report, handler: Handler) -> Report:
-    """Return a function that masks redacted values in progress notes, and then reports the progress."""
+    """Return a function that masks redacted values in the texts of progress reports, and then reports them."""
 
     def report_masked(lease: Lease, done: float, total: float | None, note: str | None) -> object:
         if note is not None:
@@ -185,7 +185,9 @@ class LeaseTable:
         return len(self._jobs)
 
     def jobs(self) -> list[LeasedJob]:
-        """Return all jobs in the table: held, waiting and running ones, and ended ones that are not settled."""
+        """Return all leased jobs: not started, waiting for a slot, running, and ended with an outcome that is not
+        stored yet.
+        """
         return list(self._jobs.values())
 
     def demands(self) -> list[Demand]:
@@ -221,7 +223,7 @@ class LeaseTable:
         return job
 
     def count_as_started(self, job: LeasedJob) -> None:
-        """Count a held job as started: it now occupies a slot."""
+        """Count a job that was leased before its due time as started: it now occupies a slot."""
         job.counts_as_started = True
         slots = job.slots
         slots.held -= 1
@@ -244,9 +246,10 @@ class LeaseTable:
         self._suspects -= is_suspect(job.lease)
 
     def drop_settled(self, outcomes: Iterable[Outcome]) -> bool:
-        """Remove the jobs whose outcomes the engine has accepted or refused; return whether one was a suspect.
+        """Remove the jobs whose outcomes the engine has accepted or refused.
 
-        Outcomes of jobs that are not in the table are ignored.
+        Return whether one of them had two crashes (a suspect). Outcomes of jobs that are not in the table are
+        ignored.
         """
         had_suspect = False
         for outcome in outcomes:

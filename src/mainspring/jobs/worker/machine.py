@@ -53,7 +53,7 @@ class ClockReading(NamedTuple):
     monotonic: int
     """The time by the monotonic clock, in nanoseconds."""
     start_lead: int
-    """How many microseconds before its due time the start of a held job is committed, as the engine says now."""
+    """How many microseconds before its due time the start of a leased job is committed, as the engine says now."""
 
 
 class Fetch(Struct, frozen=True):
@@ -66,7 +66,7 @@ class Fetch(Struct, frozen=True):
 
 
 class CommitStarts(Struct, frozen=True):
-    """Asks the driver (`Worker`) to store the start of jobs that the worker holds and that are due in a moment."""
+    """Asks the driver (`Worker`) to store the start of jobs that the worker has leased and that are due soon."""
 
     worker: int
     jobs: list[LeasedJob]
@@ -277,7 +277,8 @@ class WorkerMachine:
             logger.error("the worker could not %s and tries again in a second: %s", action, error)
 
     def fetched(self, now: ClockReading, worker: int, taken: Taken) -> None:
-        """Handle the answer to a fetch: hold or run the jobs that the engine leased under the number `worker`.
+        """Handle the answer to a fetch: run the jobs that the engine leased under the number `worker`, now or when
+        they are due.
 
         During a shutdown, hand the jobs back. Ignore leases under an old number, which the engine takes back.
         Register again if the engine counts this worker as dead.
@@ -344,8 +345,8 @@ class WorkerMachine:
     def time_passed(self, now: ClockReading) -> None:
         """Handle the event that time has passed: do what is due by now.
 
-        Commit the starts of held jobs, run started jobs whose due time has come, fetch, and hand back jobs that
-        waited too long for a slot.
+        Commit the starts of leased jobs that are due in a moment, run started jobs whose due time has come, fetch,
+        and hand back jobs that waited too long for a slot.
         """
         while self._starts and self._starts[0][0] <= now.engine:
             self._start(now, heappop(self._starts)[2])
@@ -442,7 +443,7 @@ class WorkerMachine:
     # -- events: ending
 
     def settled(self, now: ClockReading, outcomes: Iterable[Outcome]) -> None:
-        """Handle the answer of the engine to outcomes, accepted or refused: remove the jobs from the table.
+        """Handle the answer of the engine to outcomes, accepted or refused: remove the jobs from the lease table.
 
         If the last fetch left jobs, fetch for the slots that are free now.
         """
@@ -452,7 +453,7 @@ class WorkerMachine:
         self._use_new_room(now)
 
     def _use_new_room(self, now: ClockReading) -> None:
-        """Fetch jobs for slots that became free, if the last fetch left jobs; else note that slots became free."""
+        """Fetch jobs for slots that became free, if the last fetch left jobs; else remember these slots."""
         if self._is_left or self._is_more:
             self._fetch(now)
         else:
@@ -471,7 +472,7 @@ class WorkerMachine:
             self._decisions.append(EndLeases(claimed, kind))
 
     def _forget_held(self) -> None:
-        """Forget the start times of held jobs, which were handed back or dropped just now."""
+        """Forget when to commit the starts of jobs that were handed back or dropped before they started."""
         self._starts.clear()
         self._releases.clear()
 

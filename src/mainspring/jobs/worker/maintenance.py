@@ -88,7 +88,7 @@ class Maintenance:
     def tick(self) -> None:
         """Do the maintenance that is due: clock check and sweep each second, heartbeat and pruning less often.
 
-        It does not wait for the engine. No sweep begins while the engine has not answered the last one.
+        This method does not wait for the engine. No sweep begins while the engine has not answered the last one.
         """
         self._check_clock()
         self._ticks += 1
@@ -349,8 +349,9 @@ class StallDetector:
     """Reports a stall: jobs are due, this worker could run them, and no worker claims any of them.
 
     A backlog that workers process is not a stall. So the detector compares successive reports of waiting jobs: as
-    long as their mark stays the same, none of them was claimed. If workers claim more urgent jobs for the same
-    kind of slots, the others wait for their turn and are not stalled. Time without a report is not counted.
+    long as `mark`, which names the first of these jobs, stays the same, none of them was claimed. If workers claim
+    more urgent jobs for the same kind of slots, the others wait for their turn and are not stalled. Time without a
+    report is not counted.
 
     Only the control layer uses it.
     """

@@ -137,7 +137,7 @@ class OutcomeFactory:
                 return self._fail(job, error, is_final=is_final, delay=answer.delay if is_later else None)
 
     def for_error(self, job: LeasedJob, error: BaseException) -> Outcome:
-        """Return the outcome of a job whose attempt ended with an exception. It raises none itself.
+        """Return the outcome of a job whose attempt ended with an exception. This method raises none itself.
 
         The handler or a middleware raised the exception, or it says that the child process died or that the
         arguments do not match the signature. `job.error` keeps the exception for the log, unless it is a
@@ -361,9 +361,9 @@ class FollowUpFactory:
 
 
 def _bound_arguments(plan: FollowUp, serializer: Serializer, serializers: Serializers) -> dict[str, Any]:
-    """Return the arguments that `bind` has fixed, empty if there are none.
+    """Return the arguments of a follow-up job that `bind` has fixed, empty if there are none.
 
-    They are still encoded if their encoding is that of the follow-up job and allows it; otherwise decoded.
+    These are still encoded if their encoding is that of the follow-up job and allows it; otherwise decoded.
     """
     if plan.bound is None:
         return {}

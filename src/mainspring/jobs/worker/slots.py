@@ -33,7 +33,8 @@ class ExecutionKind(Enum):
 
 
 class Slots:
-    """The slots of a worker for one kind of execution: how many jobs run, are held, and should be fetched.
+    """The slots of a worker for one kind of execution: how many jobs run, are leased before their due time, and
+    should be fetched.
 
     Only the control layer uses them, except for `record_wait`.
     """
@@ -65,10 +66,11 @@ class Slots:
     def demand(
         self, types: tuple[str, ...], *, suspects: bool = True, at_most_once: tuple[str, ...] = ()
     ) -> Demand:
-        """Return how many jobs of these types the worker should fetch, and whether it accepts a suspect.
+        """Return how many jobs of these types the worker should fetch, and whether it accepts a job with two
+        crashes (a suspect).
 
-        For the types `at_most_once`, the window does not apply: the worker starts at most as many due jobs as
-        there are slots.
+        Of the types `at_most_once`, the worker starts at most as many due jobs as there are slots: the number of
+        jobs to prefetch (the window) does not apply to them.
         """
         starts = max(0, self.size + 2 * self._window - self.started - self.used_by_batches)
         return Demand(
@@ -91,7 +93,7 @@ class Slots:
 
     @property
     def wants_ahead(self) -> bool:
-        """Whether the worker holds at most half of the jobs that it may hold before their due time."""
+        """Whether the worker has leased at most half of the jobs that it may lease before their due time."""
         return self.held * 2 <= AHEAD_FACTOR * self.size
 
     def record_wait(self, nanoseconds: int) -> None:
@@ -99,7 +101,7 @@ class Slots:
         self._longest_wait = max(self._longest_wait, nanoseconds)
 
     def adapt(self, *, is_more: bool) -> None:
-        """Grow or shrink the window of prefetched jobs, by how long jobs had to wait since the last call.
+        """Grow or shrink the window (how many jobs to prefetch), by how long jobs had to wait since the last call.
 
         The window grows only if `is_more`: more jobs are due than were fetched.
         """
@@ -116,7 +118,10 @@ class Slots:
 
 
 class BatchSlots(Slots):
-    """The slot of one batch handler, which takes all jobs of one call. It is one of the slots of its kind."""
+    """The slot of one batch handler, which takes all jobs of one call.
+
+    This is one of the slots of its kind of execution, such as threads.
+    """
 
     def __init__(self, batch: int, queues: tuple[str, ...] | None, kind: Slots) -> None:
         super().__init__(batch, queues, kind=kind.kind, max_window=0)
@@ -145,7 +150,7 @@ class BatchSlots(Slots):
 
     @property
     def wants_ahead(self) -> bool:
-        """False: a batch handler holds no jobs before their due time."""
+        """False: no jobs are leased for a batch handler before their due time."""
         return False
 
     def close_window(self) -> None:

@@ -39,7 +39,9 @@ class UnservedQueues:
         """A description of the queues that no worker serves; None if there are none."""
 
     def observe(self, waiting: Collection[WaitingJobs]) -> None:
-        """Compare the waiting jobs with those of the last call, and set `suspects`; without any, clear `problem`.
+        """Compare the waiting jobs with those of the last call; set `suspects`, queues that may have no worker.
+
+        Without any, clear `problem`.
 
         A reported queue stays suspected while any of its jobs waits, until `compare` finds a worker for it. Do
         nothing if this worker serves all queues, or if `after_ns` is 0.

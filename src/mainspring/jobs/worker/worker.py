@@ -168,7 +168,7 @@ class Worker:
         self._outcomes.gives_up = True
 
     def active_jobs(self) -> list[LeasedJob]:
-        """Return the leased jobs: held, waiting and running ones, and ended ones that are not settled yet."""
+        """Return the leased jobs: not started, waiting for a slot, running, and ended but not settled yet."""
         return self._control.run(self.table.jobs)
 
     def slot_statistics(self) -> tuple[SlotStatistics, ...]:
@@ -178,7 +178,8 @@ class Worker:
     def timer_statistics(self) -> WheelStatistics:
         """Return the statistics of this worker's timing wheel, which has the worker's timers.
 
-        They are handlers' timeouts, intervals of progress reports, retries of outcomes and the next wake-up.
+        These timers are handlers' timeouts, intervals of progress reports, retries of outcomes and the next
+        wake-up.
         """
         return self._timer.statistics()
 

@@ -170,7 +170,7 @@ class Bench(EngineTime):
     def take_when_there(self, worker: int, number: int, *types: str, **options: Any) -> list[Lease]:
         """Let a worker claim `number` due jobs: at once with virtual time, else as the server delivers them.
 
-        It returns fewer leases if there are not as many jobs, and more if the last claim brings more.
+        Return fewer leases if there are not as many jobs, and more if the last claim brings more.
         """
         leases: list[Lease] = []
 
@@ -325,7 +325,7 @@ class Bench(EngineTime):
         return self.eventually(waits_again)
 
     def situation(self, job_id: str = "job") -> Situation:
-        """Return the situation of a job, which explains why it has its status."""
+        """Return the facts in the store that explain why a job has its status."""
         situation = self.engine.situation(job_id)
         assert situation is not None
         return situation

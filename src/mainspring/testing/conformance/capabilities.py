@@ -17,7 +17,7 @@ MARK = "needed_capabilities"
 
 
 def needs(*capabilities: Capability) -> Callable[[Test], Test]:
-    """Mark a test that an engine can only pass with all of these capabilities."""
+    """Mark a test that an engine can only pass with all of these capabilities, which not every engine has."""
     if not capabilities:
         raise TypeError("needs() without a capability has no effect; name at least one, or remove it")
 

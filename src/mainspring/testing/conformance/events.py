@@ -33,7 +33,7 @@ OUTCOMES = pytest.mark.parametrize("kind", OutcomeKind, ids=lambda kind: kind.va
 class EventReader:
     """Reads the events of an engine from now on, as a client that listens.
 
-    It makes all processes write events for `duration` seconds.
+    While it listens, for `duration` seconds, all processes write events.
     """
 
     def __init__(self, bench: Bench, duration: float = AN_HOUR) -> None:

@@ -16,7 +16,7 @@ TENANT = bucket_of("by tenant", "a")
 
 
 class ExplainTests(EngineSuite):
-    """Tests of the engine's `situation`."""
+    """Tests of the engine's `situation`, which returns the facts that explain the state of a job."""
 
     def test_nothing_keeps_most_jobs_from_starting(self, bench: Bench) -> None:
         bench.submit("job")

@@ -17,7 +17,7 @@ B = (bucket_of("by tenant", "b"),)
 
 
 class RateTests(EngineSuite):
-    """Tests of rates (limits with `per`), and of the turns that the keys of a limit take."""
+    """Tests of rates (limits with `per`), and of the order in which jobs with different keys start: in turn."""
 
     # -- rate
 

@@ -28,7 +28,7 @@ class SequenceTests(EngineSuite):
     def begin(self, bench: Bench, job_ids: str = "abc", **options: bool) -> tuple[int, Lease]:
         """Submit due jobs of one sequence, and let a new worker start the first one; return worker and lease.
 
-        Their due times are a millisecond apart.
+        The due times of the jobs are a millisecond apart.
         """
         for number, job_id in enumerate(job_ids):
             bench.submit(job_id, sequence="key", after=(number - len(job_ids)) / 1_000, **options)

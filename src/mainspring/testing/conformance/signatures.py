@@ -22,7 +22,7 @@ DAY = seconds(86_400)
 def envelope(signed: int, until: int, alias: str | None = None) -> dict[str, str]:
     """Return the headers of a job with a signature of this time and end, which no key has made.
 
-    Engines do not verify signatures. With `alias`, the signature covers that id.
+    Engines do not verify signatures. With `alias`, the signature covers that id instead of the job's own one.
     """
     form, end = ("j", "") if alias is None else ("r", f".{alias.encode().hex()}")
     seconds = -((signed - until) // MICROSECONDS)
@@ -30,7 +30,9 @@ def envelope(signed: int, until: int, alias: str | None = None) -> dict[str, str
 
 
 class SignatureTests(EngineSuite):
-    """Tests of `headers` of commands and outcomes, of `spent`, and of `sign_letters`."""
+    """Tests of `headers` of commands and outcomes, of `spent` (signatures of ended jobs), and of
+    `sign_letters`.
+    """
 
     def test_a_job_that_is_due_later_can_get_a_new_signature(self, bench: Bench) -> None:
         bench.submit("job", after=60, headers=OLD)

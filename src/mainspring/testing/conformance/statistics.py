@@ -25,7 +25,9 @@ CROWD = 600
 
 
 def count_naively(engine: Engine, now: int) -> tuple[JobGroup, ...]:
-    """Count the jobs of each queue and job type by a scan of all jobs, and by the situation of each due one."""
+    """Count the jobs of each queue and job type by a scan of all jobs, and by what the engine's `situation` says
+    about each due one.
+    """
     found: dict[tuple[str, str], JobGroup] = {}
     for record in _all(engine):
         key = (record.queue, record.type)

@@ -177,8 +177,8 @@ def _at_line(problem: Problem, number: int) -> Problem:
 def _failure(result: MixedSubmit, hidden: Iterable[int], numbers: Sequence[int]) -> Problem:
     """Return the problem that answers a batch if some of its jobs, or all, were not stored.
 
-    `hidden` are the places of jobs whose unique key belongs to a job that the caller may not see. `numbers` are
-    the line numbers of all jobs.
+    `hidden` are the indices in the batch, from 0, of jobs whose unique key belongs to a job that the caller may
+    not see. `numbers` are the line numbers of all jobs.
     """
     found = {place: problem_of(error) for place, error in result.failed.items()}
     found.update(dict.fromkeys(hidden, HIDDEN_DUPLICATE))

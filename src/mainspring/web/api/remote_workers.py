@@ -187,7 +187,9 @@ class ClaimedJobView(Struct, frozen=True, kw_only=True):
 
 
 class ClaimedView(Struct, frozen=True, kw_only=True):
-    """The answer to a claim: the jobs that the worker has to run, and its direction."""
+    """The answer to a claim: the jobs that the worker has to run, and its direction: to go on, to be quiet or to
+    terminate.
+    """
 
     jobs: Annotated[list[ClaimedJobView], Meta(description="Empty if no job came within the wait.")]
     direction: Direction
@@ -211,7 +213,9 @@ class HeldView(Struct, frozen=True, kw_only=True):
 
 
 class HeartbeatView(Struct, frozen=True, kw_only=True):
-    """The answer to a heartbeat: the worker's direction, and what to do about each job that it named."""
+    """The answer to a heartbeat: the worker's direction (to go on, to be quiet or to terminate), and what to do
+    about each job that it named.
+    """
 
     direction: Direction
     jobs: list[HeldView]
@@ -237,14 +241,14 @@ class SettledListView(Struct, frozen=True, kw_only=True):
 
 
 class LeftView(Struct, frozen=True, kw_only=True):
-    """The answer to a worker that has left, with the jobs that it had not settled."""
+    """The answer to a worker that has left, with the jobs whose outcomes it had not reported."""
 
     number: int
     released: Annotated[list[str], Meta(description="The ids of jobs that it had not settled. They run again.")]
 
 
 class DirectedView(Struct, frozen=True, kw_only=True):
-    """The answer to a new direction of a worker."""
+    """The answer to a new direction of a remote worker: to go on, to be quiet or to terminate."""
 
     number: int
     direction: Direction
@@ -293,8 +297,8 @@ class RemoteWorkerEndpoints:
         """Claim due jobs for a worker; if none is due, wait for the first one, at most `wait` seconds.
 
         Answer no jobs if the wait is over, or if the worker was directed to be quiet or to terminate. Raises
-        `WorkerNotFound` for a worker of another caller, and `Refused` if the worker has too many jobs that it has
-        not settled, or too many claims wait.
+        `WorkerNotFound` for a worker of another caller, and `Refused` if the worker has too many jobs whose
+        outcomes it has not reported, or too many claims wait.
         """
         number, caller = _number_of(call), caller_of(call.identity)
         permissions = call.identity.permissions
@@ -378,7 +382,7 @@ class RemoteWorkerEndpoints:
         return ApiAnswer(content=HeartbeatView(direction=beaten.direction, jobs=views))
 
     async def leave(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Remove a worker that ends, and answer the ids of the jobs that it has not settled.
+        """Remove a worker that ends, and answer the ids of the jobs whose outcomes it has not reported.
 
         These jobs run again elsewhere, and no attempt is used up.
         """

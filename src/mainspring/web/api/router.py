@@ -164,7 +164,8 @@ class ApiRouter:
     ) -> Any:
         """Perform the operation of an endpoint for a page of the dashboard, and return the content of its answer.
 
-        It checks the same rights, decodes the same parameters and writes the same audit entry as a request does.
+        This method checks the same rights, decodes the same parameters and writes the same audit entry as a
+        request does.
 
         - `name`: the name of the endpoint, such as `cancel_job`
         - `request`: the request for the page

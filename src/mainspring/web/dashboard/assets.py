@@ -47,7 +47,7 @@ class Assets:
     def response(self, name: str, accepted_encodings: str) -> Response | None:
         """Return the response with a file, by its name with the hash; None if there is no such file.
 
-        It is compressed if the client accepts gzip.
+        The response is compressed if the client accepts gzip.
         """
         asset = self._assets.get(name)
         if asset is None:

@@ -43,7 +43,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """Labels of the time axis, each with its place as a share of the width, from 0 to 1."""
+    """Labels of the time axis, each with its position as a share of the width, from 0 to 1."""
 
     labels: Sequence[tuple[float, str]] = field(default_factory=tuple)
 

@@ -56,7 +56,9 @@ FIELDS = ("rate", "changes", "without", "limit")
 
 
 async def _groups(call: PageCall, *, show: str | None = None) -> LetterGroups:
-    """Return the groups of dead letters that match the filters in the URL; a scan of the last 5 s is reused.
+    """Return the dead letters that match the filters in the URL, in groups with the same error.
+
+    The result of a scan within the last 5 s is used again.
 
     `show` is the key of a group whose first dead letters are read in full.
     """
@@ -132,7 +134,7 @@ async def _group(call: PageCall) -> Mapping[str, Any]:
 
 
 def _shown(group: LetterGroup, found: LetterGroups) -> dict[str, Any]:
-    """Return a group with its error and its first dead letters, for templates."""
+    """Return a group of dead letters with the same error, with its first dead letters, for templates."""
     return {
         "title": line(group.fingerprint.title, 80).text,
         "group": _row(group, found),
@@ -171,7 +173,8 @@ def _may_change(call: PageCall, group: LetterGroup) -> bool:
 
 
 async def _confirm(call: PageCall) -> Mapping[str, Any]:
-    """Return the context of the pages on which the user confirms the replay or the purge of a group.
+    """Return the context of the pages on which the user confirms the replay or the purge of a group of dead
+    letters with the same error.
 
     Raises `NotAllowed` if the caller may not read dead letters.
     """
@@ -186,7 +189,9 @@ def _require_read(call: PageCall) -> None:
 
 
 async def _find_letters(call: ActionCall) -> tuple[LetterGroup, LetterGroups]:
-    """Read the group's dead letters that had failed when the user's page was made, and the scan they are from.
+    """Read the dead letters of a group (with the same error) that had failed when the user's page was made.
+
+    Also return the scan that has found them.
 
     If the form concerns selected dead letters, read only these. Raises `FormError` if none is left or selected, or
     the form does not say when its page was made, and `NotAllowed` if the caller may not read dead letters.
@@ -217,7 +222,7 @@ async def _find_letters(call: ActionCall) -> tuple[LetterGroup, LetterGroups]:
 
 
 def _is_selection(call: ActionCall) -> bool:
-    """Return whether a form concerns the dead letters that the user has selected, and not the whole group."""
+    """Return whether a form concerns the dead letters that the user has selected, not all with the same error."""
     return call.value("of") == SELECTED
 
 

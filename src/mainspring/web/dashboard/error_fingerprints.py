@@ -77,7 +77,7 @@ def fingerprint_of(error: str | None) -> Fingerprint:
 def _is_type(name: str, text: str) -> bool:
     """Return whether `name`, the first word of an error text, is probably the name of an exception.
 
-    It is, if the text has a traceback, or the name looks like that of a class.
+    This is so if the text has a traceback, or the name looks like that of a class.
     """
     last = name.rpartition(".")[2]
     return (

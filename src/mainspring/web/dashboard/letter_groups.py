@@ -44,7 +44,7 @@ class LetterGroup:
 
     @property
     def count(self) -> int:
-        """How many dead letters the group has."""
+        """How many dead letters with this error the scan has found."""
         return len(self.ids)
 
     @property
@@ -60,7 +60,7 @@ class LetterGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterGroups:
-    """The groups of dead letters that a scan has found, the largest first."""
+    """The dead letters that a scan has found, in groups with the same error, the largest group first."""
 
     groups: list[LetterGroup]
     scanned: int
@@ -73,7 +73,7 @@ class LetterGroups:
     """The bins for the counts over time."""
 
     def get(self, key: str) -> LetterGroup | None:
-        """Return the group with this key; None if the scan has found none."""
+        """Return the group of dead letters whose error has this key; None if the scan has found none."""
         return next((group for group in self.groups if group.fingerprint.key == key), None)
 
 
@@ -88,7 +88,8 @@ def scan_letters(
     show: str | None = None,
     limit: int = SCANNED_LETTERS,
 ) -> LetterGroups:
-    """Read the latest dead letters that the caller may read, up to a bound, and group them by their error.
+    """Read the latest dead letters that the caller may read, up to a bound, and group them by their error (its
+    fingerprint).
 
     - `queue`, `type`: only those of this queue and job type
     - `until`: group only those that failed at this instant or before

@@ -96,7 +96,7 @@ class LivePage:
     def message(self, *, has_last: bool) -> str:
         """Return the message for browsers, with a placeholder for the CSRF token; empty if there is none to send.
 
-        It has the changed blocks, or all of them, and the age of the numbers if they are or were old.
+        The message has the changed blocks, or all of them, and the age of the numbers if they are or were old.
 
         - `has_last`: whether the browser has the blocks of the round before the last one
         """
@@ -119,7 +119,9 @@ def _shown_age(age_ns: int) -> int:
 
 
 class UpdateRounds:
-    """Updates all open pages of one event loop, one after the other, in rounds. It is used on that event loop.
+    """Updates all open pages of one event loop, one after the other, in rounds.
+
+    Only that event loop uses this object.
 
     - `pace`: decides when the next round may begin
     """
@@ -303,7 +305,7 @@ class LiveResponse(Response):
     async def _send_page(
         self, page: LivePage, visitor: Visitor, key: Hashable, write: Callable[[str], Awaitable[None]]
     ) -> Visitor | None:
-        """Send updates of a page; return the visitor with its new rights when these have changed.
+        """Send updates of a page; return the visitor (the browser) with its new rights when these have changed.
 
         Return None when its session has ended. Raises the error of a page that cannot be rendered.
         """

@@ -71,7 +71,8 @@ def outcome_strips(
 ) -> dict[str, ScheduleOutcomes]:
     """Return the last outcomes of each schedule, at most 20, by the name of the schedule.
 
-    They come from the newest jobs of its type, up to a bound. Jobs that the caller may not read are left out.
+    The outcomes come from the newest jobs of the schedule's job type, up to a bound. Jobs that the caller may not
+    read are left out.
     """
     found: dict[str, ScheduleOutcomes] = {}
     rest = SCANNED_IN_ALL
@@ -90,7 +91,7 @@ def outcome_strips(
 def outcomes_of(manager: JobManager, schedule: NamedSchedule, permissions: Permissions) -> ScheduleOutcomes:
     """Return the history of one schedule, at most 500 entries, without jobs that the caller may not read.
 
-    It comes from the newest jobs of its type, up to a bound.
+    The entries come from the newest jobs of the schedule's job type, up to a bound.
     """
     jobs, since, _ = _read_jobs(manager, schedule.type, {schedule.name}, SCANNED_HISTORY, permissions)
     return _outcomes(manager, schedule, jobs[schedule.name], since, HISTORY)
@@ -148,7 +149,9 @@ class ComingDate:
 
 
 def coming_dates(dates: Iterable[PossibleDate], viewer: tzinfo) -> list[ComingDate]:
-    """Return the dates of a preview in the time zones of schedule and viewer, with marks of changes of clocks."""
+    """Return the dates of a preview in the time zones of schedule and viewer, with the changes of clocks that
+    affect them.
+    """
     found: list[ComingDate] = []
     before: ComingDate | None = None
     for date in dates:

@@ -129,7 +129,10 @@ async def submit(call: ActionCall) -> Done | Again:
 
 
 def _again(context: dict[str, Any], detail: str, place: str, status: int) -> Again:
-    """Return the form again with an error: at the field `place`, or at the option that the error begins with."""
+    """Return the form again with an error.
+
+    The error is shown at the field `place`, or at the option whose name begins its text.
+    """
     place = place or next((name for name in ("when", *OPTIONS) if detail.startswith(f"{name} ")), "")
     if detail.startswith(("delay ", "at ")):
         place = "when"

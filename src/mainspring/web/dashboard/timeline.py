@@ -79,7 +79,7 @@ def split_error(error: str | None) -> tuple[TraceSection, ...]:
 def timeline_of(job: JobView, now: datetime, worker_name: str | None = None) -> list[TimelineEntry]:
     """Return the timeline of a job, the earliest entry first. The next attempt of a PENDING job comes last.
 
-    - `worker_name`: the name of the worker that holds or runs the job
+    - `worker_name`: the name of the worker that has leased the job
     """
     entries = [TimelineEntry(kind="submitted", title=_submitted(job), at=job.created)]
     entries += [_attempt(each) for each in job.history]
