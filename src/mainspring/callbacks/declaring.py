@@ -237,9 +237,9 @@ def make_declared_handler(
     place: str,
     **options: Any,
 ) -> tuple[CallbackHandler, DeclaredDelivery]:
-    """Make the handler of a declared callback, and its function; raise an error for a wrong URL or option.
+    """Make the handler for a call of `app.http_job`, and the function that it calls to send the request.
 
-    `place` is the file and line of the declaration.
+    `place` is the file and line of that call. Raises an error for a wrong URL or option.
     """
     policy = deliverer.policy
     target = CallbackTarget(

@@ -159,4 +159,4 @@ class HttpJobs(ABC):
 
     @abstractmethod
     def _source(self) -> ManagerProvider:
-        """Return the application itself, from which a job function gets the job manager."""
+        """Return this object as the application (`Mainspring`), from which job functions get the job manager."""

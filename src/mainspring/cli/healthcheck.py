@@ -93,7 +93,8 @@ def problem_of(sign: HealthRecord, level: HealthLevel, now: int, allowed: int) -
 def _store(app: str | None, url: str | None) -> str | None:
     """Return the name of the store whose workers are checked; None for the workers of all stores.
 
-    The application is not imported, so a store that only its code names is not known, and counts as None.
+    If an application is named without `--url`, return None: the command does not import the application, so it
+    does not know its store.
     """
     selection = find_selection(app, url)
     return (

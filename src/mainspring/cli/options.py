@@ -192,7 +192,7 @@ health_dir_option = click.option(
     cls=Option,
     section=HEALTH,
     type=click.Path(file_okay=False),
-    help="The folder of the health files. Without it: MAINSPRING_HEALTH_DIR, else XDG_RUNTIME_DIR, else the "
-    "folder for temporary files.",
+    help="The health files are in mainspring-<uid> below this folder. Without it: MAINSPRING_HEALTH_DIR, else "
+    "XDG_RUNTIME_DIR, else the folder for temporary files.",
     metavar="FOLDER",
 )

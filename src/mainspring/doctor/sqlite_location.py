@@ -37,7 +37,10 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def type_of(path: Path, mounts: str) -> str | None:
-    """Return the type of the file system of a path from the kernel's mount table; None if the table lacks it."""
+    """Return the type of the file system that a path is on; None if no mount in `mounts` contains the path.
+
+    `mounts` is the content of the kernel's mount table.
+    """
     best: tuple[int, str] | None = None
     for line in mounts.splitlines():
         before, separator, after = line.partition(" - ")

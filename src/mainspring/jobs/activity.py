@@ -238,7 +238,7 @@ class ActivityRecorder:
         return call_with(self._lock, self._take_minutes)
 
     def snapshot(self) -> Activity:
-        """Return all counts since this process started."""
+        """Return the counts of submits, attempts and commits since this process started, with their histograms."""
         return call_with(self._lock, self._snapshot)
 
     def commits(self) -> tuple[Histogram, Histogram]:

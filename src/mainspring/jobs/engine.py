@@ -352,9 +352,7 @@ class EventLog(Protocol):
         """
 
     def listen(self, until: int) -> str:
-        """Make all processes write events until the instant `until`; return the position from which to read
-        them.
-        """
+        """Make all processes write events until the instant `until`; return the position to read them from."""
 
     def events(self, after: str, limit: int) -> EventPage:
         """Return at most `limit` events after a position, and the position of the next page."""

@@ -139,7 +139,10 @@ class _CallResult:
 
 
 class Layers(Struct, frozen=True):
-    """The three layers of a job manager, with the engine and the clock, as the parts of a worker use them."""
+    """The parts of a job manager that a worker uses: control, io and execution (its layers), engine and clock.
+
+    `execution` runs handlers. `control_runner` runs the calls of `control` that no caller's thread runs.
+    """
 
     engine: Engine
     control: ControlLayer

@@ -137,7 +137,10 @@ class Middleware:
         """
 
     def attempting_in_child(self, job: JobContext, passed: Mapping[str, str]) -> AbstractContextManager[object]:
-        """Wrap the call of a handler in a child process, which imports the application as its worker does."""
+        """Wrap the call of a handler in a child process. `passed` has the texts of `calling_child`.
+
+        The child has imported the application, so it has the middleware that this import adds.
+        """
         return nullcontext()
 
 

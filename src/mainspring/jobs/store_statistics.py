@@ -46,7 +46,7 @@ class JobGroup(Struct, frozen=True, gc=False):
 
 
 class JobsInSlot(Struct, frozen=True, gc=False):
-    """Scheduled jobs of one queue and job type that become due within the same slot of time."""
+    """How many scheduled jobs of one queue and job type become due within one slot of time."""
 
     queue: str
     type: str

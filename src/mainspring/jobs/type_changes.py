@@ -194,7 +194,10 @@ def _unchecked(_given: Any, _decoded: Any, _path: str) -> None:
 
 
 class _ClassCheck:
-    """Checks the fields of a dataclass, struct, named tuple or typed dict. The value may be given as a dict."""
+    """Compares the fields of a value with those of its decoded form; returns the first change by the serializer.
+
+    The value is a dataclass, msgspec struct, named tuple or typed dict, or a dict that is passed for one of these.
+    """
 
     def __init__(self) -> None:
         self.fields: list[tuple[str, str, Check]] = []

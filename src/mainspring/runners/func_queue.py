@@ -172,8 +172,8 @@ class FuncQueue(Generic[T]):
         if not self._idle_condition.wait(self.is_idle, deadline):
             waiting = format_count(len(self), "item waits", "items wait")
             raise TimeoutError(
-                f"queue {self.name!r} is not idle after timeout={timeout!r}: {waiting}, others may be in "
-                "its handler"
+                f"queue {self.name!r} is not idle after timeout={timeout!r}: {waiting}, and the handler may still "
+                "process others"
             )
 
     def is_idle(self) -> bool:

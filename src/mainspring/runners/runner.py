@@ -262,7 +262,7 @@ class TaskRunner(TaskAcceptor):
 
     @abstractmethod
     def running_tasks(self) -> list[tuple[WorkerThread, Task]]:
-        """Return the running tasks of this runner, each with the worker that runs it."""
+        """Return the running tasks of this runner, each with the worker thread that runs it."""
 
     @abstractmethod
     def peek_traits(self) -> TaskTraits | None:
@@ -353,8 +353,8 @@ class TaskRunner(TaskAcceptor):
     def flush(self, timeout: Duration | None = None) -> None:
         """Wait until all tasks that are queued or running now have ended; raise `TimeoutError` after `timeout`.
 
-        Delayed tasks that are not due do not count. If the runner is closed meanwhile, do not wait any longer.
-        Raises `WouldDeadlock` inside of a task of this runner.
+        Delayed tasks that are not due do not count. Return early if the runner is closed meanwhile. Raises
+        `WouldDeadlock` inside of a task of this runner.
         """
         self._refuse_own_task("flush")
         deadline = deadline_after(self.services.clock, timeout)

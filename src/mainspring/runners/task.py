@@ -298,7 +298,7 @@ class Wrapper:
         return None
 
     def dropped(self) -> None:
-        """Called when a shutdown has dropped the task, so that the task will never run."""
+        """Called after a shutdown has dropped the task. The task will never run."""
 
 
 def wrapper_of(function: object) -> Wrapper | None:

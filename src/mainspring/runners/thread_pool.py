@@ -353,7 +353,10 @@ class ThreadPool(GroupRunner):
         )
 
     def _queued_in_group(self) -> int:
-        """Return how many tasks wait in the ready queue, and in the pooled runners that are queued or served."""
+        """Return how many tasks wait for a worker thread of this pool.
+
+        They are in the ready queue, in the pooled runners that are in this queue, or in those that a worker serves.
+        """
         entries = self._scheduler.ready.entries()
         runners = self._busy_runners(entries)
         tasks = sum(isinstance(entry, Task) for entry in entries) - self._tombstones

@@ -332,8 +332,8 @@ def _to_bytes(name: str, algorithm: str, text: str) -> bytes:
         key = b""
     if _to_text(key) != text or len(key) != KEY_BYTES:
         raise ValueError(
-            f"the key {name!r} cannot be read: {algorithm}: is followed by 43 letters, digits, '-' and '_'; was "
-            "it cut? KeyRing.generate() makes a new one"
+            f"the key {name!r} cannot be read: after '{algorithm}:' it must have 43 letters, digits, '-' and '_'; "
+            "was it cut? Copy it again, or make a new one: KeyRing.generate(), for a public key KeyRing.public()"
         )
     return key
 

@@ -106,7 +106,10 @@ class Crash:
                 raise AssertionError(f"job {job_id} was stored before the crash, and is gone after the recovery")
         for record in found.values():
             if record.status is JobStatus.RUNNING or record.owner is not None:
-                raise AssertionError(f"job {record.id} ({record.type}) is {record.status}, and its worker is dead")
+                raise AssertionError(
+                    f"job {record.id} ({record.type}) is {record.status} after the recovery, and a worker still "
+                    "holds it"
+                )
             if record.status is JobStatus.COMPLETED and not record.starts:
                 raise AssertionError(f"job {record.id} ({record.type}) is COMPLETED, and has never run")
 

@@ -250,7 +250,11 @@ class IdempotentWrites:
             try:
                 await manager.end_request(end)
             except MainspringError as error:  # no reason to refuse a request that was carried out
-                logger.warning("the answer for an idempotency key could not be stored: %s", error)
+                logger.warning(
+                    "the answer for an idempotency key could not be stored, so a repetition of the request may be "
+                    "carried out, with the same job ids: %s",
+                    error,
+                )
         return answer
 
 

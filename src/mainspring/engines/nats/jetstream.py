@@ -363,9 +363,9 @@ class JetStream(Connection):
         self.send([(f"$JS.API.STREAM.PURGE.{self._stream}", body)])
 
     def purge_before(self, subjects: Sequence[tuple[str, int]]) -> None:
-        """Purge the messages of each subject before its revision, if this role may; otherwise do nothing.
+        """Purge the messages of each subject that are older than the given revision.
 
-        Do not wait for the reply: a lost purge does no harm.
+        Do nothing if the role of this process may not purge. Do not wait for the reply: a lost purge does no harm.
         """
         if subjects and self.settings.may_purge:
             self.send([self._purge(subject, before=before) for subject, before in subjects])

@@ -447,7 +447,7 @@ class Limiters:
         return self._admission(buckets).refusal(buckets)
 
     def refusal_by(self, limiter: Limiter) -> Refusal | None:
-        """Return the refusal of this limit alone, for its key; None if it admits a job."""
+        """Return the refusal of one limiter (a limit for one key, or a queue); None if it admits a job."""
         if limiter.name.startswith(QUEUE_PREFIX):
             is_open = not self.is_paused(limiter.name.removeprefix(QUEUE_PREFIX))
             return None if is_open else Refusal(limiter.name, None)

@@ -170,10 +170,10 @@ class SubjectNames:
         return f"{self.prefix}.line.{digest(limiter)}.{digest(group)}.*"
 
     def limiter_of_line(self, subject: str) -> str | None:
-        """Return the last token of the subject of the record of a sequence, limit or queue, given the subject of a
-        job that waits for it.
+        """Return the token of the limiter (a sequence, a limit or a queue) for which a job waits.
 
-        Return None if `subject` is not that of a waiting job.
+        `subject` is a result of `waiting_job`; return None for any other subject. The token is the last one of the
+        subject of the limiter's record: see `limiter`.
         """
         prefix = f"{self.prefix}.line."
         return subject.removeprefix(prefix).partition(".")[0] if subject.startswith(prefix) else None

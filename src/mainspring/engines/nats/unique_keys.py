@@ -67,7 +67,10 @@ def claim(transaction: Transaction, job: StoredJob) -> None:
 
 
 def _add(transaction: Transaction, subject: str, job_id: str) -> None:
-    """Write the record of a key with this job as its newest holder; leave out jobs that were deleted."""
+    """Put a job before the others into the record of its unique key or occurrence.
+
+    The record keeps at most `MAX_HOLDERS` jobs, the newest, also those that have ended, but not deleted ones.
+    """
     holders = transaction.get_struct(subject, KeyHolders)
     others = [other for other in (holders.ids if holders else ()) if other != job_id]
     transaction.prefetch_jobs(others)

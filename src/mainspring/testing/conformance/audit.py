@@ -59,7 +59,7 @@ class AuditTests(EngineSuite):
         ago: float = 0,
         token: str | None = None,
     ) -> AuditDraft:
-        """Return what the job manager tells the engine about an audit entry (its draft), for the actor `name`."""
+        """Return the draft of an audit entry: the actor `name`, the time, a note. The engine adds its changes."""
         actor = Actor(name=name, source="http", token=token, request_id="r-1")
         return AuditDraft(actor, bench.now - seconds(ago), note, is_bulk=is_bulk)
 

@@ -440,8 +440,8 @@ def _types_of(app: Mainspring, identity: Identity, given: Sequence[str] | None) 
         types = tuple(name for name in remote if allowed is None or name in allowed)
         if not types:
             raise invalid_value(
-                "the application declares no remote job type that this token may work on; declare one: "
-                "app.remote_job(name)"
+                "the application declares no remote job type that this token may work on; declare one with "
+                "app.remote_job(name), or use a token that may work on a declared one"
             )
         return types
     for name in given:

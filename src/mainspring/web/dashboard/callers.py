@@ -87,10 +87,10 @@ class Callers:
     async def log_in(self, request: Request, token: str, *, is_link: bool = False) -> str:
         """Begin a session for a token, end the earlier session of the browser, and return the id for the cookie.
 
-        Raises `TokenInvalid` for a token that cannot be used, and `Refused` for no token, after too many failed
-        logins from the address, or if the server has no login. `is_link` says that the token was in a link. If the
-        link is on a page of another site, it raises `Refused`, unless the token is that of the printed link: the
-        author of the link could otherwise see what the user submits.
+        Raises `TokenInvalid` for a token that cannot be used, and `Refused` for a text that is empty or too long,
+        after too many failed logins from the address, or if the server has no login. `is_link` says that the token
+        was in a link. Raises `Refused` for a link on a page of another site, because the author of that link could
+        see what the user submits. The link that the server prints when it starts may be on any page.
         """
         if self._tokens is None:
             raise refuse(404, "not-found", "this server has no login with tokens; open its first page")

@@ -49,7 +49,7 @@ class Renderer:
     def page(self, page: Page, call: PageCall, context: Mapping[str, Any], shown: Mapping[str, Any]) -> str:
         """Return the HTML of a whole page, with a placeholder for the CSRF token.
 
-        `shown` has the variables that live blocks do not have: the caller, its theme, a message.
+        `shown` has variables that live blocks (sent again when they change) do not have: caller, theme, message.
         """
         variables = {"title": page.title, "page": page, **_common(call), **context, **shown}
         return self._environment.get_template(page.template_name).render(variables)
