@@ -420,8 +420,9 @@ class Mainspring(Decorators, HttpJobs):
     def remove_redaction(self, type: str) -> bool:
         """Show the arguments of a job type again, after `redact=` was removed from its handler.
 
-        The names of redacted parameters stay in the store until this call, so that code of an earlier version
-        cannot show secrets. Return False if no parameters of this type are redacted.
+        The names of redacted parameters stay in the store until this call, so that a process with code from before
+        `redact=` was added cannot show secrets. Return False if no parameters of this type are redacted. Raises
+        `ValueError` if a handler in this process still has `redact=` for this type.
         """
         return self.manager().remove_redaction(type)
 

@@ -59,7 +59,10 @@ class Clock(Protocol):
         """
 
     def attach(self, member: ClockMember) -> None:
-        """Register a component whose progress depends on this clock."""
+        """Register a component that works by this clock.
+
+        A manual clock stops at the due times of the component, and waits until it has done its work.
+        """
 
     def detach(self, member: ClockMember) -> None:
         """Remove a registered component. Unknown ones are ignored."""

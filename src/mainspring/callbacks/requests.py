@@ -95,7 +95,7 @@ def check_headers(handler: str, headers: Mapping[str, str] | None) -> None:
             handler=handler,
             parameter="headers",
             problem=problem,
-            remedy="pass a dict such as {'X-Tenant': 'acme'}",
+            remedy=f"pass at most {MAX_HEADERS} headers as a dict of strings, such as {{'X-Tenant': 'acme'}}",
         )
 
 

@@ -42,7 +42,11 @@ _file_option = click.option(
     default="hmac-sha256",
     help="hmac-sha256: one secret signs and verifies. ed25519: public keys verify; it needs mainspring[signing].",
 )
-@click.option("--sign", is_flag=True, help="Sign with this key from now on. The first key of a file always signs.")
+@click.option(
+    "--sign",
+    is_flag=True,
+    help="Sign with this key from now on. The first key of a new file signs without this option.",
+)
 @_file_option
 @json_option
 def create_key(*, name: str | None, algorithm: Algorithm, sign: bool, path: Path, as_json: bool) -> None:

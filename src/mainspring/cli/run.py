@@ -150,7 +150,7 @@ def _date(schedule: NextFiring) -> str | None:
     cls=Option,
     section=HTTP,
     is_flag=True,
-    help="Let /metrics have the metrics of the store, too; needed if no `mainspring serve` runs.",
+    help="Add the metrics of the store to /metrics; needed if no `mainspring serve` runs.",
 )
 @http_options
 @log_options

@@ -66,7 +66,7 @@ def check_open_files(limit: int | None) -> Finding:
 
 
 def clock_state() -> int | None:
-    """Return the kernel's clock state, as `adjtimex` returns it; None if this system does not have that call."""
+    """Return the kernel's clock state, as `adjtimex` returns it; None if the system call is missing or fails."""
     try:
         adjtimex = ctypes.CDLL(None).adjtimex
     except (OSError, AttributeError, TypeError):

@@ -44,7 +44,7 @@ starts before the worker and stops after it. Its argument tells the health of th
 
 
 class Application(Protocol):
-    """The application whose jobs are run: a `Mainspring`."""
+    """The interface of the application whose jobs are run. `Mainspring` implements it."""
 
     url: str
     threads: int

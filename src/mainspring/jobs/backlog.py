@@ -39,7 +39,7 @@ So a long wait outweighs a higher priority.
 
 
 class WaitingJobs(Struct, frozen=True):
-    """The due jobs of one job type and queue that a worker with a free slot could start."""
+    """A report on the due jobs of one job type and queue that a worker with a free slot could start."""
 
     type: str
     queue: str

@@ -115,8 +115,9 @@ class JobSelection:
         )
 
     def query(self, manager: JobManager, status: JobStatus | None, *, is_replayed: bool | None = None) -> Query:
-        """Return the filters, except arguments and text, as an engine's query for jobs with this status; None for
-        any.
+        """Return the filters as an engine's query, without the filters by arguments and text.
+
+        The query finds jobs with the given `status`, whatever `self.status`; with None, jobs of any status.
         """
         return Query(
             status=status,
@@ -219,7 +220,7 @@ def _is_replayed(action: BulkAction) -> bool | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkStep:
-    """What one call of `change_jobs` did."""
+    """The result of one call of `change_jobs`: how many jobs it changed, and where the next call continues."""
 
     changed: int = 0
     asked_to_stop: int = 0

@@ -37,7 +37,7 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobLink:
-    """A job that exists in the store, and what it is for the job whose links were requested."""
+    """A job that exists in the store, and its relation to the job whose links were requested."""
 
     relation: Relation
     record: JobRecord

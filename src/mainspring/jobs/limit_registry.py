@@ -105,7 +105,7 @@ class LimitRegistry:
     def families(self, handler: Handler, queue: str) -> tuple[LimitFamily, ...]:
         """Return the limits that apply to a job of this handler in this queue.
 
-        Raises `ValueError` if one of them is by a parameter that the handler redacts.
+        Raises `ValueError` if the option `by=` of one of them names a parameter that the handler redacts.
         """
         found = self._found.get((handler, queue))
         if found is None:

@@ -20,9 +20,9 @@ from mainspring.jobs.store_statistics import FindFull, StoreStatistics, Upcoming
 
 
 class Wait(IntEnum):
-    """Whether a PENDING job waits for its sequence or its limits, as its record says.
+    """What a PENDING job waits for, as its record says: its sequence, its limits, or neither.
 
-    A paused queue has no value here.
+    No value says that the queue of the job is paused.
     """
 
     NOTHING = 0

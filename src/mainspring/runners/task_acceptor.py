@@ -298,7 +298,10 @@ class TaskAcceptor(ABC):
         raise RunnerClosed(runner=self.name)
 
     def forget(self, task: Task) -> None:
-        """Count a canceled task, and cancel its timer if it is delayed. Compact a queue with many tombstones."""
+        """Count a task as canceled, and cancel its timer if it is not due yet.
+
+        A canceled task that is queued stays in the queue as a tombstone. Compact a queue with many tombstones.
+        """
         with self._lock:
             self._canceled += 1
             self.services.counters.add(canceled=1)

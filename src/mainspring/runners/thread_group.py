@@ -325,7 +325,10 @@ class ThreadGroup:
         return substitute
 
     def run_ready_inline(self, worker: WorkerThread, is_over: Callable[[], bool]) -> None:
-        """Run ready entries inside a waiting task, until `is_over`, if the system allows no further thread."""
+        """Run ready entries on the thread of a waiting task, until `is_over` returns True or none is ready.
+
+        Do nothing unless the system has refused to start a thread: otherwise other threads run the entries.
+        """
         while not self._can_grow and not is_over():
             try:
                 entry = self._scheduler.take()

@@ -82,7 +82,10 @@ class HttpApp:
         ]
 
     async def identify(self, request: Request) -> Identity:
-        """Return the caller of a request, and keep its name for the log; raise an error if none is identified."""
+        """Return the caller of a request, and keep the caller's name for the log.
+
+        Raises `Refused` or `TokenInvalid` if the caller cannot be identified.
+        """
         identity = await self._authenticator.identify(request.scope)
         request.scope[CALLER] = identity.name
         return identity

@@ -170,7 +170,8 @@ def test_errors_name_the_job_type_the_parameter_and_the_remedy() -> None:
         with pytest.raises(InvalidArguments) as caught:
             check()
         texts.append(str(caught.value))
-    remedy, allowed = "pass a dict such as {'X-Tenant': 'acme'}", "printable ASCII, or more than 8,192 of them"
+    remedy = "pass at most 50 headers as a dict of strings, such as {'X-Tenant': 'acme'}"
+    allowed = "printable ASCII, or more than 8,192 of them"
     assert texts == [
         f"paid, parameter 'headers': {'X Y' + 'z' * 97!r} is not the name of a header; {remedy}",
         f"paid, parameter 'headers': there are 51 headers, the limit is 50; {remedy}",

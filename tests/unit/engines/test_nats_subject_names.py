@@ -153,7 +153,7 @@ def test_settings_of_a_url_go_before_those_that_were_given() -> None:
 )
 def test_a_url_without_a_server_is_refused(url: str) -> None:
     with pytest.raises(
-        EngineUnavailable, match="it names no server, or an invalid one; write nats://host:4222, several servers"
+        EngineUnavailable, match="it names no server, or an invalid one; write nats://host:4222; separate several"
     ):
         parse_url(url, NatsSettings())
 

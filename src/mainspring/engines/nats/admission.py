@@ -406,9 +406,10 @@ def _has_ended(job: StoredJob | None) -> bool:
 
 
 def _handed_over(limiter: str) -> JobAdmission:
-    """Return the admission of a job that got the place of an ended job by a hand-over.
+    """Return the admission of a job to which a hand-over gave the place of an ended job.
 
-    The start of such a job changes no limiter (no stored state of a sequence or limit).
+    It says that this limiter (the stored state of a sequence or limit) has admitted the job, and that the start of
+    the job changes no limiter.
     """
     return JobAdmission(READY, (limiter,), is_counted=False)
 

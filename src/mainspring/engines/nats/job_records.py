@@ -22,7 +22,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class StoredJob(JobRecord, frozen=True, array_like=True):
-    """A job as it is stored on the server."""
+    """The record of a job as it is stored on the server, with fields that only this engine uses."""
 
     place: int = 0
     """The position of the job in the order of submission."""

@@ -247,9 +247,9 @@ class JobPruner:
         self._change = change
 
     def prune(self, retention: Retention, now: int) -> Pruned:
-        """Delete a batch of ended jobs that were kept long enough or are too many.
+        """Delete a batch of ended jobs: those kept long enough, and the oldest COMPLETED and CANCELED if too many.
 
-        The result says how many were deleted, and whether there may be more.
+        The result says how many were deleted, and whether there may be more to delete.
         """
         projection = self._projector.catch_up_for_maintenance()
         found = {record.id: record for record in self._find_old(projection, retention, now)}

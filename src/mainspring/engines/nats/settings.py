@@ -130,7 +130,7 @@ def parse_url(url: str, settings: NatsSettings) -> tuple[list[str], NatsSettings
         raise EngineUnavailable(
             engine=f"url {without_password(url)!r}",
             reason="it names no server, or an invalid one",
-            remedy="write nats://host:4222, several servers with commas: nats://a:4222,b:4222",
+            remedy="write nats://host:4222; separate several servers by commas: nats://a:4222,b:4222",
         )
     return servers, replace(settings, **_read_query(query, url))
 

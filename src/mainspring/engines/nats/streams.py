@@ -314,7 +314,7 @@ class Streams:
         return EngineUnavailable(
             engine=f"NATS at {self._jetstream.address}",
             reason=f"{verb} was refused: {error}",
-            remedy="check the replicas, the limits of the account and the permissions of this user",
+            remedy="check the number of replicas, the limits of the account and the permissions of this user",
         )
 
     def _missing(self, what: str, kind: type[EngineUnavailable] = EngineUnavailable) -> EngineUnavailable:

@@ -416,9 +416,10 @@ def _nothing() -> None:
 
 
 class WriteLock:
-    """The file lock for which processes that write to one SQLite file wait in order.
+    """A file lock that processes which write to one SQLite file acquire in the order of their requests.
 
-    One thread of a process uses it at a time.
+    The caller ensures that one thread of a process uses it at a time. A process that cannot get the file lock
+    writes without it: SQLite's own lock still protects the file.
     """
 
     def __init__(self, path: str, *, timeout: float) -> None:

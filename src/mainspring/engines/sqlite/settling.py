@@ -170,7 +170,7 @@ def _start_row(lease: Lease) -> tuple[object, ...]:
 def _without(refused: Iterable[Outcome], outcomes: Sequence[Outcome]) -> list[bool]:
     """Return for each outcome whether it was accepted, that is, whether it is not in `refused`.
 
-    If the same object is in `outcomes` several times, its first occurrences count as the accepted ones.
+    If an object is in `outcomes` more often than in `refused`, its first occurrences count as the accepted ones.
     """
     left = Counter(map(id, refused))
     answers = [True] * len(outcomes)

@@ -198,7 +198,8 @@ class ChildProcess:
         self.reap()
         raise CannotStart(
             f"a process did not call the handler within {patience:g} s; "
-            f"importing the application or {request.module} may hang or take too long"
+            f"importing the application or {request.module} may hang or take too long; let slow code run in a "
+            "handler, not at import"
         )
 
     def _begin(self) -> RunningRequest:

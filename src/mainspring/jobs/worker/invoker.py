@@ -156,9 +156,10 @@ class HandlerInvoker:
     def invoke_remote(self, jobs: Sequence[LeasedJob], ask: Ask) -> list[Outcome]:
         """Run the middleware in this process and the handler in a child process; return the outcomes.
 
-        `ask` gets the texts that the middleware passes to the child process; None if there is no middleware. For a
-        single job, the middleware sees a failure of the handler as `RemoteError`; failures of a batch only in
-        `attempted`.
+        `ask` sends the jobs to the child process and returns its answers. The argument of `ask` is a dict of texts
+        that the middleware passes to the child process, or None without middleware. If the handler of a single job
+        fails, `RemoteError` is raised inside of the middleware's `attempting`. Failures in a batch raise nothing
+        there: the middleware learns of them when its method `attempted` is called.
         """
         contexts = tuple(job.context for job in jobs)
         is_batch = jobs[0].handler.options.batch is not None

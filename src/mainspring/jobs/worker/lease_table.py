@@ -209,7 +209,10 @@ class LeaseTable:
         ]
 
     def add(self, lease: Lease, worker: int) -> LeasedJob:
-        """Add a lease that the engine gave to the worker with this number, and count it in its slots."""
+        """Add a lease that the engine gave to the worker with the number `worker`; return the leased job.
+
+        Count it in the slots that its handler uses: as started, or as held if the job was leased before it is due.
+        """
         handler = self._registry.get(lease.type)
         slots = self._slots.get(handler) or self._slots_for(handler)
         job = LeasedJob(lease, handler, slots, self._report, worker)

@@ -65,9 +65,10 @@ class UnservedQueues:
             self._set({}, ())
 
     def compare(self, workers: Sequence[WorkerRecord], now: int) -> None:
-        """Describe in `problem` the suspected queues that none of the workers serves, and log what is new.
+        """Describe in `problem` the `suspects` that none of the living workers serves.
 
-        `now` is the time by the engine's clock.
+        Log `problem` as an error if it has a new queue, and log each queue that it no longer has. `now` is the
+        time by the engine's clock.
         """
         alive = [worker.info for worker in workers if not worker.is_gone]
         unserved = {

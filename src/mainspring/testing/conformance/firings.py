@@ -19,7 +19,10 @@ MOST_RECORDS = 100
 
 
 class FiringTests(EngineSuite):
-    """Tests of the engine's `fire` and `occurrences`."""
+    """Tests of the engine's `fire`, which stores the jobs of occurrences of schedules, and of `occurrences`.
+
+    `occurrences` lists the occurrences for which no job was made.
+    """
 
     # -- each occurrence is fired once
 

@@ -206,5 +206,5 @@ def _known_names(known: list[str], what: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return a name that a caller has sent, for an error: quoted, not too long, and without tokens."""
+    """Return a name that a caller has sent, for an error: quoted, shortened, with secrets of tokens masked."""
     return repr(hide_tokens(text)[:MAX_SHOWN])

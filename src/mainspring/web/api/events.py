@@ -74,7 +74,7 @@ class EventView(Struct, frozen=True, kw_only=True):
 
 
 class ResetView(Struct, frozen=True, kw_only=True):
-    """The data of the event `reset`: events are missing."""
+    """The data of the event `reset`, which says that the stream misses events."""
 
     reason: str
 

@@ -40,7 +40,7 @@ class RateView(Struct, frozen=True, kw_only=True):
 
 
 class QueueView(Struct, frozen=True, kw_only=True):
-    """A queue, with the numbers of its jobs whose type the token may read."""
+    """A queue, with counts of its jobs. They include only jobs of types that the token may read."""
 
     name: str
     is_paused: bool

@@ -362,7 +362,7 @@ async def load_bulk(call: PageCall) -> Mapping[str, Any] | Response:
 
 
 def _instants(call: PageCall, filters: Mapping[str, str]) -> dict[str, str]:
-    """Return the given ones of the filters `since` and `until` as instants: `2h` is two hours ago."""
+    """Return the filters `since` and `until`, if they are given, as instants: `2h` is two hours ago."""
     found: dict[str, str] = {}
     for name in ("since", "until"):
         moment = parse_past(filters.get(name), name)
