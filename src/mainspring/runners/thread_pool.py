@@ -355,7 +355,7 @@ class ThreadPool(GroupRunner):
     def _queued_in_group(self) -> int:
         """Return how many tasks wait for a worker thread of this pool.
 
-        They are in the ready queue, in the pooled runners that are in this queue, or in those that a worker serves.
+        They are in the ready queue, in the pooled runners that this queue has, or in those that a worker serves.
         """
         entries = self._scheduler.ready.entries()
         runners = self._busy_runners(entries)
