@@ -23,6 +23,7 @@ JOBS = (
     "argument_types arguments context control_layer cron decorators handle handlers ids invoker io_layer "
     "job_template manager off_loop processes retry serializers stall_detector timestamps worker worker_errors"
 )
+NATS = "client free_slots transaction write_batch"
 # What a Python may do differently: threads and their end, asyncio, time, signatures and types, pickling, the start
 # of processes, signals, files. Of each engine a little: the rest tests the storage more than the interpreter.
 PART = [
@@ -31,7 +32,7 @@ PART = [
     *(f"tests/unit/jobs/test_{name}.py" for name in JOBS.split()),
     *(f"tests/unit/test_{name}.py" for name in ("app", "clock", "errors", "foreground", "logs", "stop_signals")),
     *(f"tests/unit/engines/test_sqlite_{name}.py" for name in ("backup", "files", "migration", "worker_files")),
-    *(f"tests/unit/engines/test_nats_{name}.py" for name in ("free_slots", "transaction", "write_batch")),
+    *(f"tests/unit/engines/test_nats_{name}.py" for name in NATS.split()),
     "tests/web/test_server.py",
     "tests/web/test_event_streams.py",
     "tests/conformance/test_runners.py",

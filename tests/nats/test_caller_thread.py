@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import ssl
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import get_ident, main_thread
 from typing import Any
@@ -15,7 +17,8 @@ from mainspring.engines.nats import connection
 from mainspring.engines.nats.engine import NatsEngine
 from tests.nats.chaos_workers import projection_in
 from tests.nats.proxy import Proxy
-from tests.nats.servers import Servers
+from tests.nats.server_access import tls
+from tests.nats.servers import MakeServers, Servers
 from tests.support import PATIENCE, Background, eventually
 
 pytestmark = pytest.mark.long
@@ -71,6 +74,52 @@ def test_a_submit_calls_the_engine_on_the_thread_of_its_caller(app: Mainspring) 
     assert threads == [get_ident()]
     with app.running():
         assert handle.result(PATIENCE) == 8
+
+
+@contextmanager
+def parsed_by(app: Mainspring) -> Iterator[list[bytes]]:
+    """Note the data that passes the parser of the client."""
+    client = engine_of(app).components.jetstream.client
+    assert client is not None
+    parse, parsed = client._ps.parse, []
+
+    async def parse_and_note(data: bytes = b"") -> None:
+        parsed.append(data)
+        await parse(data)
+
+    vars(client._ps)["parse"] = parse_and_note
+    yield parsed
+    del vars(client._ps)["parse"]
+
+
+def gets_direct_replies(app: Mainspring) -> bool:
+    """Submit a job; return whether the acknowledgements reach it without the parser and its task.
+
+    They pass the parser if they come together with another message.
+    """
+    inbox = engine_of(app).components.jetstream._inbox.subject.encode()
+    with parsed_by(app) as parsed:
+        submit(app, 1)
+    return not any(inbox in data for data in parsed)
+
+
+def test_the_acknowledgements_of_a_submit_do_not_pass_the_parser(app: Mainspring, proxy: Proxy) -> None:
+    assert eventually(lambda: gets_direct_replies(app))
+    before = proxy.accepted
+    proxy.drop()
+    assert eventually(lambda: proxy.accepted > before and engine_of(app).components.jetstream.is_connected)
+    assert eventually(lambda: gets_direct_replies(app))
+
+
+def test_the_acknowledgements_of_a_submit_do_not_pass_the_parser_with_tls(
+    tmp_path: Path, make_nats_server: MakeServers
+) -> None:
+    access = tls(tmp_path)
+    server = make_nats_server(access)
+    settings = NatsSettings(tls=ssl.create_default_context(cafile=access.ca_file))
+    with Mainspring(f"{server.url}?{projection_in(tmp_path)}", nats=settings, threads=2) as app:
+        submit(app, 0)  # the lane is known from now on
+        assert eventually(lambda: gets_direct_replies(app))
 
 
 def test_a_submit_waits_while_its_connection_is_lost_and_is_stored_once(app: Mainspring, proxy: Proxy) -> None:

@@ -1,24 +1,32 @@
 """The NATS client: `nats-py`, changed so that it sends many messages in one write, and receives them faster.
 
 `nats-py` publishes one message at a time, at 8 microseconds each. This module encodes a thousand messages and
-sends them in one write, at one microsecond for each message. `nats-py` passes a message through a queue and a task
-of its subscription, and a write through the task of the flusher; `subscribe_directly` and `write_now` do without
-them. This module uses parts of the client that are not public: `_send_command`, the flusher and the transport, as
-`publish` does, `_process_msg`, which the parser calls, and the server's INFO, which also decides about TLS.
-`tests/nats` fails at once if they change.
+sends them in one write, at one microsecond for each message. `nats-py` passes a message through a stream reader,
+the task that parses, a queue and the task of its subscription, and a write through the task of the flusher;
+`subscribe_directly` and `write_now` do without them.
+
+This module uses parts of the client that are not public: `_send_command`, the flusher and the transport, as
+`publish` does, `_process_msg`, which the parser calls, the state of the parser, the end of a handshake, and the
+server's INFO, which also decides about TLS. The tests of this module and `tests/nats` fail at once if they change.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error
+from nats.protocol.parser import AWAITING_CONTROL_LINE
 
 HEADER_VERSION = b"NATS/1.0\r\n"
+_MESSAGE = re.compile(rb"MSG (\S+) (\d+) (?:(\S+) )?(\d+)\r\n")
+"""The line before the data of a message without headers: subject, subscription, perhaps reply subject, size."""
+_RECEIVER_FAILED = "a reply of the server could not be handled; its request counts as unanswered"
 NO_TLS = "the settings ask for TLS, but the server offers no TLS; no credentials were sent"
 
 
@@ -36,10 +44,10 @@ class BatchingClient(Client):
         self._receivers: dict[int, Callable[[Msg], None]] = {}  # by the number of their subscription
 
     async def subscribe_directly(self, subject: str, receive: Callable[[Msg], None]) -> None:
-        """Subscribe to a subject, and call `receive` for each message.
+        """Subscribe to a subject, and call `receive` for each message, on the event loop. It must not block.
 
-        The parser of the connection makes the call itself, so `receive` must not block. Exceptions of `receive`
-        are logged.
+        Usually the callback of the socket calls `receive` as soon as the data has come; otherwise the parser does.
+        Exceptions of `receive` are logged.
         """
         subscription = await self.subscribe(subject, cb=_never_called)
         self._receivers[subscription._id] = receive
@@ -56,7 +64,41 @@ class BatchingClient(Client):
                 )
             )
         except Exception:  # the parser must go on
-            logger.exception("a reply of the server could not be handled; its request counts as unanswered")
+            logger.exception(_RECEIVER_FAILED)
+
+    async def _process_connect_init(self) -> None:
+        await super()._process_connect_init()
+        writer: asyncio.StreamWriter | None = getattr(self._transport, "_io_writer", None)
+        if writer is not None:  # a web socket has none
+            writer.transport.set_protocol(_DirectProtocol(writer.transport.get_protocol(), self._take_messages))
+
+    def _take_messages(self, data: bytes) -> bytes:
+        """Pass messages at the start of received data to their receivers, and return the rest for the parser.
+
+        The rest begins with the first message that is incomplete, has headers or has no receiver, or with another
+        command of the server. If the parser has not finished with earlier data, the rest is all of the data.
+        """
+        parser = self._ps
+        is_parser_idle = parser.state == AWAITING_CONTROL_LINE and not parser.buf and self._is_reader_waiting()
+        start = 0
+        while is_parser_idle and (line := _MESSAGE.match(data, start)) is not None:
+            subject, number, reply, size = line.groups()
+            sid, first = int(number), line.end()
+            end = first + int(size)
+            receive = self._receivers.get(sid)
+            if receive is None or len(data) < end + 2:
+                break
+            start = end + 2
+            try:
+                receive(self._build_message(sid, subject, reply or b"", data[first:end], None))
+            except Exception:  # an exception here would close the connection
+                logger.exception(_RECEIVER_FAILED)
+        return data[start:]
+
+    def _is_reader_waiting(self) -> bool:
+        """Return whether the task that parses has taken all earlier data from the stream reader, and waits."""
+        reader = getattr(self._transport, "_io_reader", None)
+        return getattr(reader, "_waiter", None) is not None
 
     @property
     def server(self) -> dict[str, Any]:
@@ -98,6 +140,32 @@ class BatchingClient(Client):
         await self._send_command(b"".join(messages))
         if self._flush_queue is not None and self._flush_queue.empty():
             await self._flush_pending()
+
+
+class _DirectProtocol(asyncio.Protocol):
+    """Passes received data to a function first, and to the stream reader what the function returns of it."""
+
+    def __init__(self, stream: asyncio.BaseProtocol, take: Callable[[bytes], bytes]) -> None:
+        assert isinstance(stream, asyncio.StreamReaderProtocol)
+        self._stream = stream
+        self._take = take
+
+    def data_received(self, data: bytes) -> None:
+        rest = self._take(data)
+        if rest:
+            self._stream.data_received(rest)
+
+    def eof_received(self) -> bool | None:
+        return self._stream.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stream.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._stream.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stream.resume_writing()
 
 
 async def _never_called(_message: Msg) -> None:

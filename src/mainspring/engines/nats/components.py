@@ -59,7 +59,7 @@ class NatsComponents:
         self.settings_cache = settings_cache = SettingsCache(transactions)
         self.tokens = NatsTokens(transactions)
         self.admission = admission = AdmissionControl(settings_cache)
-        job_queue = JobQueue(admission, lanes)
+        job_queue = JobQueue(admission, lanes, names)
         own_presence = OwnPresence(jetstream, names)
         jetstream.optional_subjects = _optional_subjects(names)
         self.monitor = monitor = PresenceMonitor(jetstream, names, own_presence)

@@ -14,7 +14,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Thread
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar, TypeVarTuple
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -28,6 +28,7 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs.timestamps import to_instant
 
 T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
 
 # A context variable, because a task on the event loop gets a copy of the caller's context.
 _shared_deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
@@ -323,14 +324,14 @@ class Connection:
             work.close()
             raise self.unavailable("the connection was closed", remedy="open the engine again") from error
 
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call a function on the event loop as soon as possible, from any thread.
+    def call_soon(self, callback: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
+        """Call a function with these arguments on the event loop as soon as possible, from any thread.
 
         Do nothing if the loop is closed.
         """
         loop = self._loop
         if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(callback)
+            loop.call_soon_threadsafe(callback, *arguments)
 
     def call_after(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call a function on the event loop after some seconds.
@@ -382,12 +383,20 @@ class Connection:
     @contextmanager
     def shared_deadline(self) -> Iterator[None]:
         """Apply one timeout to all requests in a `with` block together, instead of one timeout to each request."""
-        timeout = self.settings.timeout
         try:  # the change is inside the block, because a KeyboardInterrupt may come right after it
-            _shared_deadline.set(None if timeout is None else self.monotonic() / 1e6 + timeout)
+            self.begin_deadline()
             yield
         finally:
-            _shared_deadline.set(None)
+            self.end_deadline()
+
+    def begin_deadline(self) -> None:
+        """Apply one timeout to all requests of this thread together, until `end_deadline` is called."""
+        timeout = self.settings.timeout
+        _shared_deadline.set(None if timeout is None else self.monotonic() / 1e6 + timeout)
+
+    def end_deadline(self) -> None:
+        """End the timeout of `begin_deadline`."""
+        _shared_deadline.set(None)
 
     def restart_deadline(self) -> None:
         """Begin the timeout of the `shared_deadline` block again, because a long operation has made progress.

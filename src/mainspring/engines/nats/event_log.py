@@ -86,9 +86,13 @@ class NatsEventLog:
         """Return whether a client listens at the time of the transaction, after reading that from the server if
         needed.
         """
+        return self.has_listener_at(transaction.now)
+
+    def has_listener_at(self, now: int) -> bool:
+        """Return whether a client listens at this time, after reading that from the server if needed."""
         if self.must_refresh:
             self.refresh()
-        return transaction.now < self._until
+        return now < self._until
 
     @property
     def is_followed(self) -> bool:

@@ -10,7 +10,6 @@ import asyncio
 import json
 from base64 import b64decode
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 from mainspring.clock import Clock
@@ -312,6 +311,7 @@ class JetStream(Connection):
         loop = self._loop
         if loop is None:
             raise self.unavailable("the connection is closed", remedy="open the engine first")
+        seconds = self._seconds_left()
         inbox = self._inbox.subject_for_many()
         replies = CollectedReplies(len(messages), loop.time())
         try:  # a KeyboardInterrupt may come right after the first call
@@ -322,8 +322,8 @@ class JetStream(Connection):
                     for index, (subject, data, headers) in enumerate(messages)
                 ]
             )
-            self.call_soon(partial(self._write_now, data, replies))
-            replies.wait(self._seconds_left())
+            self.call_soon(self._write_now, data, replies)
+            replies.wait(seconds)
         finally:
             self._inbox.stop_collecting(inbox)
         return replies.data

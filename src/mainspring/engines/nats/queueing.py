@@ -109,9 +109,10 @@ class JobQueue:
     removes them.
     """
 
-    def __init__(self, admission: AdmissionControl, lanes: NatsLanes) -> None:
+    def __init__(self, admission: AdmissionControl, lanes: NatsLanes, names: SubjectNames) -> None:
         self._admission = admission
         self._lanes = lanes
+        self._names = names
 
     def enqueue(self, transaction: Transaction, job: StoredJob) -> None:
         """Store a waiting job, with the message that delivers it now or shortly before it is due.
@@ -148,16 +149,16 @@ class JobQueue:
         """Return whether this process has stored the lane of a job (queue, type, priority), which workers need."""
         return self._lanes.knows(job)
 
-    def separate_writes(self, transaction: Transaction, job: StoredJob) -> list[Write]:
+    def separate_writes(self, now: int, job: StoredJob) -> list[Write]:
         """Return the message and the record of a new job without policies, to be stored in this order.
 
         A worker that gets the message before the record is stored returns it to the server for a while. A
         scheduled message does not replace that of another job with the same id.
         """
-        names, data = transaction.names, encode(job)
+        names = self._names
         ready = names.ready_of(job.queue, job.type, job.priority, job.id)
-        record = Write(names.job(job.id), data, 0)
-        if job.due <= transaction.now + LEAD:
+        record = Write(names.job(job.id), encode(job), 0)
+        if job.due <= now + LEAD:
             return [Write(ready, b""), record]
         return [Write(names.scheduled("job", job.id), b"", 0, schedule_headers(ready, job.due - LEAD)), record]
 

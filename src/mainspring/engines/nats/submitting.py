@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from secrets import token_hex
+from os import urandom
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from mainspring.engines.nats.job_records import StoredJob, change, make_job
 from mainspring.engines.nats.limiters import limiters_of
 from mainspring.engines.nats.queueing import JobQueue
 from mainspring.engines.nats.transaction import BatchTooLarge, Transaction, TransactionManager
+from mainspring.engines.nats.write_batch import Write
 from mainspring.errors import ArgumentsTooLarge
 from mainspring.jobs import transitions
 from mainspring.jobs.events import EventKind
@@ -60,7 +61,7 @@ class JobSubmitter:
         """
         for job in jobs:
             self._require_size(job)
-        nonce = token_hex(8)
+        nonce = urandom(8).hex()
         items = [JobWithNonce(job, f"{nonce}{number}") for number, job in enumerate(jobs)]
         if len(items) == 1 and _is_plain(items[0].job):  # the usual case
             return self._store_plain(items)
@@ -87,7 +88,7 @@ class JobSubmitter:
 
         Only if that fails, read the records and try again.
         """
-        if len({item.job.id for item in items}) == len(items):
+        if len(items) == 1 or len({item.job.id for item in items}) == len(items):
             if len(items) <= FEW and self._store_few(items):
                 return [None] * len(items)
             transaction = self._transactions.begin()
@@ -116,15 +117,18 @@ class JobSubmitter:
         to events, or if this process has not stored the lane of a job yet (the record of its queue, job type and
         priority, by which workers find the job): only a transaction writes events and lanes.
         """
-        transaction = self._transactions.begin()
-        if self._event_log.has_listener(transaction):
+        jetstream = self._transactions.jetstream
+        now = jetstream.now()
+        if self._event_log.has_listener_at(now):
             return False
-        jobs = [self._make(transaction, item.job, item.nonce) for item in items]
-        if any(not self._job_queue.knows_lane(job) for job in jobs):
-            return False
-        writes = [write for job in jobs for write in self._job_queue.separate_writes(transaction, job)]
-        revisions = self._transactions.jetstream.store_each(writes)
-        self._transactions.jetstream.note_record(max(revision or 0 for revision in revisions))
+        writes: list[Write] = []
+        for item in items:
+            job = self._make(now, item.job, item.nonce)
+            if not self._job_queue.knows_lane(job):
+                return False
+            writes += self._job_queue.separate_writes(now, job)
+        revisions = jetstream.store_each(writes)
+        jetstream.note_record(max([revision or 0 for revision in revisions]))
         return None not in revisions
 
     def _store_all(self, items: list[JobWithNonce]) -> list[Conflict | None]:
@@ -157,15 +161,15 @@ class JobSubmitter:
         return None
 
     def _store(self, transaction: Transaction, job: NewJob, nonce: str) -> StoredJob:
-        stored = self._make(transaction, job, nonce)
+        stored = self._make(transaction.now, job, nonce)
         self._job_queue.enqueue(transaction, stored)
         self._event_log.write(transaction, EventKind.SUBMITTED, stored)
         return stored
 
-    def _make(self, transaction: Transaction, job: NewJob, nonce: str) -> StoredJob:
+    def _make(self, now: int, job: NewJob, nonce: str) -> StoredJob:
         # Places grow with time, across all processes; within this process also for jobs of the same instant.
-        self._last_place = max(self._last_place + 1, transaction.now * 1_000)
-        return make_job(job, now=transaction.now, place=self._last_place, nonce=nonce)
+        self._last_place = max(self._last_place + 1, now * 1_000)
+        return make_job(job, now=now, place=self._last_place, nonce=nonce)
 
     def _resolve_conflict(self, transaction: Transaction, job: NewJob, conflict: Conflict) -> None:
         existing = transaction.job(conflict.existing_id)
