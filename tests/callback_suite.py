@@ -102,7 +102,7 @@ class CallbackTests:
     def test_410_ends_a_job_without_retries(self, app: Mainspring, server: Receiver) -> None:
         server.answer = lambda _: Reply(410)
         ping = app.http_job("ping", url=server.url(), retry=FAST)
-        with app.running(), pytest.raises(JobFailed, match="wants no further attempts"):
+        with app.running(), pytest.raises(JobFailed, match="no further attempts are made"):
             ping.submit().result(timeout=PATIENCE)
         assert len(server.requests) == 1
 

@@ -64,7 +64,7 @@ class StopSignals:
             self._writer.send(END)
 
     def call_on_next(self, act: Callable[[], None]) -> None:
-        """Call `act` on a new thread when the next SIGTERM or SIGINT arrives; never, if the block ends before."""
+        """Call `act` on a new thread at the next SIGTERM or SIGINT; never, if the `with` block ends before."""
 
         def follow() -> None:
             if self.wait():

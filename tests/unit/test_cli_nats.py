@@ -162,7 +162,7 @@ def test_two_nodes_are_refused(start_cli: StartCli) -> None:
     process = start_cli("--nodes", "2")
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == USAGE
-    assert "a cluster of 2 is not supported; give 1 or 3" in errors
+    assert "a cluster of 2 servers is not supported; give 1 or 3" in errors
 
 
 def test_help_has_an_example(start_cli: StartCli) -> None:

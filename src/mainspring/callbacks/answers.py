@@ -96,7 +96,7 @@ def judge(
         return
     text = f"{what} was answered with {status}"
     if status == GONE or status in stop:
-        raise ReceiverGone(f"{text}: the receiver wants no further attempts")
+        raise ReceiverGone(f"{text}: no further attempts are made after this status")
     wait = retry_after(answer.headers.get("retry-after"), now)
     if status in SLOW:
         wait = gate.slow_down(host, wait)

@@ -151,7 +151,10 @@ class HttpJobs(ABC):
 
     @abstractmethod
     def _require_possible(self, handler: Handler) -> None:
-        """Raise `ValueError` if the application cannot keep what an option of a handler promises."""
+        """Raise `ValueError` if a setting of the application rules out an option of this handler.
+
+        An example is `at_most_once=` with `durability="normal"`.
+        """
 
     @abstractmethod
     def _handler_added(self) -> None:

@@ -109,7 +109,7 @@ def _signer(key: object) -> Signer:
             f"the key begins with {PUBLIC_PREFIX}: it is a public one, which verifies; use {ED25519_PREFIX}…"
         )
     raise ValueError(
-        f"a key begins with {HMAC_PREFIX} or {ED25519_PREFIX}, so that its kind is known; make one with "
+        f"a key must begin with {HMAC_PREFIX} or {ED25519_PREFIX}, which tells its kind; make one with "
         "CallbackSecret.generate()"
     )
 

@@ -56,7 +56,9 @@ def dev(
     Example: mainspring nats dev --nodes 3 --store nats-data
     """
     if nodes not in {1, 3}:
-        raise click.BadParameter(f"a cluster of {nodes} is not supported; give 1 or 3", param_hint="--nodes")
+        raise click.BadParameter(
+            f"a cluster of {nodes} servers is not supported; give 1 or 3", param_hint="--nodes"
+        )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     console = Console(highlight=False, soft_wrap=True)

@@ -118,7 +118,7 @@ def submit_all(job: JobFunction[..., Any], calls: Calls, skipped: int, *, as_jso
     help="If a job with this key is pending or running, print its id, and store no new job.",
     metavar="KEY",
 )
-@click.option("--sequence", help="Run jobs with this key one after another.", metavar="KEY")
+@click.option("--sequence", help="Give the job this key. Jobs with the same key run one at a time.", metavar="KEY")
 @click.option(
     "--file",
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),

@@ -48,7 +48,7 @@ def read_monitor(url: str) -> dict[str, Any]:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ConnectionError(str(error) or type(error).__name__) from error
     if not isinstance(answer, dict):
-        raise ConnectionError(f"/varz answered with status {response.status}, not with a JSON object")
+        raise ConnectionError(f"/varz did not answer with a JSON object (the HTTP status is {response.status})")
     return answer
 
 

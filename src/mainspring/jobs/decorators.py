@@ -318,7 +318,10 @@ class Decorators(ABC):
 
     @abstractmethod
     def _require_possible(self, handler: Handler) -> None:
-        """Raise an error if the application cannot honour an option of this handler."""
+        """Raise `ValueError` if a setting of the application rules out an option of this handler.
+
+        An example is `at_most_once=` with `durability="normal"`.
+        """
 
     @abstractmethod
     def _handler_added(self) -> None:

@@ -384,7 +384,7 @@ class Admin(Protocol):
         """List the stored limits: rates, concurrencies and submit quotas."""
 
     def dead_letter_handlers(self) -> list[DeadLetterHandler]:
-        """List the stored dead-letter handlers, by job type."""
+        """List the stored dead-letter handlers, sorted by their job types."""
 
     def redactions(self) -> dict[str, tuple[str, ...]]:
         """Return the redacted parameters of each job type. Types and parameters are sorted by name.

@@ -179,7 +179,7 @@ class EventStream:
             self._follower.missed_seconds = 0.0
         else:
             logger.warning(
-                "this event stream is read too slowly; the store has deleted events before the stream read them"
+                "this event stream is read too slowly; it lacks events that the store deleted before it read them"
             )
 
 

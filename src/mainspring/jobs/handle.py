@@ -65,7 +65,7 @@ class JobHandle(Generic[R]):
         return self._source.off_loop
 
     def info(self) -> JobInfo:
-        """Return a snapshot of the job, with all stored data."""
+        """Return a snapshot of the job, with all stored data. Raises `JobNotFound` if the job was deleted."""
         return self._source.manager().get(self.id)
 
     info_async = async_twin(info)

@@ -250,11 +250,11 @@ class RemoteWorkers:
         """Claim up to `jobs` due jobs for a remote worker; wait up to `seconds` for the first one.
 
         The claim is a heartbeat of the worker, too. Returns no job if none became due in time, or if the worker
-        was directed to be quiet or to end. Together with the jobs that it has not settled, the worker gets at most
-        `most_held`; if it has so many already, `is_full` is set. `types` and `queues` restrict the jobs to those
-        that the caller may work on; None for all. `is_over` is a coroutine function that returns True once the
-        client has gone or the server stops; then no job is claimed. Raises `WorkerNotFound` if the caller has no
-        such worker.
+        was told to be quiet (claim no more jobs) or to end. Together with the jobs that it has not settled, the
+        worker gets at most `most_held`; if it has so many already, the answer has `is_full` True and no job, and
+        the call returns at once. `types` and `queues` restrict the jobs to those that the caller may work on; None
+        for all. `is_over` is a coroutine function that returns True once the client has gone or the server stops;
+        then no job is claimed. Raises `WorkerNotFound` if the caller has no such worker.
         """
         loop = asyncio.get_running_loop()
         deadline, renewed = loop.time() + seconds, float("-inf")

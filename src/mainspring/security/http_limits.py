@@ -68,8 +68,8 @@ class HttpLimits:
                 raise ValueError(f"the HTTP limit {each.name} must be a whole number, got {value!r}")
         if self.claimed_jobs > MAX_CLAIMED_JOBS:
             raise ValueError(
-                f"the HTTP limit claimed_jobs must be at most {MAX_CLAIMED_JOBS:,}, because a heartbeat names all "
-                f"jobs of a worker, got {self.claimed_jobs:,}; enroll several workers"
+                f"the HTTP limit claimed_jobs must be at most {MAX_CLAIMED_JOBS:,}, got {self.claimed_jobs:,}: a "
+                "heartbeat names all jobs of a worker; lower it, and enroll several workers to run more jobs"
             )
         if self.submit_burst < self.max_batch:
             raise ValueError(

@@ -69,7 +69,9 @@ def test_410_and_chosen_codes_end_the_job(gate: HostGate) -> None:
     for status, stop in ((410, ()), (404, (404, 422))):
         with pytest.raises(ReceiverGone) as caught:
             judge(answer(status), "POST x", host=HOST, gate=gate, now=NOW, stop=stop)
-        assert str(caught.value) == f"POST x was answered with {status}: the receiver wants no further attempts"
+        assert str(caught.value) == (
+            f"POST x was answered with {status}: no further attempts are made after this status"
+        )
 
 
 def test_retry_after_of_any_failure_delays_the_retry(gate: HostGate) -> None:

@@ -87,6 +87,7 @@ def _decode(data: bytes) -> ActivityBatch | None:
         return decode(data, ActivityBatch)
     except msgspec.MsgspecError as error:
         logger.warning(
-            "counts of submits and attempts cannot be read, and are left out of the history of activity: %s", error
+            "stored counts of submits and attempts cannot be decoded; the history of activity lacks them: %s",
+            error,
         )
         return None

@@ -161,7 +161,7 @@ class AuditRecorder:
 
 
 def record_nothing(_transaction: Transaction, _place: Place | None) -> None:
-    """Add no audit entry: the call has no actor, or the stream cannot store entries."""
+    """Add no audit entry: the call has no actor, or the stream, of an earlier version, has no subject for it."""
 
 
 def _put(transaction: Transaction, entry: AuditEntry | None) -> None:

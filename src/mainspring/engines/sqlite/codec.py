@@ -271,7 +271,10 @@ def equal_rows(jobs: Iterable[NewJob]) -> str:
 
 
 def alike_rows(jobs: Iterable[NewJob], lane: int) -> str:
-    """Return one JSON text with ids, payloads and keys of jobs that are equal otherwise, for `INSERT_ALIKE`."""
+    """Return one JSON text for `INSERT_ALIKE` with the values in which these jobs may differ.
+
+    These are id, payload, number of the group (jobs under the same limits), unique key and sequence key.
+    """
     return to_json(
         [
             (

@@ -306,8 +306,9 @@ class SqliteExport:
             return list(read_all_entries(connection))
 
     def envelopes(self, now: int) -> Iterator[list[Envelope]]:
-        """Yield pages of the envelopes (parts of signatures) of jobs that do not move, and must not run again on
-        the target.
+        """Yield pages of the envelopes (signed ids and times) of jobs that must not run again on the target.
+
+        These jobs are not migrated: they are deleted, COMPLETED or CANCELED, and their signatures are still valid.
         """
         with self._database.reader() as connection:
             yield from read_all_envelopes(connection, now, ENVELOPES)

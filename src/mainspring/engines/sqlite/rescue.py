@@ -83,7 +83,7 @@ class JobRescuer:
     def _write_events(self, crashed: list[str]) -> None:
         """Write the events of jobs whose workers died, if a client listens.
 
-        `started` comes first, because the handler may have begun.
+        For each job, `started` comes first unless it was written before, because the handler may have begun.
         """
         if crashed and self._events.has_listener():
             self._events.write_started_of(crashed)

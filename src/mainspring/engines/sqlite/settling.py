@@ -106,8 +106,8 @@ class JobSettler:
     def _follow(self, outcomes: Sequence[Outcome]) -> None:
         """Store what follows from accepted outcomes.
 
-        These are events, new signatures, jobs that limits and sequences let in, follow-up jobs and dead-letter
-        jobs.
+        These are events, new signatures of jobs that will run again, the free places under limits and in sequences
+        (other jobs can start now), follow-up jobs, and jobs of dead-letter handlers.
         """
         self._events.write_outcomes(outcomes)
         for outcome in outcomes:

@@ -340,9 +340,10 @@ class ParkedGroups:
         return bool(self._database.write(sql.IS_ANY_GROUP_PARKED))
 
     def update_after_leaving(self, memberships: Memberships) -> None:
-        """Select again which jobs claims can find, after jobs have left a sequence or limits, or were moved.
+        """Select the first waiting jobs of sequences and groups again, after jobs have left these or were moved.
 
-        Also let claims try groups of jobs again that wait for the same buckets (limit and key).
+        Claims find only these first jobs. Also unpark groups that wait for a bucket (limit and key) of the jobs
+        that left or were moved, so that claims try them again.
         """
         if memberships:
             self._heads.select_heads(memberships)

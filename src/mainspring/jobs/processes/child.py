@@ -329,9 +329,9 @@ def _mask_of(request: CallRequest, handler: Handler | None) -> TextMask | None:
 
 
 async def _capture(coroutine: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-    """Await a coroutine; return its result or exception.
+    """Await a coroutine; return its result and None, or None and its exception.
 
-    The traceback of an exception that passes through the loop would show the frames of the loop.
+    The exception is not raised, because its traceback would then show the frames of the event loop.
     """
     try:
         return await coroutine, None

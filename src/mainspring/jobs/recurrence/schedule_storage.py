@@ -105,7 +105,7 @@ def _put(record: ScheduleRecord, before: ScheduleRecord | None, now: int) -> Put
 
 
 def _fire_due_before(manager: JobManager, stored: list[ScheduleRecord], now: int) -> set[str]:
-    """Fire the due occurrences of stored schedules by their old rules, before these change.
+    """Fire the due occurrences of stored schedules by their old rules, before the new rules are stored.
 
     Return the names of the schedules that another process has changed meanwhile.
     """

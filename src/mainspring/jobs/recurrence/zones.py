@@ -95,7 +95,7 @@ def _offset(zone: ZoneInfo, second: int) -> int:
 
 
 def start_of(year: int) -> int:
-    """Return the begin of a UTC year, in seconds since 1970."""
+    """Return the start of a UTC year, in seconds since 1970."""
     return to_second(datetime(year, 1, 1))  # noqa: DTZ001 - counted as if it were UTC
 
 

@@ -204,7 +204,10 @@ def _call_redacted(job: LeasedJob) -> Any:
 
 
 async def _await_redacted(job: LeasedJob) -> Any:
-    """Await a coroutine function with `redact=`; raise its exception as a `RemoteError` with values masked."""
+    """Await an async handler with the option `redact=`; raise its exception as a masked `RemoteError`.
+
+    A `RemoteError` has only the text of the exception, here with redacted values masked.
+    """
     try:
         return await _call(job)
     except BaseException as error:

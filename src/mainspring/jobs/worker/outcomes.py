@@ -267,8 +267,8 @@ def needs_result(job: LeasedJob) -> bool:
 def answer_for_error(error: BaseException, mask: Callable[[str], str] | None = None) -> ChildAnswer:
     """Return the answer of a child process whose handler raised an exception.
 
-    For a handler with `redact=`, a worker makes the same answer in its own process, so that no exception object
-    leaves the call. `mask` masks redacted values in texts.
+    A worker also calls this in its own process for a handler with `redact=`. It passes on the answer instead of
+    the exception object, which could hold redacted values. `mask` masks redacted values in texts.
     """
     shown = mask or str
     try:

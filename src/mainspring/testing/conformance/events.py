@@ -47,9 +47,10 @@ class EventReader:
         return page.events
 
     def read_until(self, job_id: str) -> list[str]:
-        """Return the ids of jobs in new events, until the id `job_id` is among them, or the time is over.
+        """Read new events until one is about the job `job_id`; return the ids of the jobs in all of them.
 
-        Events of other processes may arrive with a delay.
+        Events of other processes may arrive with a delay. If the event does not arrive in time (see
+        `eventually_in_time`), return the ids read so far.
         """
         found: list[str] = []
 

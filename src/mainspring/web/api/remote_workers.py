@@ -222,7 +222,7 @@ class HeartbeatView(Struct, frozen=True, kw_only=True):
 
 
 class SettledView(Struct, frozen=True, kw_only=True):
-    """Whether an outcome was accepted, and the status of its job."""
+    """Whether an outcome was accepted; if so, the status of its job afterwards, else the reason."""
 
     id: str
     fencing_token: int

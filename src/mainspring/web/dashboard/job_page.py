@@ -405,7 +405,7 @@ def pages(_app: Mainspring) -> list[Page]:
 
 
 def actions(_app: Mainspring) -> list[Action]:
-    """Return the declarations of the actions on one job."""
+    """Return the declarations (path, scope and function) of the actions on one job, such as cancel and retry."""
     served = {
         "cancel": cancel,
         "retry": retry,

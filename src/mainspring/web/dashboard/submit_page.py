@@ -131,7 +131,8 @@ async def submit(call: ActionCall) -> Done | Again:
 def _again(context: dict[str, Any], detail: str, place: str, status: int) -> Again:
     """Return the form again with an error.
 
-    The error is shown at the field `place`, or at the option whose name begins its text.
+    The error is shown at the field `place`. If `place` is empty, the first word of the error names the option at
+    which it is shown. If that is no option, the error is shown above the form.
     """
     place = place or next((name for name in ("when", *OPTIONS) if detail.startswith(f"{name} ")), "")
     if detail.startswith(("delay ", "at ")):
