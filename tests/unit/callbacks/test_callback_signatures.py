@@ -85,7 +85,7 @@ def test_a_job_id_with_a_dot_has_none_in_the_message() -> None:
         ("whsec_c2hvcnQ=", "the least is 24"),
         (b"short", "the least is 24"),
         ("whsec_***", "not base64"),
-        ("Zm9vYmFy", "begins with whsec_"),
+        ("Zm9vYmFy", "must begin with whsec_"),
         ("whpk_" + base64.b64encode(bytes(32)).decode(), "public"),
         ("whsk_" + base64.b64encode(bytes(31)).decode(), "31 bytes"),
         ([], "needs a key"),
