@@ -72,7 +72,7 @@ def test_a_message_that_cannot_be_read_is_left_out(bench: FaultBench, caplog: py
     bench.nats.record_activity(batch(bench, 1, 5))
     with caplog.at_level(logging.WARNING, "mainspring.nats"):
         assert submitted(bench) == 5
-    assert "cannot be read" in caplog.text
+    assert "cannot be decoded" in caplog.text
 
 
 def test_the_history_begins_anew_if_its_stream_was_created_again(bench: FaultBench) -> None:
