@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.jobs.pace import BASE_SHARE, SPARE_SHARE, Pace
+from mainspring.jobs.pace import BASE_SHARE, BUSY_SHARE, SPARE_SHARE, Pace
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -57,6 +57,13 @@ class PacedWork:
                 self.spent += cost
                 self.runs.append(self.process.now)
                 self.pace.end(cost, self._availability)
+
+
+def paced(process: SimulatedProcess, *, cost: int = 50 * MS) -> Pace:
+    """Return the pace of work that has just run in a process, with a processor of its own."""
+    pace = Pace(share=0.02, clock=process, process_ns=process.processor_ns)
+    pace.end(cost)
+    return pace
 
 
 @pytest.mark.parametrize("load", [0.0, 0.05, 0.2])
@@ -114,6 +121,37 @@ def test_an_idle_process_on_a_busy_machine_still_runs_its_work() -> None:
     work = PacedWork(20 * MS, availability=0.2)
     work.let(100, 0.0)
     assert len(work.runs) >= 95
+
+
+@pytest.mark.parametrize(("used", "is_busy"), [(BUSY_SHARE * SECOND - 1, False), (BUSY_SHARE * SECOND, True)])
+def test_a_process_is_busy_from_a_quarter_of_a_processor_on(used: float, *, is_busy: bool) -> None:
+    process = SimulatedProcess()
+    pace = paced(process)
+    process.work(SECOND, int(used))
+    assert pace.is_due() is not is_busy
+
+
+def test_the_load_is_measured_over_a_whole_interval() -> None:
+    process = SimulatedProcess()
+    pace = paced(process)
+    process.work(SECOND // 2, 0)
+    assert not pace.is_due()
+    process.work(SECOND // 2, SECOND // 5)  # 40 % of this half, but 20 % of the interval
+    assert pace.is_due()
+
+
+@pytest.mark.parametrize(("load", "allowed"), [(0, SPARE_SHARE), (1, 0.02 + BASE_SHARE)])
+def test_work_that_costs_exactly_its_share_is_due(load: int, allowed: float) -> None:
+    for beyond in (0, 1):
+        process = SimulatedProcess()
+        pace = paced(process, cost=round(allowed * SECOND) + beyond)
+        process.work(SECOND, load * SECOND)
+        assert pace.is_due() is (beyond == 0)
+
+
+def test_work_without_an_interval_and_without_a_known_cost_is_due_at_once() -> None:
+    process = SimulatedProcess()
+    assert Pace(share=0.02, interval=0, clock=process, process_ns=process.processor_ns).is_due()
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.floats(0, 1), st.integers(0, 300)), min_size=1, max_size=30))

@@ -27,6 +27,15 @@ def test_pouring_puts_each_timer_into_its_slot() -> None:
     }
 
 
+def test_pouring_separates_timers_however_late_they_are() -> None:
+    for due in [2**power for power in range(4, 200)]:
+        level = level_with(due, 0)
+        assert {slot: list(bucket.values()) for slot, bucket in level.buckets.items()} == {
+            due // 16: [due],
+            0: [0],
+        }
+
+
 def test_taking_removes_whole_slots_earliest_first() -> None:
     level = level_with(50, 40, 0, 16, 15)
     assert [list(bucket.values()) for bucket in level.take(3)] == [[0, 15], [16], [40]]

@@ -1,5 +1,6 @@
 """The timing wheel, fact by fact."""
 
+import re
 import weakref
 from collections.abc import Callable
 from decimal import Decimal
@@ -75,6 +76,17 @@ def test_a_due_time_that_has_passed_fires_at_once(due: int) -> None:
     wheel.insert(due, "late")
     assert wheel.next_due() == due
     assert wheel.advance(1000) == ["late"]
+
+
+@pytest.mark.parametrize("tick", TICKS)
+def test_an_overdue_timer_fires_at_once_however_late_the_wheel_begins(tick: int) -> None:
+    for due in [2**power for power in range(42, 200)]:
+        now = due - 2 * tick
+        wheel: TimingWheel[str] = TimingWheel(now=now, tick=tick)
+        wheel.insert(due, "near")
+        wheel.insert(0, "overdue")
+        assert wheel.advance(now) == ["overdue"]
+        assert wheel.advance(due) == ["near"]
 
 
 @pytest.mark.parametrize("tick", TICKS)
@@ -294,6 +306,26 @@ def test_statistics_say_what_is_where() -> None:
     assert statistics.stale == 0
 
 
+@pytest.mark.parametrize(("tick", "end"), [(1, 2), (8, 8), (1 << 28, 1 << 28)])
+def test_one_slot_of_a_new_wheel_is_open(tick: int, end: int) -> None:
+    wheel: TimingWheel[str] = TimingWheel(tick=tick)
+    wheel.insert(end - 1, "open")
+    wheel.insert(end, "near")
+    statistics = wheel.statistics()
+    assert (statistics.open, statistics.occupancy) == (1, (1, 0, 0))
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_level_extends_beyond_now_by_a_whole_slot_of_the_level_above_it(level: int) -> None:
+    wheel: TimingWheel[str] = TimingWheel()
+    span = wheel.statistics().slot_spans[level]
+    now = span + 1
+    wheel.insert(now + span, "timer")
+    assert wheel.statistics().occupancy[level] == 1
+    wheel.advance(now)
+    assert wheel.statistics().occupancy[level] == 0
+
+
 def test_statistics_of_two_wheels_can_be_added() -> None:
     one: TimingWheel[str] = TimingWheel()
     other: TimingWheel[str] = TimingWheel()
@@ -397,16 +429,29 @@ def test_refused_timers_are_not_counted() -> None:
 
 @pytest.mark.parametrize("now", BAD_TIMES, ids=repr)
 def test_a_now_that_is_no_int_is_refused(now: int) -> None:
-    with pytest.raises(TypeError, match="now must be an int of nanoseconds"):
+    refusal = re.escape(f"now must be an int of nanoseconds, not {now!r};")
+    with pytest.raises(TypeError, match=refusal):
         TimingWheel(now=now)
-    with pytest.raises(TypeError, match="now must be an int of nanoseconds"):
+    with pytest.raises(TypeError, match=refusal):
         TimingWheel[str]().advance(now)
 
 
 @pytest.mark.parametrize("tick", BAD_TIMES, ids=repr)
 def test_a_tick_that_is_no_int_is_refused(tick: int) -> None:
-    with pytest.raises(TypeError, match="tick must be an int of nanoseconds"):
+    with pytest.raises(TypeError, match=re.escape(f"tick must be an int of nanoseconds, not {tick!r};")):
         TimingWheel(tick=tick)
+
+
+class Nanoseconds(int):
+    """A subclass of int, as `IntEnum` and other libraries have."""
+
+
+@pytest.mark.parametrize("distance", PLACES)
+def test_an_int_of_a_subclass_is_a_time_like_any_other(distance: int) -> None:
+    wheel: TimingWheel[str] = TimingWheel(now=Nanoseconds(), tick=Nanoseconds(SECOND))
+    wheel.insert(Nanoseconds(distance), "tea")
+    assert wheel.advance(Nanoseconds(distance - 1)) == []
+    assert wheel.advance(Nanoseconds(distance)) == ["tea"]
 
 
 @pytest.mark.parametrize("tick", [0, -1])
