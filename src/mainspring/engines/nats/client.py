@@ -44,8 +44,9 @@ class BatchingClient(Client):
         self._receivers: dict[int, Callable[[Msg], None]] = {}  # by the number of their subscription
 
     async def subscribe_directly(self, subject: str, receive: Callable[[Msg], None]) -> None:
-        """Subscribe to a subject, and call `receive` for each message, on the event loop. It must not block.
+        """Subscribe to a subject, and call `receive` for each message, on the event loop.
 
+        `receive` must not block.
         Usually the callback of the socket calls `receive` as soon as the data has come; otherwise the parser does.
         Exceptions of `receive` are logged.
         """

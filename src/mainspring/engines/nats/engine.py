@@ -242,7 +242,7 @@ class NatsEngine:
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
         jetstream, components = self._jetstream, self.components
-        try:  # as `shared_deadline`, without a generator: a single submit takes the time of few calls
+        try:  # as `shared_deadline` does, whose generator would be a measurable part of a single submit
             jetstream.begin_deadline()
             components.streams.measure_time_if_old()
             components.quotas.check(jobs)
