@@ -194,6 +194,7 @@ def test_an_application_may_count_nothing() -> None:
 # -- the exit of a process that does not close its application
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("action", ["exit", "fork"])
 def test_a_process_that_only_submits_stores_its_counts_at_its_exit(tmp_path: Path, action: str) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"

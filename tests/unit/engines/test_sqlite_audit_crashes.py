@@ -19,6 +19,8 @@ from mainspring.testing.conformance.schedule_driver import NAME, ScheduleDriver
 from tests.support import PATIENCE
 from tests.unit.engines.crash_points import CrashExperiment, OpenedStore, Operation, PreparedStore, snapshot
 
+pytestmark = pytest.mark.long
+
 CANCELS = """
 import sys
 from mainspring import Mainspring, acting_as

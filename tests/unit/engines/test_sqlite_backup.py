@@ -29,6 +29,7 @@ def test_a_backup_holds_everything_and_can_be_worked_on(bench: Bench, tmp_path: 
     assert bench.status("job") is JobStatus.PENDING
 
 
+@pytest.mark.long
 def test_backups_made_while_others_write_are_whole(bench: Bench, tmp_path: Path, clock: ManualClock) -> None:
     first, enough = Event(), Event()
 

@@ -56,6 +56,7 @@ def test_nothing_is_written_before_the_first_use(path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.long
 def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path: Path) -> None:
     """Engines of one process with a connection each stand for processes: SQLite and `flock` treat them alike."""
     together = Barrier(4)

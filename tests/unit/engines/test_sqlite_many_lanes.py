@@ -16,6 +16,8 @@ from mainspring.engines.sqlite.schema import MIGRATIONS
 from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
 
+pytestmark = pytest.mark.long
+
 JOBS = 4_000
 
 

@@ -120,6 +120,7 @@ def test_a_reader_waits_for_the_unit_of_another_thread(bench: Bench) -> None:
     assert reading.result() == ["job"]
 
 
+@pytest.mark.long
 def test_a_forked_child_has_an_empty_store_and_its_parent_goes_on() -> None:
     with program("-W", "ignore::DeprecationWarning", "-c", FORK) as process:
         output, errors = process.communicate(timeout=PATIENCE)

@@ -27,6 +27,8 @@ from mainspring.jobs.records import Query, SearchTerm
 from mainspring.jobs.status import JobStatus
 from mainspring.testing.conformance.bench import Bench
 
+pytestmark = pytest.mark.long
+
 MODULES = (
     statements,
     waiting_statements,

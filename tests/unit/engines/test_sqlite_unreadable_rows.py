@@ -103,6 +103,7 @@ def test_a_spoiled_job_does_not_stop_its_sequence(shop: Shop) -> None:
     assert shop.get(ids[0]).status is JobStatus.FAILED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["a text for msgpack", "a number"])
 def test_more_spoiled_jobs_than_a_worker_leases_do_not_delay_the_others(shop: Shop, name: str) -> None:
     ids = shop.pay.submit_many([(1,)] * 500)

@@ -404,6 +404,7 @@ def walk_back(rule: Cron, until: int, after: int) -> list[int]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("expression", ["*/20 * * * *", "59 59 * * * *", "0 0 * * * *", "30 2 * * *", "0 2 * * *"])
 @pytest.mark.parametrize("day", ["2027-03-14", "2027-11-07", "2027-12-31"])
 @pytest.mark.parametrize("dst_gap", ["auto", "shift", "skip"])

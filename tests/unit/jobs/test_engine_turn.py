@@ -232,6 +232,7 @@ def test_a_caller_that_comes_after_close_is_refused(io: IoLayer, engine: NumberE
     assert engine.stored == []
 
 
+@pytest.mark.long
 def test_close_beside_callers_either_stores_or_refuses(engine: NumberEngine, pool: ThreadPool) -> None:
     for _ in range(30):
         engine.calls.clear()

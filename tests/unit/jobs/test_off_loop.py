@@ -214,6 +214,7 @@ def test_the_end_of_a_job_in_this_process_wakes_the_awaiting_coroutines(app: Mai
     assert asyncio.run(asyncio.wait_for(call(), PATIENCE)) == [JobStatus.COMPLETED] * 3
 
 
+@pytest.mark.long
 def test_a_thousand_coroutines_wait_without_a_thread_each(app: Mainspring) -> None:
     @app.job
     def work() -> None: ...

@@ -125,6 +125,7 @@ def test_schedules_show_their_arguments(app: Mainspring, travel: TimeTravel) -> 
     assert ran == [7]
 
 
+@pytest.mark.long
 def test_a_child_process_uses_the_serializer_of_its_application() -> None:
     with packed_handlers.app.running():
         handle = packed_handlers.double.submit(packed_handlers.Number(4))

@@ -55,6 +55,7 @@ def refusal_of(job: Any, *arguments: Any) -> LimitExceeded:
     return refused.value
 
 
+@pytest.mark.long
 def test_two_thousand_submits_under_a_small_rate_are_refused(shop: Shop) -> None:
     shop.app.queue("orders", submit_rate=Rate(1, per=3600))
     shop.ship.submit(0)

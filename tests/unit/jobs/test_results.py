@@ -112,6 +112,7 @@ def test_a_batch_is_checked_job_by_job(app: Mainspring, travel: TimeTravel) -> N
     assert [app.get(job_id).warning is None for job_id in ids] == [False, True]
 
 
+@pytest.mark.long
 def test_the_warning_of_a_child_process_reaches_the_record() -> None:
     with work.app.running():
         info_of = work.app.get

@@ -207,6 +207,7 @@ def test_a_job_that_is_alive_is_not_told_of_when_there_was_nothing_to_skip_for_i
     assert ["found too late" in warning for warning in warnings()] == [True]
 
 
+@pytest.mark.long
 def test_many_schedules_are_fired_in_a_few_commits(schedule_store: ScheduleEngine, firer: ScheduleFirer) -> None:
     sizes = [BATCH, 2 * BATCH, 4 * BATCH, MAX_BATCH, MAX_BATCH, 50]
     for number in range(sum(sizes)):
@@ -217,6 +218,7 @@ def test_many_schedules_are_fired_in_a_few_commits(schedule_store: ScheduleEngin
     assert schedule_store.fired_together == sizes
 
 
+@pytest.mark.long
 def test_a_commit_does_not_make_up_for_too_much_at_once(
     schedule_store: ScheduleEngine, firer: ScheduleFirer
 ) -> None:

@@ -525,6 +525,7 @@ def alter(shop: Shop, name: str, **changes: Any) -> None:
     assert shop.manager().engine.arrange([PutSchedule(replace(record, **changes), record.revision)]) == [True]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
     [

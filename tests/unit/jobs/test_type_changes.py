@@ -306,6 +306,7 @@ json_data = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(json_data)
 def test_all_plain_data_is_accepted(value: Any) -> None:
     assert submit(bare, value) == value

@@ -54,6 +54,7 @@ def walls_of(expression: str) -> WallTimes:
     return reject()
 
 
+@pytest.mark.long
 @settings(max_examples=amount(150, thorough=2_000))
 @given(EXPRESSION, st.lists(st.one_of(MOMENTS, NEAR_MOMENTS), min_size=1, max_size=5))
 def test_any_wall_time_is_the_one_that_cronsim_finds(expression: str, seconds: list[int]) -> None:
@@ -81,6 +82,7 @@ def test_a_walk_through_wall_times_meets_all_of_them_there_and_back(expression: 
     assert back[::-1] == found[1:]
 
 
+@pytest.mark.long
 @settings(max_examples=amount(50, thorough=500))
 @given(st.lists(st.tuples(EXPRESSION, NEAR_MOMENTS), min_size=2, max_size=8))
 def test_remembered_answers_are_the_ones_of_a_process_that_remembers_nothing(asked: list[tuple[str, int]]) -> None:

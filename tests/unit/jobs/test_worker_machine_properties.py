@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
@@ -18,6 +19,8 @@ from mainspring.jobs.worker import machine as m
 from mainspring.jobs.worker.lease_table import LeasedJob, LeaseTable
 from tests.support import amount
 from tests.unit.jobs.leases import make_lease
+
+pytestmark = pytest.mark.long
 
 MILLISECOND = 1_000
 SECOND = 1_000 * MILLISECOND

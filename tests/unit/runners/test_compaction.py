@@ -63,6 +63,7 @@ def test_compaction_removes_canceled_tasks_and_the_statistics_stay_exact(make: M
     assert runner._tombstones == 0
 
 
+@pytest.mark.long
 def test_a_runner_removes_canceled_tasks_itself_when_they_are_the_most(make: MakeRunner) -> None:
     many = task_acceptor.MANY_TOMBSTONES
     runner, log = make(), list[int]()

@@ -23,6 +23,8 @@ from mainspring import (
 from tests.pools import MakePool
 from tests.support import PATIENCE, Background, Gate, WatchedClock
 
+pytestmark = pytest.mark.long
+
 BLOCK, SKIP, CONTINUE = ShutdownBehavior.BLOCK, ShutdownBehavior.SKIP, ShutdownBehavior.CONTINUE
 WORKERS = 2
 PLACES = {"sequenced": 1, "single_thread": 1, "parallel": 2, "asyncio": 1, "pool": WORKERS}

@@ -146,6 +146,7 @@ def test_what_entries_returns_is_a_copy(make: Callable[[], TaskQueue]) -> None:
     assert len(queue) == 1
 
 
+@pytest.mark.long
 @both
 @pytest.mark.parametrize("empty", [clear, pop_all])
 @in_a_quiet_process

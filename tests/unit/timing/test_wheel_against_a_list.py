@@ -5,11 +5,14 @@ from typing import Any
 from unittest.mock import patch
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
 from mainspring.timing import TimerEntry, TimingWheel, wheel
 from tests.support import amount
+
+pytestmark = pytest.mark.long
 
 SLOTS = [1 << 10, 1 << 14]  # in a slot of the level above
 YEARS_100 = 100 * 8766 * 3600 * 10**9

@@ -68,6 +68,7 @@ def test_data_behind_the_end_is_refused() -> None:
     assert inflate([packed, b""]) == b"{}"
 
 
+@pytest.mark.long
 def test_a_bomb_is_refused_before_it_grows() -> None:
     bomb = gzip.compress(bytes(100 * MEGABYTE))
     assert len(bomb) < 150_000
@@ -166,6 +167,7 @@ def app() -> Iterator[Mainspring]:
         yield app
 
 
+@pytest.mark.long
 def test_a_compressed_submit_makes_a_job_and_a_bomb_makes_none(app: Mainspring) -> None:
     asgi = app.asgi(auth="tokens")
     token = app.tokens.create("shop", scopes=["submit"]).secret

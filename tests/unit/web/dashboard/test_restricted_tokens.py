@@ -15,6 +15,8 @@ from tests.api_site import ApiSite
 from tests.dashboard_client import DashboardBrowser
 from tests.support import eventually
 
+pytestmark = pytest.mark.long
+
 HIDDEN = ("vault", "hush")
 """Parts of all names, arguments and errors of the other job type and its queue."""
 _LINK = re.compile(r'href="(/[^"#]*)"')

@@ -223,6 +223,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.long
 def test_a_hostile_expression_is_answered_shortly(app: Mainspring) -> None:
     browser = DashboardBrowser(app)
     for expression in HOSTILE:
