@@ -20,7 +20,7 @@ SUPPORTED = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / 
 PROBE = "import ensurepip, sys; print('{}.{}'.format(*sys.version_info))"
 
 JOBS = (
-    "argument_types arguments context control_layer cron decorators handle handlers ids invoker io_layer "
+    "argument_types arguments context control_layer decorators handle handlers ids invoker io_layer "
     "job_template manager off_loop processes retry serializers stall_detector timestamps worker worker_errors"
 )
 NATS = "client free_slots transaction write_batch"
@@ -41,11 +41,12 @@ PART = [
     "tests/stress/test_wakeups.py::test_sequences_play_ping_pong",
     "tests/stress/test_wakeups.py::test_wait_idle_never_misses_the_end",
 ]
-# Of the folders above: what takes long, and walks through combinations or measures memory.
+# Of the folders above: what takes long, and computes, walks through combinations or measures memory.
 LEFT_OUT = [
     "tests/unit/runners/test_memory.py",
     "tests/unit/runners/test_shutdown_matrix.py",
     "tests/unit/runners/test_task_queue.py",
+    "tests/unit/timing/test_wheel.py",
     "tests/unit/timing/test_wheel_against_a_list.py",
     "tests/unit/timing/test_wheel_memory.py",
 ]

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from fcntl import ioctl
 from pathlib import Path
 from struct import pack
@@ -109,12 +110,27 @@ class WorkersOfShop:
         return self.shop.run("healthcheck", *options, MAINSPRING_HEALTH_DIR=self._folder)
 
     def wait_for_code(self, code: int, *options: str) -> CommandResult:
-        """Check until it ends like this: each check takes a while by itself."""
+        """Check until it ends like this: again when a worker has reported its health, or after half a second."""
         clock = SystemClock()
         deadline = clock.monotonic_ns() + round(PATIENCE * 1e9)
+        before = self._reports()
         while (done := self.check(*options)).code != code:
             assert clock.monotonic_ns() < deadline, done
+            before = self._await_report(before)
         return done
+
+    def _await_report(self, before: dict[str, int]) -> dict[str, int]:
+        eventually(lambda: self._reports() != before, patience=0.5)
+        return self._reports()
+
+    def _reports(self) -> dict[str, int]:
+        """Return when each file with the health of a worker was written."""
+        found: dict[str, int] = {}
+        with os.scandir(self._folder) as files:
+            for file in files:
+                with suppress(FileNotFoundError):
+                    found[file.name] = file.stat().st_mtime_ns
+        return found
 
     def close(self) -> None:
         for worker in self._workers:
