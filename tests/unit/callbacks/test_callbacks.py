@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -182,7 +183,7 @@ def test_a_process_with_few_files_sends_fewer_requests_and_says_so(
         assert slots.slots == paid.handler.requests_at_once == 768
         assert "at most 768 requests" in caplog.text
         assert "ulimit -n" in caplog.text
-        monkeypatch.setattr("resource.getrlimit", lambda _: (-1, -1))
+        monkeypatch.setattr("resource.getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
         assert paid.handler.requests_at_once == 1_000
         monkeypatch.setattr("resource.getrlimit", lambda _: (100, 100))
         assert paid.handler.requests_at_once == 1

@@ -111,6 +111,9 @@ def test_a_body_is_decoded_to_its_type() -> None:
     assert decode_json(msgspec.Raw(b'{"type": "x"}'), Body) == Body("x")
 
 
+DEEPER_THAN_ANY_STACK = 1_000_000  # from Python 3.14 on, the decoder stops at the end of the stack
+
+
 @pytest.mark.parametrize("unit", [(b"[", b"]"), (b'{"a":', b"}")])
 def test_depth_counts_arrays_and_objects(unit: tuple[bytes, bytes]) -> None:
     def nested(levels: int) -> bytes:
@@ -123,7 +126,7 @@ def test_depth_counts_arrays_and_objects(unit: tuple[bytes, bytes]) -> None:
     assert problem_of(refused) == (422, "too-deep", too_deep)
     decode_json(nested(4), Any, checks_depth=False, max_depth=3)
     with pytest.raises(Refused) as refused:
-        decode_json(nested(10_000), Any, what="line 3", checks_depth=False, max_depth=3)
+        decode_json(nested(DEEPER_THAN_ANY_STACK), Any, what="line 3", checks_depth=False, max_depth=3)
     assert problem_of(refused) == (422, "too-deep", too_deep)
 
 
