@@ -6,7 +6,6 @@ So the command can report exactly how much was done. A second signal ends the co
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -61,9 +60,3 @@ class DeferredSignals:
         self._received = number
         if self._on_ask is not None:
             self._on_ask()
-
-
-def exit_on_signals() -> None:
-    """Let SIGTERM and SIGHUP raise `SystemExit`, so that the program ends its processes and removes its files."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda received, _: sys.exit(128 + received))

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from mainspring.cli.commands import Command
-from mainspring.cli.deferred_signals import exit_on_signals
+from mainspring.cli.deferred_signals import ALL_SIGNALS, DeferredSignals
 from mainspring.cli.exit_codes import ExitCode, OutputClosed
 from mainspring.cli.options import json_option
 from mainspring.cli.output import print_json
@@ -35,10 +35,11 @@ def demo(*, quick: bool, as_json: bool) -> None:
 
     Example: mainspring demo --quick
     """
-    exit_on_signals()
     plan = QUICK if quick else FULL
     screen = Screen(plan.orders, DemoConsole(highlight=False, stderr=as_json))
-    figures = run_demo(plan, screen)
+    with DeferredSignals(signals=ALL_SIGNALS) as signals:
+        figures = run_demo(plan, screen, signals.exit_if_requested)
+    signals.exit_if_requested()
     screen.close(figures)
     if as_json:
         print_json({**asdict(figures), "complaints": figures.complaints})

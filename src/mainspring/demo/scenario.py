@@ -49,11 +49,22 @@ REPLAYS_PER_SECOND = 200
 
 
 class DemoScenario:
-    """Runs the demo: opens the shop, stops the order service, kills the worker, replays dead letters, audits."""
+    """Runs the demo: opens the shop, stops the order service, kills the worker, replays dead letters, audits.
 
-    def __init__(self, plan: CustomerPlan, screen: Screen, worker: WorkerProcess, pool: ThreadPool) -> None:
+    Between its steps it calls `check`, which raises an exception if the demo is to end early.
+    """
+
+    def __init__(
+        self,
+        plan: CustomerPlan,
+        screen: Screen,
+        worker: WorkerProcess,
+        pool: ThreadPool,
+        check: Callable[[], None],
+    ) -> None:
         self._plan = plan
         self._screen = screen
+        self._check = check
         self._worker = worker
         self._customers = Customers(plan, pool)
         self._audit = OrderAudit()
@@ -136,6 +147,7 @@ class DemoScenario:
             self._update()
 
     def _update(self) -> None:
+        self._check()
         self._audit.add(journal.read_new())
         self._show_reports()
         self._screen.show_bars(self._audit)
@@ -149,10 +161,11 @@ class DemoScenario:
             self._screen.show_event(f"[blue]nightly report {self._reports_shown}[/blue]: {job.result}")
 
 
-def run_demo(plan: CustomerPlan, screen: Screen) -> ClosingFigures:
+def run_demo(plan: CustomerPlan, screen: Screen, check: Callable[[], None]) -> ClosingFigures:
     """Run the demo in a temporary folder, which is removed at the end, and return its closing figures.
 
-    Raises `RuntimeError` if a task of the simulated customers failed.
+    `check` is called several times a second; an exception of it ends the demo. Raises `RuntimeError` if a task of
+    the simulated customers failed.
     """
     failures: list[TaskFailure] = []
     with (
@@ -163,7 +176,7 @@ def run_demo(plan: CustomerPlan, screen: Screen) -> ClosingFigures:
         screen,
         ThreadPool(8, name="customers", on_error=failures.append) as pool,
     ):
-        figures = DemoScenario(plan, screen, worker, pool).run()
+        figures = DemoScenario(plan, screen, worker, pool, check).run()
     if failures:
         raise RuntimeError(
             f"{format_count(len(failures), 'task')} of the simulated customers failed; "
