@@ -114,6 +114,31 @@ def test_a_command_whose_answer_was_lost_is_done(bench: Bench, lose_reply: Calla
     assert sorted(bench.ids_when_there(bench.enroll(), 3)) == ["another", "copy", "later"]
 
 
+def test_a_command_that_is_stored_only_after_its_second_attempt_began_is_done(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.submit("job", after=3_600)
+    bench.submit("later", after=3_600)
+    commit = JetStream.commit
+    late: list[WriteBatch] = []
+
+    def commit_late(jetstream: JetStream, batch: WriteBatch) -> int | None:
+        if not late:
+            late.append(batch)
+            return None  # the time is over, and the server will store the batch
+        if len(late) == 1:
+            late.append(batch)
+            assert commit(jetstream, late[0]) is not None
+        return commit(jetstream, batch)
+
+    monkeypatch.setattr(JetStream, "commit", commit_late)
+    due = bench.now + seconds(60)
+    answers = bench.engine.change([CancelJob("job"), Reschedule("later", due)])
+    assert [changed.is_done for changed in answers] == [True, True]
+    assert bench.status("job") is JobStatus.CANCELED
+    assert bench.record("later").due == due
+
+
 def test_a_stop_whose_answer_was_lost_reaches_the_worker(bench: Bench, lose_reply: Callable[[], None]) -> None:
     worker, _ = bench.begin()
     lose_reply()

@@ -8,6 +8,7 @@ a start happen at the same time, one of them sees the other and is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -40,6 +41,15 @@ BATCH_SIZE = 50
 """The largest number of commands in one transaction."""
 
 
+class _Attempt(NamedTuple):
+    """An attempt to carry out commands in one transaction."""
+
+    jobs: dict[str, StoredJob | None]
+    """The jobs as the attempt leaves them, if it is stored."""
+    results: dict[int, Changed]
+    """The answers, by the numbers of the commands."""
+
+
 class NatsCommands:
     """Carries out commands on jobs within transactions."""
 
@@ -57,19 +67,16 @@ class NatsCommands:
         """Carry out commands in order, many in one transaction; return an answer for each.
 
         The recorder adds an audit entry to each transaction. If the reply to a commit is lost, the next attempt
-        reads the jobs again. If they are as the last attempt left them, that attempt was stored, and its results
-        are returned.
+        reads the jobs again. If they are as an earlier attempt left them, that attempt was stored, and its results
+        are returned. It need not be the last attempt: a commit may be stored after the next attempt has begun.
         """
-        results: dict[int, Changed] = {}
-        before: dict[str, StoredJob | None] = {}  # the jobs as the last attempt left them
-        after: dict[str, StoredJob | None] = {}  # the jobs as this attempt leaves them
+        attempts: list[_Attempt] = []
         places: dict[str, Place] = {}  # the types and queues of the jobs, for the recorder
+        results: dict[int, Changed] = {}
         last = 0  # the number of the last command of the transaction
 
         def begin(transaction: Transaction, numbered: Sequence[tuple[int, Command]]) -> None:
-            before.clear()
-            before.update(after)
-            after.clear()
+            attempts.append(_Attempt({}, {}))
             self.prefetch(transaction, [command for _, command in numbered])
             nonlocal last
             last = numbered[-1][0]
@@ -79,15 +86,16 @@ class NatsCommands:
             job = transaction.job(command.id)
             if recorder is not None and job is not None:
                 places[command.id] = (job.type, job.queue)
-            is_stored = number in results and before.get(command.id) == job
+            result = _stored_result(attempts, number, command.id, job)
             # a RUNNING job is asked to stop again, because the notification of its worker may be lost, too
-            if not is_stored or (job is not None and job.status is JobStatus.RUNNING):
-                results[number] = self.carry_out(transaction, command)
-            after[command.id] = transaction.job(command.id)
+            if result is None or (job is not None and job.status is JobStatus.RUNNING):
+                result = self.carry_out(transaction, command)
+            attempts[-1].results[number] = results[number] = result
+            attempts[-1].jobs[command.id] = transaction.job(command.id)
             if recorder is not None and number == last:
                 done = commands[: last + 1]
                 recorder.add_commands(transaction, done, [results[index] for index in range(len(done))], places)
-            return results[number]
+            return result
 
         return transactions.run_many(list(enumerate(commands)), work, prefetch=begin, batch_size=BATCH_SIZE)
 
@@ -164,6 +172,16 @@ class NatsCommands:
         self._job_queue.enqueue(transaction, _rescheduled(transitions.reopened(job, command.due), command))
         self._event_log.write(transaction, EventKind.REOPENED, job)
         return Changed(True, job.status)
+
+
+def _stored_result(
+    attempts: Sequence[_Attempt], number: int, job_id: str, job: StoredJob | None
+) -> Changed | None:
+    """Return the answer to a command from the attempt that left the job as it is now; None if there is none."""
+    for attempt in reversed(attempts[:-1]):
+        if number in attempt.results and attempt.jobs.get(job_id) == job:
+            return attempt.results[number]
+    return None
 
 
 def _rescheduled(job: StoredJob, command: Reschedule | Reopen) -> StoredJob:
