@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
+from mainspring.engines.nats import deliveries, delivery_buffer
+from mainspring.engines.nats.deliveries import FetchRequest
 from mainspring.engines.nats.delivery_buffer import KEEP_SECONDS
 from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
 from tests.nats.fault_bench import FaultBench
+from tests.support import PATIENCE
 
 PRIORITIES = (0, 1, 2)
 SOON = 2 * KEEP_SECONDS
@@ -52,6 +57,60 @@ def test_one_without_room_gets_nothing(bench: FaultBench, other: FaultBench) -> 
     assert bench.take(worker, starts=0, ahead=0) == []
     bench.wait_until_processed()
     assert other.ids_when_there(other.enroll(), 1) == ["job"]
+
+
+# -- idle pulls and fetches
+
+
+@pytest.mark.parametrize(("fresh", "fetches"), [(2 * PATIENCE, 0), (-1, 1)])
+def test_a_consumer_whose_idle_pull_was_just_started_is_not_asked(
+    bench: FaultBench, other: FaultBench, monkeypatch: pytest.MonkeyPatch, fresh: float, fetches: int
+) -> None:
+    monkeypatch.setattr(deliveries, "FRESH_SECONDS", fresh)
+    worker = bench.enroll()
+    bench.submit("first")
+    bench.complete(worker, *bench.take_when_there(worker, 1))
+    assert bench.take(worker) == []  # from now on an idle pull waits
+    assert bench.eventually(lambda: bool(bench.jetstream.pulls._idle))
+    fetch = Mock(wraps=bench.jetstream.fetch)
+    monkeypatch.setattr(bench.jetstream, "fetch", fetch)
+    assert bench.take(worker) == []
+    assert fetch.call_count == fetches
+    other.submit(*(f"job {number}" for number in range(20)))
+    assert len(bench.take_when_there(worker, 20, starts=20)) == 20, "what comes then is fetched"
+
+
+def test_a_consumer_that_has_sent_all_its_messages_is_not_asked_again_at_once(
+    bench: FaultBench, other: FaultBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries, "FRESH_SECONDS", 2 * PATIENCE)
+    worker = bench.enroll()
+    bench.submit("first")
+    assert len(bench.take_when_there(worker, 1, starts=1)) == 1  # no slot is left, so no idle pull waits
+    fetch = Mock(wraps=bench.jetstream.fetch)
+    monkeypatch.setattr(bench.jetstream, "fetch", fetch)
+    assert bench.take(worker, starts=5) == []
+    assert fetch.call_count == 0
+    other.submit("second")
+    assert bench.ids_when_there(worker, 1) == ["second"], "the idle pull brings it"
+    bench.submit("third", sequence="key")
+    assert not bench.jetstream.pulls._drained, "this process knows that there is a message"
+    assert bench.ids_when_there(worker, 1) == ["third"]
+
+
+def test_messages_that_come_after_their_fetch_are_kept(bench: FaultBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery_buffer, "KEEP_SECONDS", 2 * PATIENCE)
+    worker = bench.enroll()
+    bench.submit("other")
+    bench.complete(worker, *bench.take_when_there(worker, 1))
+    consumer = bench.consumers()[bench.lane()]["name"]
+    bench.submit("first", "second")
+    pulls = bench.jetstream.pulls
+    found = bench.jetstream.run_on_loop(pulls.fetch([FetchRequest(consumer, 5)], 0))
+    subjects = {delivery.subject for delivery in found}
+    both = {bench.ready("first"), bench.ready("second")}
+    assert bench.eventually(lambda: subjects | set(bench.delivery_buffer._jobs) == both)
+    assert not any((pulls._fetches, pulls._replies, pulls._unfinished))
 
 
 # -- what finds no room

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -138,6 +138,62 @@ def test_an_end_is_handed_over_in_three_steps_without_a_batch(
     monkeypatch.undo()
     assert steps.sizes == [1, 1, 2]
     assert_run_in_order(bench, kind, "b")
+
+
+class Reads:
+    """The subjects of each read of a process."""
+
+    def __init__(self, bench: FaultBench) -> None:
+        self._read = bench.jetstream.read
+        self.subjects: list[list[str]] = []
+        vars(bench.jetstream)["read"] = self._note
+
+    def _note(self, subjects: Iterable[str]) -> dict[str, StoredMessage]:
+        self.subjects.append(list(subjects))
+        return self._read(self.subjects[-1])
+
+
+@kinds
+def test_the_process_that_hands_over_reads_the_record_of_the_next_job_once(bench: FaultBench, kind: str) -> None:
+    worker, lease = begin_first(bench, kind, "a", "b", "c")
+    bench.complete(worker, lease)
+    reads = Reads(bench)
+    (lease,) = bench.take_when_there(worker, 1)
+    assert lease.id == "b"
+    records = [bench.names.job(job_id) for job_id in "abc"]
+    assert not [each for each in reads.subjects if not set(records).isdisjoint(each)]
+    reads.subjects.clear()
+    bench.complete(worker, lease)
+    (subjects,) = reads.subjects  # the limiter and the next job
+    assert bench.names.job("c") in subjects
+    assert bench.names.limiter(family_of(NAMES[kind]), NAMES[kind]) in subjects
+    assert_run_in_order(bench, kind, "c")
+
+
+@kinds
+def test_a_job_that_was_canceled_after_its_hand_over_does_not_start(
+    bench: FaultBench, other: FaultBench, kind: str
+) -> None:
+    worker, lease = begin_first(bench, kind, "a", "b", "c")
+    bench.complete(worker, lease)
+    other.cancel("b")
+    (lease,) = bench.take_when_there(worker, 1)
+    assert lease.id == "c"
+    assert bench.status("b") is JobStatus.CANCELED
+    bench.complete(worker, lease)
+    assert bench.record("b").starts == 0
+
+
+@kinds
+def test_what_waits_behind_a_job_may_change_while_the_job_runs(
+    bench: FaultBench, other: FaultBench, kind: str
+) -> None:
+    worker, lease = begin_first(bench, kind, "a", "b", "c", "d")
+    bench.complete(worker, lease)
+    (lease,) = bench.take_when_there(worker, 1)
+    other.cancel("c")  # which this process has noted as the next one
+    bench.complete(worker, lease)
+    assert_run_in_order(bench, kind, "d")
 
 
 @kinds

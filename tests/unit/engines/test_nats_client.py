@@ -112,6 +112,7 @@ class ReadingClient:
     def __init__(self) -> None:
         self.client: Any = BatchingClient()
         self.received: list[tuple[str, str, bytes]] = []
+        self.headers: list[dict[str, str] | None] = []
         self.parsed = b""
         self._is_last = asyncio.Event()
         reader = asyncio.StreamReader()
@@ -131,6 +132,7 @@ class ReadingClient:
 
     def _receive(self, message: Msg) -> None:
         self.received.append((message.subject, message.reply, message.data))
+        self.headers.append(message.headers)
         if message.subject == "last":
             self._is_last.set()
 
@@ -155,6 +157,16 @@ def receive(parts: Sequence[bytes], turns: int = 3) -> ReadingClient:
     return asyncio.run(run())
 
 
+def test_headers_do_not_pass_the_parser() -> None:
+    lines = b"NATS/1.0\r\nNats-Sequence: 12\r\nNats-Subject:a.b\r\n\r\n"
+    status = b"NATS/1.0 404 No Messages\r\n\r\n"
+    first = b"HMSG a 7 x.y %d %d\r\n%bhi\r\n" % (len(lines), len(lines) + 2, lines)
+    reading = receive([first, b"HMSG last 7 %d %d\r\n%b\r\n" % (len(status), len(status), status)])
+    assert reading.received == [("a", "x.y", b"hi"), ("last", "", b"")]
+    assert reading.headers == [{"Nats-Sequence": "12", "Nats-Subject": "a.b"}, {"Status": "404"}]
+    assert reading.parsed == b""
+
+
 def test_messages_with_a_receiver_do_not_pass_the_parser() -> None:
     reading = receive([b"MSG a 7 2\r\nhi\r\nMSG b 8 2\r\nho\r\n", b"MSG last 7 x.y 1\r\n!\r\n"])
     assert reading.received == [("a", "", b"hi"), ("b", "", b"ho"), ("last", "x.y", b"!")]
@@ -177,15 +189,19 @@ PAYLOADS = st.lists(st.sampled_from([b" ", b"\r\n", b"MSG a 7 ", b"0", b"2", b"P
     payloads=st.lists(st.tuples(st.sampled_from([7, 8, 9]), st.sampled_from(["", "x.y"]), PAYLOADS), max_size=6),
     cuts=st.lists(st.integers(0, 300), max_size=4).map(sorted),
     turns=st.integers(0, 3),
+    has_headers=st.booleans(),
 )
 def test_any_messages_arrive_as_they_were_sent(
-    payloads: list[tuple[int, str, bytes]], cuts: list[int], turns: int
+    *, payloads: list[tuple[int, str, bytes]], cuts: list[int], turns: int, has_headers: bool
 ) -> None:
     stream = b""
     for sid, reply, payload in [*payloads, (7, "", b"the end")]:
         subject = "last" if payload == b"the end" else "s"
-        stream += " ".join(filter(None, ["MSG", subject, str(sid), reply, str(len(payload))])).encode()
-        stream += b"\r\n%b\r\n" % payload
+        headers = b"NATS/1.0\r\nname: value\r\n\r\n" if has_headers else b""
+        command, sizes = ("HMSG", f"{len(headers)} ") if headers else ("MSG", "")
+        words = [command, subject, str(sid), reply, f"{sizes}{len(headers) + len(payload)}"]
+        stream += " ".join(filter(None, words)).encode()
+        stream += b"\r\n%b%b\r\n" % (headers, payload)
     parts = [stream[start:end] for start, end in pairwise([0, *cuts, len(stream) + 300])]
     expected = [("s", reply, payload) for sid, reply, payload in payloads if sid != 9]
     assert receive(parts, turns).received == [*expected, ("last", "", b"the end")]

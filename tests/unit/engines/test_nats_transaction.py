@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
 
+from mainspring.engines.nats import transaction as transaction_module
 from mainspring.engines.nats.jetstream import JetStream
 from mainspring.engines.nats.job_records import StoredJob, encode, make_job
 from mainspring.engines.nats.subject_names import SubjectNames
-from mainspring.engines.nats.transaction import MAX_TRIES, BatchTooLarge, Transaction, TransactionManager
+from mainspring.engines.nats.transaction import (
+    MAX_TRIES,
+    BatchTooLarge,
+    ReadyJobs,
+    Transaction,
+    TransactionManager,
+)
 from mainspring.engines.nats.write_batch import MAX_BATCH, NO_MESSAGE, StoredMessage, Write, WriteBatch
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.records import NewJob
@@ -32,6 +40,7 @@ class FakeJetStream:
         self.reads: list[list[str]] = []
         self.batches: list[list[str]] = []
         self.address = "memory"
+        self.pulls = Mock()
         self.on_commit: Callable[[], None] = lambda: None
 
     def now(self) -> int:
@@ -321,3 +330,17 @@ def test_each_of_many_sees_what_those_before_it_did(
 
     assert transactions.run_many([b"x", b"y", b"z"], work, batch_size=2) == [b"", b"x", b"xy"]
     assert jetstream.held["a"].data == b"xyz"
+
+
+def test_records_of_ready_jobs_are_given_once_and_the_oldest_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transaction_module, "MAX_READY_JOBS", 2)
+    known = ReadyJobs()
+    jobs = [job(f"job {number}") for number in range(3)]
+    for number, each in enumerate(jobs):
+        known.put(10 + number, each, number)
+    assert known.take(10) is None
+    assert known.take(12) == (jobs[2], 2)
+    assert known.take(12) is None
+    assert known.take(11) == (jobs[1], 1)

@@ -50,6 +50,8 @@ from mainspring.engines.nats.write_batch import StoredMessage
 from mainspring.jobs.limits import Refusal, family_of
 from mainspring.jobs.timestamps import MICROSECONDS
 
+MAX_BEHIND = 1_000
+MAX_GROUPS_BEHIND = 2
 MAX_PASSES = 50
 """How many jobs one limiter tries to admit in one transaction; an immediate wake-up admits the remaining jobs."""
 REPLICA_LAG = MICROSECONDS // 2
@@ -438,6 +440,8 @@ class AdmissionControl:
     def __init__(self, settings_cache: SettingsCache) -> None:
         self._settings_cache = settings_cache
         self._fleet = FleetVersion()
+        # for each job that a hand-over of this process admitted last, the records of the jobs that wait behind it
+        self._behind: dict[str, list[str]] = {}
 
     def _admitter(self, transaction: Transaction) -> Admitter:
         admitter = transaction.admitter
@@ -452,18 +456,20 @@ class AdmissionControl:
 
         The next step of a job is a request, a start or an end. The second read includes the subjects in `also`.
         The two reads take one request to the server each, and more if a limiter's record names too few of the
-        waiting jobs.
+        waiting jobs. There is no second read if this process admitted the jobs that end, and has not forgotten
+        which jobs wait behind them.
         """
         limited = [(job, admission_of(job)) for job in jobs if job.needs_admission]
-        leaving = Counter(
-            name
+        changed = [
+            (job, limiters_of(job) if job.is_over else admission.changed_by_next_step)
             for job, admission in limited
-            for name in (limiters_of(job) if job.is_over else admission.changed_by_next_step)
-        )
+        ]
+        leaving = Counter(name for _, names in changed for name in names)
         requested = [name for job, admission in limited if not admission.is_admitted for name in limiters_of(job)]
         if leaving or requested:
             admitter = self._admitter(transaction)
-            admitter.limiters.prefetch_named([*leaving, *requested])
+            behind = [subject for job, names in changed if names for subject in self._behind.pop(job.id, ())]
+            admitter.limiters.prefetch_named([*leaving, *requested], behind)
             admitter.prefetch_next(leaving, also)
 
     # -- jobs
@@ -535,7 +541,22 @@ class AdmissionControl:
         A hand-over stores that a job has ended, then that the next job of the sequence or limit is admitted.
         """
         limiters = self._admitter(transaction).limiters
-        return None if self._fleet.has_old(limiters) else order_writes(transaction, limiters)
+        ordered = None if self._fleet.has_old(limiters) else order_writes(transaction, limiters)
+        if ordered is not None:
+            self._remember_behind(transaction, ordered, limiters)
+        return ordered
+
+    def _remember_behind(self, transaction: Transaction, ordered: OrderedWrites, limiters: Limiters) -> None:
+        """Remember which jobs wait behind those that a hand-over admits, to read them early when those end."""
+        if len(self._behind) > MAX_BEHIND:
+            self._behind.clear()
+        names = transaction.names
+        for record, _ in ordered.ready:
+            limiter = limiters.saved.get(ordered.keys[record.subject])
+            if limiter is not None:
+                fronts = [group.front[0] for group in limiter.groups[:MAX_GROUPS_BEHIND] if group.front]
+                job_id = from_token(record.subject.removeprefix(names.jobs))
+                self._behind[job_id] = [names.job(waiter.job_id) for waiter in fronts]
 
     def finish(self, transaction: Transaction, job: StoredJob) -> None:
         """Pass the place of an ended job to the next one, if the process that began this hand-over has not

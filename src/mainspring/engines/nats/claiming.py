@@ -362,13 +362,20 @@ class NatsJobClaimer:
         """Read the job records of delivered messages, and the states of the sequences and limits of these jobs.
 
         A message that was stored right behind the record of its job contains the record, so no read is needed.
+        Nor is it for a job that this process has just made ready (`TransactionManager.ready_jobs`).
         """
         unknown = []
         for delivery in deliveries:
-            if reads_all or delivery.is_scheduled or delivery.deliveries > 1 or not delivery.data:
-                unknown.append(self._record_of(delivery))
-            else:
+            subject = self._record_of(delivery)
+            known = self._transactions.ready_jobs.take(delivery.revision)
+            if reads_all or delivery.is_scheduled or delivery.deliveries > 1:
+                unknown.append(subject)
+            elif delivery.data:
                 transaction.assume_job(decode_job(delivery.data), delivery.revision - 1)
+            elif known is not None:
+                transaction.assume_job(*known)
+            else:
+                unknown.append(subject)
         transaction.prefetch(unknown)
         jobs = (transaction.job_at(self._record_of(delivery)) for delivery in deliveries)
         self._admission.prefetch(transaction, [job for job in jobs if job is not None])

@@ -24,8 +24,13 @@ from nats.errors import Error
 from nats.protocol.parser import AWAITING_CONTROL_LINE
 
 HEADER_VERSION = b"NATS/1.0\r\n"
-_MESSAGE = re.compile(rb"MSG (\S+) (\d+) (?:(\S+) )?(\d+)\r\n")
-"""The line before the data of a message without headers: subject, subscription, perhaps reply subject, size."""
+_MESSAGE = re.compile(rb"MSG (\S+) (\d+) (?:(\S+) )?()(\d+)\r\n")
+"""The line before the data of a message without headers: subject, subscription, perhaps reply subject, size.
+
+The empty group has the place of the size of the headers in `_MESSAGE_WITH_HEADERS`.
+"""
+_MESSAGE_WITH_HEADERS = re.compile(rb"HMSG (\S+) (\d+) (?:(\S+) )?(\d+) (\d+)\r\n")
+_H = ord("H")
 _RECEIVER_FAILED = "a reply of the server could not be handled; its request counts as unanswered"
 NO_TLS = "the settings ask for TLS, but the server offers no TLS; no credentials were sent"
 
@@ -76,22 +81,28 @@ class BatchingClient(Client):
     def _take_messages(self, data: bytes) -> bytes:
         """Pass messages at the start of received data to their receivers, and return the rest for the parser.
 
-        The rest begins with the first message that is incomplete, has headers or has no receiver, or with another
-        command of the server. If the parser has not finished with earlier data, the rest is all of the data.
+        The rest begins with the first message that is incomplete or has no receiver, or with another command of
+        the server. If the parser has not finished with earlier data, the rest is all of the data.
         """
         parser = self._ps
         is_parser_idle = parser.state == AWAITING_CONTROL_LINE and not parser.buf and self._is_reader_waiting()
         start = 0
-        while is_parser_idle and (line := _MESSAGE.match(data, start)) is not None:
-            subject, number, reply, size = line.groups()
+        while is_parser_idle and start < len(data):
+            kind = _MESSAGE_WITH_HEADERS if data[start] == _H else _MESSAGE
+            line = kind.match(data, start)
+            if line is None:
+                break
+            subject, number, reply, header_size, size = line.groups()
             sid, first = int(number), line.end()
             end = first + int(size)
             receive = self._receivers.get(sid)
             if receive is None or len(data) < end + 2:
                 break
             start = end + 2
+            body = first + int(header_size or 0)
+            headers = parse_headers(data[first:body]) if header_size else None
             try:
-                receive(self._build_message(sid, subject, reply or b"", data[first:end], None))
+                receive(self._build_message(sid, subject, reply or b"", data[body:end], headers))
             except Exception:  # an exception here would close the connection
                 logger.exception(_RECEIVER_FAILED)
         return data[start:]
@@ -117,12 +128,7 @@ class BatchingClient(Client):
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        headers = {}
-        for line in raw.decode("utf-8", "replace").split("\r\n"):
-            name, separator, value = line.partition(":")
-            if separator:
-                headers[name] = value.strip()
-        return headers
+        return parse_headers(b"\r\n" + raw)
 
     def write_now(self, data: bytes) -> None:
         """Send encoded messages, behind those that wait for the flusher.
@@ -171,6 +177,18 @@ class _DirectProtocol(asyncio.Protocol):
 
 async def _never_called(_message: Msg) -> None:
     raise AssertionError("the messages of this subscription go directly to their receiver")
+
+
+def parse_headers(raw: bytes) -> dict[str, str]:
+    """Return the headers of a message, given their lines. A status in the first line gets the name `Status`."""
+    first, _, lines = raw.decode("utf-8", "replace").partition("\r\n")
+    status = first.partition(" ")[2].partition(" ")[0]
+    headers = {"Status": status} if status else {}
+    for line in lines.split("\r\n"):
+        name, separator, value = line.partition(":")
+        if separator:
+            headers[name] = value.strip()
+    return headers
 
 
 def encode_message(subject: str, data: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> bytes:

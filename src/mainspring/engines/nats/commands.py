@@ -41,7 +41,7 @@ BATCH_SIZE = 50
 """The largest number of commands in one transaction."""
 
 
-class _Attempt(NamedTuple):
+class _CommandAttempt(NamedTuple):
     """An attempt to carry out commands in one transaction."""
 
     jobs: dict[str, StoredJob | None]
@@ -70,13 +70,13 @@ class NatsCommands:
         reads the jobs again. If they are as an earlier attempt left them, that attempt was stored, and its results
         are returned. It need not be the last attempt: a commit may be stored after the next attempt has begun.
         """
-        attempts: list[_Attempt] = []
+        attempts: list[_CommandAttempt] = []
         places: dict[str, Place] = {}  # the types and queues of the jobs, for the recorder
         results: dict[int, Changed] = {}
         last = 0  # the number of the last command of the transaction
 
         def begin(transaction: Transaction, numbered: Sequence[tuple[int, Command]]) -> None:
-            attempts.append(_Attempt({}, {}))
+            attempts.append(_CommandAttempt({}, {}))
             self.prefetch(transaction, [command for _, command in numbered])
             nonlocal last
             last = numbered[-1][0]
@@ -175,7 +175,7 @@ class NatsCommands:
 
 
 def _stored_result(
-    attempts: Sequence[_Attempt], number: int, job_id: str, job: StoredJob | None
+    attempts: Sequence[_CommandAttempt], number: int, job_id: str, job: StoredJob | None
 ) -> Changed | None:
     """Return the answer to a command from the attempt that left the job as it is now; None if there is none."""
     for attempt in reversed(attempts[:-1]):

@@ -12,16 +12,18 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import nats.errors
 from msgspec import Struct
-from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 
+from mainspring.engines.nats.client import BatchingClient, encode_message
 from mainspring.engines.nats.write_batch import StoredMessage
 
 IDLE_SECONDS = 30.0
-LATE_SECONDS = 5.0  # seconds that a message may take after its request has timed out
+FRESH_SECONDS = 0.05
+"""For so long, a consumer is not asked again: after it had no more messages, and after the start of an idle pull.
+
+An older idle pull may have been lost on the way, or with the leader of its consumer.
+"""
 ACK = b"+ACK"
 IN_PROGRESS = b"+WPI"
 LIMITER_HEADER = "Mainspring-Limiter"
@@ -63,7 +65,7 @@ def status_of(message: Msg) -> int | None:
 def parse_delivery(message: Msg) -> Delivery:
     """Decode a message that a consumer has delivered. The reply subject contains the metadata of the delivery."""
     tokens = message.reply.split(".")
-    skip = 2 if len(tokens) > 9 else 0  # newer servers add domain and account
+    skip = _extra_tokens(tokens)
     return Delivery(
         message.subject,
         message.reply,
@@ -75,6 +77,16 @@ def parse_delivery(message: Msg) -> Delivery:
         asyncio.get_running_loop().time(),
         (message.headers or {}).get(LIMITER_HEADER, ""),
     )
+
+
+def consumer_of(message: Msg) -> str:
+    """Return the name of the consumer that has delivered a message."""
+    tokens = message.reply.split(".")
+    return tokens[3 + _extra_tokens(tokens)]
+
+
+def _extra_tokens(tokens: Sequence[str]) -> int:
+    return 2 if len(tokens) > 9 else 0  # newer servers add domain and account
 
 
 def nak(delay: float) -> bytes:
@@ -90,10 +102,14 @@ class PullRequests:
 
     def __init__(self, publish: Callable[[Sequence[tuple[str, bytes, str]]], None]) -> None:
         self._publish = publish
-        self._client: Client | None = None
+        self._client: BatchingClient | None = None
+        self._loop_time: Callable[[], float] = lambda: 0.0  # the event loop's clock, once there is a connection
         self._inbox = ""
+        self._fetches: dict[str, _PendingFetch] = {}  # the last fetch that waits for messages of each consumer
+        self._replies: dict[str, _PendingFetch | _LongReply] = {}  # by reply subject
         self._count = 0
         self._idle: dict[str, float] = {}  # consumers with an idle pull, and the time at which the pull ends
+        self._drained: dict[str, float] = {}  # consumers that had no more messages, and when that was
         self._unfinished: dict[asyncio.Future[bool], str] = {}  # replies, with the subjects of their requests
         self.stream = ""
         self.idle_seconds = IDLE_SECONDS
@@ -108,12 +124,15 @@ class PullRequests:
         `is_expired` is True if its time is over, and False if it failed, for example because its consumer is gone.
         """
 
-    async def subscribe(self, client: Client) -> None:
-        """Subscribe to the deliveries of idle pulls."""
+    async def subscribe(self, client: BatchingClient) -> None:
+        """Subscribe to the deliveries of idle pulls, and to the replies to all other requests."""
         self._client = client
+        self._loop_time = asyncio.get_running_loop().time
         self._inbox = client.new_inbox()
         self._idle.clear()
-        await client.subscribe(f"{self._inbox}.idle.*", cb=self._receive_idle)
+        await client.subscribe_directly(f"{self._inbox}.idle.*", self._receive_idle)
+        await client.subscribe_directly(f"{self._inbox}.fetch.*", self._receive_fetched)
+        await client.subscribe_directly(f"{self._inbox}.many.*", self._receive_one_of_many)
 
     def drop_all(self) -> None:
         """End all pull requests of this process, because they were lost with the connection."""
@@ -136,6 +155,7 @@ class PullRequests:
     def drop_idle(self) -> None:
         """Forget the idle pulls of this process, because the server does not have them any more."""
         self._idle.clear()
+        self._drained.clear()
 
     # -- idle pulls
 
@@ -151,17 +171,35 @@ class PullRequests:
         if requests:
             self._publish(requests)
 
+    def is_drained(self, consumer: str) -> bool:
+        """Return whether a fetch would find nothing: its consumer has just sent all messages that it had, or an
+        idle pull that was just started waits for the next one.
+
+        The caller then starts an idle pull, so that no message is missed. Any thread may call this.
+        """
+        since = self._loop_time() - FRESH_SECONDS
+        end = self._idle.get(consumer)
+        return (end is not None and end - self.idle_seconds > since) or self._drained.get(consumer, since) > since
+
+    def expect_messages(self) -> None:
+        """Let the next fetches ask all consumers that have no idle pull, because this process has stored messages.
+
+        Any thread may call this.
+        """
+        self._drained.clear()
+
     def _request_subject(self, consumer: str) -> str:
         return f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{consumer}"
 
-    async def _receive_idle(self, message: Msg) -> None:
+    def _receive_idle(self, message: Msg) -> None:
         status = status_of(message)
         if status is not None:
             self._idle.pop(message.subject.rpartition(".")[2], None)
             self.on_end(is_expired=status in (404, 408))
             return
-        tokens = message.reply.split(".")
-        self._idle.pop(tokens[3 + (2 if len(tokens) > 9 else 0)], None)
+        consumer = consumer_of(message)
+        self._idle.pop(consumer, None)
+        self._drained.pop(consumer, None)
         self.on_delivery(parse_delivery(message))
 
     # -- fetching
@@ -176,8 +214,29 @@ class PullRequests:
 
     async def _fetch(self, request: FetchRequest, seconds: float) -> list[Delivery]:
         body = b'{"batch":%d,"no_wait":true}' % request.most
-        found = await self._request_many(self._request_subject(request.consumer), body, seconds, request.most)
-        return [parse_delivery(message) for message in found or ()]
+        fetch = _PendingFetch(request.most)
+        self._fetches[request.consumer] = fetch
+        try:
+            is_complete = await self._request(
+                self._request_subject(request.consumer), body, "fetch", fetch, seconds
+            )
+        finally:
+            if self._fetches.get(request.consumer) is fetch:
+                del self._fetches[request.consumer]
+        if is_complete and not (fetch.found and fetch.found[-1].pending):
+            self._drained[request.consumer] = self._loop_time()
+        return fetch.found
+
+    def _receive_fetched(self, message: Msg) -> None:
+        """Receive a status, which has the reply subject of its fetch, or a message, which has its own subject."""
+        if status_of(message) is not None:
+            self._receive_one_of_many(message)
+            return
+        fetch = self._fetches.get(consumer_of(message))
+        if fetch is None or fetch.done.done():  # it comes late, but the consumer has delivered it to this process
+            self.on_delivery(parse_delivery(message))
+        else:
+            fetch.add(parse_delivery(message))
 
     # -- replies of many messages
 
@@ -188,63 +247,71 @@ class PullRequests:
 
         Return None if the status does not come in time, or says that the service is not available.
         """
-        found = await self._request_many(subject, json.dumps(body).encode(), seconds, None)
-        if found is None:
+        reply = _LongReply()
+        is_complete = await self._request(subject, json.dumps(body).encode(), "many", reply, seconds)
+        if not is_complete:
             return None
-        return [(message.headers["Nats-Subject"], _stored(message)) for message in found if message.headers]
+        return [(message.headers["Nats-Subject"], _stored(message)) for message in reply.found if message.headers]
 
-    async def _request_many(self, subject: str, body: bytes, seconds: float, most: int | None) -> list[Msg] | None:
-        """Send a request; return the messages of the reply until a status comes, or `most` messages have come.
+    def _receive_one_of_many(self, message: Msg) -> None:
+        reply = self._replies.get(message.subject)
+        if reply is None or reply.done.done():
+            return
+        status = status_of(message)
+        if status is not None:
+            reply.done.set_result(status != 503)
+        elif isinstance(reply, _LongReply):
+            reply.found.append(message)
 
-        If the reply is incomplete, return its messages with `most`, and None without `most`.
+    async def _request(
+        self, subject: str, body: bytes, kind: str, reply: _PendingFetch | _LongReply, seconds: float
+    ) -> bool:
+        """Send a request, and wait until its reply is complete; return False if that takes longer.
+
+        Return False, too, if the server's status says that the service is not available, or without a connection.
         """
         client = self._client
         if client is None:
-            return None
-        found: list[Msg] = []
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-        async def receive(message: Msg) -> None:
-            status = status_of(message)
-            if status is None and done.done() and most is not None:
-                # the message is late, but the consumer has delivered it to this process
-                self.on_delivery(parse_delivery(message))
-                return
-            if status is None:
-                found.append(message)
-            if (status is not None or len(found) == most) and not done.done():
-                done.set_result(status != 503)
-
+            return False
         self._count += 1
-        inbox = f"{self._inbox}.many.{self._count}"
-        subscription = await client.subscribe(inbox, cb=receive)
-        self._unfinished[done] = subject
+        inbox = f"{self._inbox}.{kind}.{self._count}"
+        self._replies[inbox] = reply
+        self._unfinished[reply.done] = subject
         try:
-            await client.publish(subject, body, reply=inbox)
-            await asyncio.wait([done], timeout=seconds)
-            is_late = not done.done()
-            is_complete = not is_late and done.result()
-            if is_late:
-                done.set_result(False)
+            await client.write([encode_message(subject, body, inbox)])
+            await asyncio.wait([reply.done], timeout=seconds)
+            return reply.done.done() and reply.done.result()
         finally:
-            del self._unfinished[done]
-            if done.done() and not done.exception() and not done.result() and most is not None:
-                loop = asyncio.get_running_loop()
-                loop.call_later(LATE_SECONDS, lambda: asyncio.ensure_future(unsubscribe(subscription)))
-            else:
-                await unsubscribe(subscription)
-        # Fetched messages are delivered to this process, even if the reply is incomplete.
-        return found if is_complete or most is not None else None
+            del self._unfinished[reply.done]
+            del self._replies[inbox]
+
+
+class _PendingFetch:
+    """The messages that a consumer delivers for one fetch.
+
+    `done` gets a result when as many have come as the fetch asks for, or when the status comes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.found: list[Delivery] = []
+        self.done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def add(self, delivery: Delivery) -> None:
+        """Add a message that has come."""
+        self.found.append(delivery)
+        if len(self.found) == self._most:
+            self.done.set_result(True)
+
+
+class _LongReply:
+    """The messages of a reply to one request. `done` gets a result when the status comes."""
+
+    def __init__(self) -> None:
+        self.found: list[Msg] = []
+        self.done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
 
 def _stored(message: Msg) -> StoredMessage:
     headers = message.headers or {}
     return StoredMessage(int(headers["Nats-Sequence"]), message.data, headers.get(LIMITER_HEADER, ""))
-
-
-async def unsubscribe(subscription: Subscription) -> None:
-    """End a subscription. If the connection is lost, the subscription has ended with it."""
-    try:
-        await subscription.unsubscribe()
-    except nats.errors.Error:  # the connection is lost, and the subscription with it
-        return

@@ -153,8 +153,13 @@ class DeliveryBuffer:
             return found
 
     def fetch(self, requests: list[FetchRequest]) -> list[Delivery]:
-        """Fetch and return deliveries that these consumers have right now, at most `FetchRequest.most` of each."""
-        return self._jetstream.fetch(requests)
+        """Fetch and return deliveries that these consumers have right now, at most `FetchRequest.most` of each.
+
+        Consumers that were just found to have none are not asked (`PullRequests.is_drained`). So the caller must
+        start an idle pull on each of the consumers.
+        """
+        wanted = [request for request in requests if not self._jetstream.pulls.is_drained(request.consumer)]
+        return self._jetstream.fetch(wanted) if wanted else []
 
     def progress_replies(self) -> list[tuple[str, bytes]]:
         """Return the messages that tell the server that buffered deliveries are still in progress."""

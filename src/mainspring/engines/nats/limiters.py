@@ -376,9 +376,11 @@ class Limiters:
         """Read the limiters (records of sequences and limits) of these jobs, and the settings, in one request."""
         self.prefetch_named(limiter for job in jobs for limiter in limiters_of(job))
 
-    def prefetch_named(self, names: Iterable[str]) -> None:
-        """Read limiters (records of sequences, limits and queues) by name, and the settings, in one request."""
-        self.transaction.prefetch([self.transaction.names.settings, *map(self._subject, names)])
+    def prefetch_named(self, names: Iterable[str], also: Iterable[str] = ()) -> None:
+        """Read limiters (records of sequences, limits and queues) by name, the settings, and the records of the
+        subjects in `also`, in one request.
+        """
+        self.transaction.prefetch([self.transaction.names.settings, *map(self._subject, names), *also])
 
     def is_paused(self, queue: str) -> bool:
         """Return whether a queue is paused, by the settings as this transaction reads them."""

@@ -27,17 +27,19 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from secrets import token_hex
 from threading import Lock
 from typing import NamedTuple
 
 import msgspec
+import nats.errors
 from msgspec import Struct
 from nats.aio.msg import Msg
 
 from mainspring.engines.nats.client import BatchingClient, encode_message
 from mainspring.engines.nats.connection import ConnectionId, loop_time
-from mainspring.engines.nats.deliveries import status_of, unsubscribe
+from mainspring.engines.nats.deliveries import status_of
 from mainspring.engines.nats.jetstream import JetStream
 from mainspring.engines.nats.subject_names import CONNECTIONS, SubjectNames
 from mainspring.jobs.timestamps import MICROSECONDS
@@ -418,6 +420,7 @@ class PresenceMonitor:
         except TimeoutError:
             pass
         finally:
-            await unsubscribe(subscription)
+            with suppress(nats.errors.Error):  # the connection is lost, and the subscription with it
+                await subscription.unsubscribe()
         self._roster.add(answers, loop_time())
         return answers

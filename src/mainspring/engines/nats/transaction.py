@@ -35,6 +35,7 @@ Item = TypeVar("Item")
 S = TypeVar("S", bound=Struct)
 
 MAX_TRIES = 200
+MAX_READY_JOBS = 1_000
 PAUSE_SECONDS = 0.001
 TOMBSTONE_TTL = {"Nats-TTL": "604800s"}
 
@@ -272,6 +273,11 @@ class Transaction:
             for subject, (data, headers) in self._written.items()
         ]
 
+    @property
+    def has_ready(self) -> bool:
+        """Whether this transaction stores messages that offer jobs to workers."""
+        return bool(self._ready)
+
     def ready_of(self, subject: str) -> str | None:
         """Return the subject of the message that offers a job to workers, given the subject of the job's record.
 
@@ -328,6 +334,30 @@ class OrderedWrites:
         """
 
 
+class ReadyJobs:
+    """The records of jobs that this process has stored last as ready, with their revisions.
+
+    The worker of this process that gets the message of such a job need not read the record. If the record has
+    changed meanwhile, the claim is refused, and is tried again with the record as it is then.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, tuple[StoredJob, int]] = {}  # by the revision of the job's message
+
+    def put(self, message: int, job: StoredJob, revision: int) -> None:
+        """Add the record of a job and its revision, given the revision of the message that offers the job.
+
+        If there are many, the oldest is forgotten.
+        """
+        if len(self._jobs) >= MAX_READY_JOBS:
+            del self._jobs[next(iter(self._jobs))]
+        self._jobs[message] = (job, revision)
+
+    def take(self, message: int) -> tuple[StoredJob, int] | None:
+        """Remove and return the job that a message offers, and the revision of its record; None if unknown."""
+        return self._jobs.pop(message, None)
+
+
 class TransactionManager:
     """Begins transactions, and repeats work in new transactions until one commits."""
 
@@ -336,6 +366,8 @@ class TransactionManager:
         self.names = names
         self.on_job_end: Callable[[Transaction, StoredJob, int], None] = lambda _transaction, _job, _seconds: None
         """Called for each ended job that the server will delete, with the number of seconds until then."""
+        self.ready_jobs = ReadyJobs()
+        """The jobs to which hand-overs of this process have given the place of an ended job."""
         self.notes: deque[EngineNote] = deque()
         """What committed transactions did beside the answers of their calls. Any thread may take a note away."""
         self.retention: dict[JobStatus, int] = {}
@@ -403,10 +435,16 @@ class TransactionManager:
         missed = {keys[subject] for subject in ended} - {""}
         missed |= set(self._store([write for write in writes.limiters if write.subject not in missed], revisions))
         ready = [pair for pair in writes.ready if keys[pair[0].subject] not in missed]
-        unready = set(self._store([write for pair in ready for write in pair], revisions))
-        missed |= {
-            keys[record.subject] for record, message in ready if {record.subject, message.subject} & unready
-        }
+        self._store([write for pair in ready for write in pair], revisions)
+        if ready:
+            self.jetstream.pulls.expect_messages()
+        for record, message in ready:
+            revision, offered = revisions[record.subject], revisions[message.subject]
+            job = transaction.job_at(record.subject)
+            if revision is None or offered is None:
+                missed.add(keys[record.subject])
+            elif job is not None:
+                self.ready_jobs.put(offered, job, revision)
         transaction.set_revisions(revisions)
         self.jetstream.note_record(transaction.last_record())
         events = [(subject, data) for record, subject, data in transaction.batch.events if revisions.get(record)]
@@ -447,6 +485,8 @@ class TransactionManager:
             return False
         transaction.set_first_revision(first)
         self.jetstream.note_record(transaction.last_record())
+        if transaction.has_ready:
+            self.jetstream.pulls.expect_messages()
         transaction.batch.run_callbacks()
         return True
 
