@@ -51,7 +51,9 @@ from mainspring.jobs.limits import Refusal, family_of
 from mainspring.jobs.timestamps import MICROSECONDS
 
 MAX_BEHIND = 1_000
+"""For how many jobs this process remembers which jobs wait behind them."""
 MAX_GROUPS_BEHIND = 2
+"""Of how many groups of a limiter the first waiting job is remembered."""
 MAX_PASSES = 50
 """How many jobs one limiter tries to admit in one transaction; an immediate wake-up admits the remaining jobs."""
 REPLICA_LAG = MICROSECONDS // 2
