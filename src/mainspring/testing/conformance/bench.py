@@ -137,17 +137,6 @@ class Bench(EngineTime):
         demand = Demand(types or (TYPE,), starts, ahead, queues, suspects)
         return self.look_for(worker, demand)
 
-    def stops_when_there(self, worker: int, *types: str) -> list[str]:
-        """Let a worker claim jobs until the engine asks it to stop jobs; return the ids of these jobs."""
-        stops: list[str] = []
-
-        def is_asked() -> bool:
-            stops.extend(self.look(worker, *types).stops)
-            return bool(stops)
-
-        self.eventually(is_asked)
-        return stops
-
     def look_for(self, worker: int, *demands: Demand) -> Taken:
         """Let a worker claim jobs with these demands and the usual lead times; return the engine's whole
         answer.

@@ -43,7 +43,7 @@ class CommandTests(EngineSuite):
         assert bench.cancel() == Changed(False, JobStatus.RUNNING)
         assert bench.is_woken(before)
         assert (bench.record().status, bench.record().stop_requested) == (JobStatus.RUNNING, True)
-        assert bench.stops_when_there(worker) == ["job"]
+        assert bench.look(worker).stops == ["job"]
         assert bench.look(other).stops == []
 
     @pytest.mark.parametrize("status", sorted(FINAL))

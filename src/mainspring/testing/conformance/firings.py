@@ -233,7 +233,7 @@ class FiringTests(EngineSuite):
         assert (bench.status(pending.id), bench.status(new)) == (JobStatus.CANCELED, JobStatus.PENDING)
         assert (bench.status(running.id), bench.record(running.id).stop_requested) == (JobStatus.RUNNING, True)
         assert bench.status(untouched) is JobStatus.PENDING
-        assert bench.stops_when_there(worker) == [running.id]
+        assert bench.look(worker).stops == [running.id]
         assert bench.settle(worker, running, OutcomeKind.RETRY, due=bench.now)
         assert bench.status(running.id) is JobStatus.CANCELED
 

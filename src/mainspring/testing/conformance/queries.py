@@ -362,7 +362,7 @@ class QueryTests(EngineSuite):
             worker = other.enroll("new")
             (lease,) = other.take_when_there(worker, 1, "new")
             assert bench.cancel() == other.cancel()
-            assert other.stops_when_there(worker, "new") == ["job"]
+            assert other.look(worker, "new").stops == ["job"]
             assert not bench.settle(bench.enroll(), lease, OutcomeKind.COMPLETED)
             assert other.settle(worker, lease, OutcomeKind.COMPLETED)
             assert bench.status() is JobStatus.COMPLETED
