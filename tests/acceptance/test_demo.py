@@ -140,6 +140,34 @@ def test_stopped_on_the_way_it_leaves_no_file_and_no_process_behind(
     assert not any(map(is_alive, workers))
 
 
+STOP_WITHIN_A_STEP = """
+import os, runpy, signal, sys
+from pathlib import Path
+from mainspring.demo.journal import OrderJournal
+complete = Path(sys.argv.pop(1))
+read = OrderJournal.read_new
+def read_and_stop(journal):
+    os.kill(os.getpid(), signal.SIGTERM)
+    complete.touch()
+    return read(journal)
+OrderJournal.read_new = read_and_stop
+runpy.run_module("mainspring", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_a_signal_does_not_interrupt_a_step(tmp_path: Path) -> None:
+    temporary, complete = tmp_path / "tmp", tmp_path / "complete"
+    temporary.mkdir()
+    command = ("-W", "error", "-c", STOP_WITHIN_A_STEP, str(complete), *COMMAND)
+    environment = {**os.environ, "TMPDIR": str(temporary), "COLUMNS": "80"}
+    with program(*command, folder=tmp_path, environment=environment) as process:
+        output, errors = process.communicate(timeout=2 * PATIENCE)
+    assert (process.returncode, errors) == (143, ""), output
+    assert complete.exists()
+    assert list(temporary.iterdir()) == []
+    assert not any(map(is_alive, worker_ids(output)))
+
+
 def test_it_ends_when_its_output_is_not_read(tmp_path: Path) -> None:
     temporary = tmp_path / "tmp"
     with started(temporary) as process:
