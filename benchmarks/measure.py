@@ -1,4 +1,4 @@
-"""Helpers of all benchmarks: measure candidates in turn for several rounds, take the best, check bounds."""
+"""Helpers of all benchmarks: measure candidates in turn for several rounds, compare them, check bounds."""
 
 import gc
 import platform
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,19 @@ def faster(what: str, ours: float, peer: float, *, peer_name: str, at_least: flo
         ratio=times(ratio),
         bound="" if at_least is None else f"≥ {at_least:g} x",
         is_met=None if at_least is None else ratio >= at_least,
+    )
+
+
+def paired(what: str, ours: Sequence[float], peer: Sequence[float], *, peer_name: str, at_least: float) -> Line:
+    """Compare the rates per second of several rounds: the median ratio, the smallest and the largest."""
+    ratios = [mine / theirs for mine, theirs in zip(ours, peer, strict=True)]
+    return Line(
+        what=what,
+        ours=f"{median(ours):,.0f}/s",
+        peer=f"{median(peer):,.0f}/s {peer_name}",
+        ratio=f"{times(median(ratios))} ({min(ratios):.2f} to {max(ratios):.2f})",
+        bound=f"≥ {at_least:g} x",
+        is_met=median(ratios) >= at_least,
     )
 
 

@@ -9,7 +9,7 @@ from time import perf_counter, time
 from benchmarks.http.client import CREATED, OURS, PEER, KeepAlive, encode_request, rate, server
 from benchmarks.http.served import make_app
 from benchmarks.jobs.process import fresh_store
-from benchmarks.measure import Line, Section, times
+from benchmarks.measure import Line, Section, paired
 
 ROUNDS = 9
 EACH = {1: 400, 8: 150}
@@ -38,18 +38,8 @@ def single(rounds: int, share: float) -> list[Line]:
                 for number in range(rounds):
                     for port in (ours, peer) if number % 2 else (peer, ours):
                         rates[port].append(rate(port, request, connections, max(1, round(each * share))))
-                ratios = [mine / theirs for mine, theirs in zip(rates[ours], rates[peer], strict=True)]
-                ratio = median(ratios)
-                lines.append(
-                    Line(
-                        what=f"single submits, {connections} connection{'s' if connections > 1 else ''}",
-                        ours=f"{median(rates[ours]):,.0f}/s",
-                        peer=f"{median(rates[peer]):,.0f}/s {PEER_NAME}",
-                        ratio=f"{times(ratio)} ({min(ratios):.2f} to {max(ratios):.2f})",
-                        bound=f"≥ {AT_LEAST:g} x",
-                        is_met=ratio >= AT_LEAST,
-                    )
-                )
+                what = f"single submits, {connections} connection{'s' if connections > 1 else ''}"
+                lines.append(paired(what, rates[ours], rates[peer], peer_name=PEER_NAME, at_least=AT_LEAST))
     return lines
 
 
