@@ -32,7 +32,7 @@ test: setup prometheus chromium ## check, then run all tests, and those that dep
 	@$(MAKE) --no-print-directory --jobs 2 all-tests other-pythons # side by side: half of their time is waiting
 
 all-tests: setup
-	$(BIN)/python -m pytest -n 4 --dist worksteal
+	$(BIN)/python -m pytest -n 6 --dist worksteal
 
 other-pythons: setup
 	@$(BIN)/python scripts/other_pythons.py

@@ -17,7 +17,7 @@ from scripts.debian_unstable import Chroot, Unavailable, debian_unstable
 from scripts.fetch_prometheus import copy_programs
 from scripts.other_pythons import ROOT, SUPPORTED, find, setup_command
 
-WHOLE = ["-n", "4", "--dist", "worksteal", "--ignore=tests/typing"]
+WHOLE = ["-n", "6", "--dist", "worksteal", "--ignore=tests/typing"]
 CPYTHON_TESTS = "tests/conformance/cpython_executors.py"
 COPY = "/srv/mainspring"
 PASSED = "passed"
