@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from msgspec import Struct
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error
@@ -38,17 +39,42 @@ NO_TLS = "the settings ask for TLS, but the server offers no TLS; no credentials
 logger = logging.getLogger("mainspring.nats")
 
 
-class BatchingClient(Client):
-    """A NATS client that sends many messages in one write.
+class ReceivedMessage(Struct, frozen=True, gc=False):
+    """A message of a direct subscription (`BatchingClient.subscribe_directly`).
 
-    It expects well-formed headers, as the server sends them.
+    A receiver needs few of the headers. So `headers` has the lines of all headers as the server sent them, and
+    `header` looks for one of them.
     """
+
+    subject: str
+    reply: str
+    data: bytes
+    headers: bytes = b""
+
+    @property
+    def status(self) -> int | None:
+        """The status code if the server sent a status instead of a message; otherwise None."""
+        if self.headers.startswith(HEADER_VERSION) or not self.headers:
+            return None
+        return int(self.headers.split(maxsplit=2)[1])
+
+    def header(self, name: bytes) -> str | None:
+        """Return the value of a header, the last one of this name; None if the message does not have it."""
+        start = self.headers.rfind(b"\r\n%b:" % name)
+        if start < 0:
+            return None
+        start += len(name) + 3
+        return self.headers[start : self.headers.index(b"\r\n", start)].decode("utf-8", "replace").strip()
+
+
+class BatchingClient(Client):
+    """A NATS client that sends many messages in one write."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._receivers: dict[int, Callable[[Msg], None]] = {}  # by the number of their subscription
+        self._receivers: dict[int, Callable[[ReceivedMessage], None]] = {}  # by the number of their subscription
 
-    async def subscribe_directly(self, subject: str, receive: Callable[[Msg], None]) -> None:
+    async def subscribe_directly(self, subject: str, receive: Callable[[ReceivedMessage], None]) -> None:
         """Subscribe to a subject, and call `receive` for each message, on the event loop.
 
         `receive` must not block.
@@ -64,11 +90,7 @@ class BatchingClient(Client):
             await super()._process_msg(sid, subject, reply, data, headers)
             return
         try:
-            receive(
-                self._build_message(
-                    sid, subject, reply, data, await self._process_headers(headers) if headers else None
-                )
-            )
+            receive(ReceivedMessage(subject.decode(), reply.decode(), data, headers or b""))
         except Exception:  # the parser must go on
             logger.exception(_RECEIVER_FAILED)
 
@@ -100,9 +122,11 @@ class BatchingClient(Client):
                 break
             start = end + 2
             body = first + int(header_size or 0)
-            headers = parse_headers(data[first:body]) if header_size else None
+            message = ReceivedMessage(
+                subject.decode(), reply.decode() if reply else "", data[body:end], data[first:body]
+            )
             try:
-                receive(self._build_message(sid, subject, reply or b"", data[body:end], headers))
+                receive(message)
             except Exception:  # an exception here would close the connection
                 logger.exception(_RECEIVER_FAILED)
         return data[start:]
@@ -125,10 +149,6 @@ class BatchingClient(Client):
             if not info.get("tls_available"):
                 raise Error(NO_TLS)
             self._server_info["tls_required"] = True  # the client encrypts only if the server requires it
-
-    @staticmethod
-    def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        return parse_headers(b"\r\n" + raw)
 
     def write_now(self, data: bytes) -> None:
         """Send encoded messages, behind those that wait for the flusher.
@@ -177,18 +197,6 @@ class _DirectProtocol(asyncio.Protocol):
 
 async def _never_called(_message: Msg) -> None:
     raise AssertionError("the messages of this subscription go directly to their receiver")
-
-
-def parse_headers(raw: bytes) -> dict[str, str]:
-    """Return the headers of a message, given their lines. A status in the first line gets the name `Status`."""
-    first, _, lines = raw.decode("utf-8", "replace").partition("\r\n")
-    status = first.partition(" ")[2].partition(" ")[0]
-    headers = {"Status": status} if status else {}
-    for line in lines.split("\r\n"):
-        name, separator, value = line.partition(":")
-        if separator:
-            headers[name] = value.strip()
-    return headers
 
 
 def encode_message(subject: str, data: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> bytes:

@@ -20,8 +20,8 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from mainspring.clock import Clock
-from mainspring.engines.nats.client import NO_TLS, BatchingClient, encode_message
-from mainspring.engines.nats.deliveries import PullRequests, status_of
+from mainspring.engines.nats.client import NO_TLS, BatchingClient, ReceivedMessage, encode_message
+from mainspring.engines.nats.deliveries import PullRequests
 from mainspring.engines.nats.replies import DeniedSubject, ReplyInbox, parse_denied_subject
 from mainspring.engines.nats.settings import NatsSettings, without_secrets
 from mainspring.errors import EngineUnavailable
@@ -412,7 +412,7 @@ class Connection:
             raise self.unavailable("the connection is closed", remedy="open the engine first")
         return self._client
 
-    async def request(self, subject: str, data: bytes, deadline: float | None) -> Msg:
+    async def request(self, subject: str, data: bytes, deadline: float | None) -> ReceivedMessage:
         """Send a request until the server replies, and return the reply.
 
         `deadline` is a time of the event loop's clock; None for no limit. Raises `EngineUnavailable` if the
@@ -424,7 +424,7 @@ class Connection:
                 inbox, future = self._inbox.register(subject)
                 await client.write([encode_message(subject, data, inbox)])
                 reply = await self._inbox.wait(inbox, future, self._try_seconds(deadline))
-                if reply is not None and status_of(reply) != NO_LEADER:
+                if reply is not None and reply.status != NO_LEADER:
                     return reply
                 if reply is not None:
                     await asyncio.sleep(0.1)  # the servers have no leader at the moment
@@ -449,7 +449,7 @@ class Connection:
             reply = await self._inbox.wait(inbox, future, seconds)
         except (EngineUnavailable, nats.errors.Error):  # permission is denied, or the connection is lost
             return False
-        return reply is not None and status_of(reply) == NO_RESPONDERS
+        return reply is not None and reply.status == NO_RESPONDERS
 
     # -- messages without a reply
 

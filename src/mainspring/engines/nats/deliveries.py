@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
-from nats.aio.msg import Msg
 
-from mainspring.engines.nats.client import BatchingClient, encode_message
+from mainspring.engines.nats.client import BatchingClient, ReceivedMessage, encode_message
 from mainspring.engines.nats.write_batch import StoredMessage
 
 IDLE_SECONDS = 30.0
@@ -27,6 +26,7 @@ An older idle pull may have been lost on the way, or with the leader of its cons
 ACK = b"+ACK"
 IN_PROGRESS = b"+WPI"
 LIMITER_HEADER = "Mainspring-Limiter"
+_LIMITER_HEADER = LIMITER_HEADER.encode()
 
 
 class Delivery(Struct, frozen=True, gc=False):
@@ -55,14 +55,7 @@ class FetchRequest(Struct, frozen=True, gc=False):
     most: int
 
 
-def status_of(message: Msg) -> int | None:
-    """Return the status code if the server sent a status instead of a message; otherwise None."""
-    headers = message.headers
-    status = headers.get("Status") if headers else None
-    return None if status is None else int(status)
-
-
-def parse_delivery(message: Msg) -> Delivery:
+def parse_delivery(message: ReceivedMessage) -> Delivery:
     """Decode a message that a consumer has delivered. The reply subject contains the metadata of the delivery."""
     tokens = message.reply.split(".")
     skip = _extra_tokens(tokens)
@@ -72,14 +65,14 @@ def parse_delivery(message: Msg) -> Delivery:
         message.data,
         int(tokens[5 + skip]),
         int(tokens[8 + skip]),
-        bool(message.headers and "Nats-Scheduler" in message.headers),
+        message.header(b"Nats-Scheduler") is not None,
         int(tokens[4 + skip]),
         asyncio.get_running_loop().time(),
-        (message.headers or {}).get(LIMITER_HEADER, ""),
+        message.header(_LIMITER_HEADER) or "",
     )
 
 
-def consumer_of(message: Msg) -> str:
+def consumer_of(message: ReceivedMessage) -> str:
     """Return the name of the consumer that has delivered a message."""
     tokens = message.reply.split(".")
     return tokens[3 + _extra_tokens(tokens)]
@@ -191,8 +184,8 @@ class PullRequests:
     def _request_subject(self, consumer: str) -> str:
         return f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{consumer}"
 
-    def _receive_idle(self, message: Msg) -> None:
-        status = status_of(message)
+    def _receive_idle(self, message: ReceivedMessage) -> None:
+        status = message.status
         if status is not None:
             self._idle.pop(message.subject.rpartition(".")[2], None)
             self.on_end(is_expired=status in (404, 408))
@@ -227,9 +220,9 @@ class PullRequests:
             self._drained[request.consumer] = self._loop_time()
         return fetch.found
 
-    def _receive_fetched(self, message: Msg) -> None:
+    def _receive_fetched(self, message: ReceivedMessage) -> None:
         """Receive a status, which has the reply subject of its fetch, or a message, which has its own subject."""
-        if status_of(message) is not None:
+        if message.status is not None:
             self._receive_one_of_many(message)
             return
         fetch = self._fetches.get(consumer_of(message))
@@ -251,13 +244,13 @@ class PullRequests:
         is_complete = await self._request(subject, json.dumps(body).encode(), "many", reply, seconds)
         if not is_complete:
             return None
-        return [(message.headers["Nats-Subject"], _stored(message)) for message in reply.found if message.headers]
+        return [(message.header(b"Nats-Subject") or "", _stored(message)) for message in reply.found]
 
-    def _receive_one_of_many(self, message: Msg) -> None:
+    def _receive_one_of_many(self, message: ReceivedMessage) -> None:
         reply = self._replies.get(message.subject)
         if reply is None or reply.done.done():
             return
-        status = status_of(message)
+        status = message.status
         if status is not None:
             reply.done.set_result(status != 503)
         elif isinstance(reply, _LongReply):
@@ -308,10 +301,10 @@ class _LongReply:
     """The messages of a reply to one request. `done` gets a result when the status comes."""
 
     def __init__(self) -> None:
-        self.found: list[Msg] = []
+        self.found: list[ReceivedMessage] = []
         self.done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
 
-def _stored(message: Msg) -> StoredMessage:
-    headers = message.headers or {}
-    return StoredMessage(int(headers["Nats-Sequence"]), message.data, headers.get(LIMITER_HEADER, ""))
+def _stored(message: ReceivedMessage) -> StoredMessage:
+    revision = int(message.header(b"Nats-Sequence") or 0)
+    return StoredMessage(revision, message.data, message.header(_LIMITER_HEADER) or "")

@@ -15,7 +15,7 @@ from typing import Any
 from mainspring.clock import Clock
 from mainspring.engines.nats.client import BatchingClient, encode_message
 from mainspring.engines.nats.connection import NO_LEADER, TRY_SECONDS, Connection, loop_time
-from mainspring.engines.nats.deliveries import Delivery, FetchRequest, status_of
+from mainspring.engines.nats.deliveries import Delivery, FetchRequest
 from mainspring.engines.nats.replies import CollectedReplies, parse_revision
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.write_batch import MAX_BATCH, NO_MESSAGE, StoredMessage, Write, WriteBatch
@@ -210,7 +210,7 @@ class JetStream(Connection):
         # the first message of a batch says how many would follow
         body = json.dumps({"next_by_subj": subject, "seq": 1, "batch": 1}).encode()
         reply = await self.request(f"$JS.API.DIRECT.GET.{stream}", body, self._deadline())
-        return 0 if status_of(reply) is not None else 1 + int((reply.headers or {})["Nats-Num-Pending"])
+        return 0 if reply.status is not None else 1 + int(reply.header(b"Nats-Num-Pending") or 0)
 
     # -- writing
 
@@ -251,7 +251,7 @@ class JetStream(Connection):
             reply = await self._inbox.wait(inbox, future, self._try_seconds(deadline))
             if reply is None:
                 return None  # it is unknown whether the batch was stored
-            if status_of(reply) == NO_LEADER:
+            if reply.status == NO_LEADER:
                 await asyncio.sleep(0.1)
                 continue
             body = json.loads(reply.data)

@@ -16,9 +16,8 @@ from itertools import count
 from threading import Lock
 
 import msgspec
-from nats.aio.msg import Msg
 
-from mainspring.engines.nats.client import BatchingClient
+from mainspring.engines.nats.client import BatchingClient, ReceivedMessage
 from mainspring.errors import EngineUnavailable
 
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
@@ -72,7 +71,7 @@ class CollectedReplies:
         self._done = Lock()  # released at the end of the wait
         self._done.acquire()
 
-    def add(self, index: int, message: Msg) -> None:
+    def add(self, index: int, message: ReceivedMessage) -> None:
         """Record the server's reply to the message with this index; the last one ends the wait."""
         self.data[index] = message.data
         self._left -= 1
@@ -91,7 +90,7 @@ class CollectedReplies:
 
 class _PendingRequest(msgspec.Struct, frozen=True, gc=False):
     subjects: tuple[str, ...]
-    future: asyncio.Future[Msg]
+    future: asyncio.Future[ReceivedMessage]
     sent: float
 
     def fail_if_sent_to(self, subject: str, make_error: Callable[[str], EngineUnavailable]) -> bool:
@@ -133,13 +132,13 @@ class ReplyInbox:
         await client.subscribe_directly(f"{self.subject}.*", self._receive)
         await client.subscribe_directly(f"{self.subject}.*.*", self._receive_one_of_many)
 
-    def _receive(self, message: Msg) -> None:
+    def _receive(self, message: ReceivedMessage) -> None:
         request = self._requests.pop(message.subject, None)
         if request is not None and not request.future.done():
             self.confirmed = max(self.confirmed, request.sent)
             request.future.set_result(message)
 
-    def _receive_one_of_many(self, message: Msg) -> None:
+    def _receive_one_of_many(self, message: ReceivedMessage) -> None:
         inbox, _, index = message.subject.rpartition(".")
         replies = self._collected.get(inbox)
         if replies is not None:
@@ -151,18 +150,20 @@ class ReplyInbox:
             raise self._make_error(self.subject)
         return f"{self.subject}.{next(self._numbers)}"
 
-    def register(self, *subjects: str) -> tuple[str, asyncio.Future[Msg]]:
+    def register(self, *subjects: str) -> tuple[str, asyncio.Future[ReceivedMessage]]:
         """Register a request to these subjects; return its reply subject and a future for the reply.
 
         Raise `EngineUnavailable` if the server has denied the subscription to the inbox.
         """
         inbox = self._next_subject()
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Msg] = loop.create_future()
+        future: asyncio.Future[ReceivedMessage] = loop.create_future()
         self._requests[inbox] = _PendingRequest(subjects, future, loop.time())
         return inbox, future
 
-    async def wait(self, inbox: str, future: asyncio.Future[Msg], seconds: float) -> Msg | None:
+    async def wait(
+        self, inbox: str, future: asyncio.Future[ReceivedMessage], seconds: float
+    ) -> ReceivedMessage | None:
         """Wait for a reply and return it; return None if no reply comes in time, or the connection is lost.
 
         Raise `EngineUnavailable` if the server denies a subject of the request, or that of the inbox.
