@@ -1,5 +1,6 @@
-"""Runs candidates in turn on fresh stores and takes the best round of each; an unfinished round counts as 0."""
+"""Runs candidates in turn on fresh stores, and returns their rates; an unfinished round counts as 0."""
 
+import gc
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,6 +20,16 @@ OnStore: TypeAlias = Callable[[Path], float]
 def best_rates(runs: Mapping[str, OnStore], rounds: int) -> dict[str, float]:
     """Run everything in turn on fresh stores and return the best rate of each; 0 if it never finished."""
     return rates({name: _on_fresh_store(run) for name, run in runs.items()}, rounds)
+
+
+def rates_in_turn(runs: Mapping[str, OnStore], rounds: int) -> dict[str, list[float]]:
+    """Run everything in turn on fresh stores, every second round in reverse order; return all rates of each."""
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(rounds):
+        for name, run in list(runs.items())[:: 1 if number % 2 else -1]:
+            gc.collect()
+            found[name].append(_on_fresh_store(run)())
+    return found
 
 
 def _on_fresh_store(run: OnStore) -> Callable[[], float]:

@@ -41,7 +41,7 @@ def line_of(row: Row, rates: dict[str, list[float]]) -> Line:
     return paired(what, rates[row.name], rates[alone], peer_name="ours, one worker", at_least=bound)
 
 
-def run(rounds: int = 7) -> Section:
+def run(rounds: int = 11) -> Section:
     rates = rates_of_rounds(rounds)
     return Section(
         title=f"NATS: jobs in sequences and under limits, medians of {rounds} rounds",
