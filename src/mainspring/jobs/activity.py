@@ -22,7 +22,16 @@ from msgspec import Struct
 
 from mainspring.jobs.histogram import COMMIT_BOUNDS, SIZE_BOUNDS, Histogram
 from mainspring.jobs.interruptible_lock import call_with
-from mainspring.jobs.records import IMMEDIATE, AttemptOutcome, Conflict, Lease, NewJob, Outcome, OutcomeKind
+from mainspring.jobs.records import (
+    COMPLETED,
+    IMMEDIATE,
+    AttemptOutcome,
+    Conflict,
+    Lease,
+    NewJob,
+    Outcome,
+    OutcomeKind,
+)
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.jobs.timestamps import MICROSECONDS
 
@@ -167,7 +176,7 @@ class ActivityRecorder:
         for outcome in accepted:
             lease = outcome.lease
             key: Any = (lease.queue, lease.type, lease.kind)
-            if outcome.kind is not OutcomeKind.COMPLETED:
+            if outcome.kind is not COMPLETED:
                 if outcome.kind is OutcomeKind.HANDED_BACK:
                     continue
                 key = (*key, outcome.kind, outcome.cause)

@@ -207,6 +207,8 @@ class SingleOperation(Generic[Result]):
 
 
 AnyOperation: TypeAlias = Operation[Any, Any] | SingleOperation[Any]
+MadeCall: TypeAlias = tuple[CountCall | None, Sequence[Any], Sequence[Any]]
+"""A call of the engine with a batch, as `ActivityWriter.count_transaction` counts it: how, items and results."""
 
 
 class IoLayer:
@@ -370,8 +372,9 @@ class IoLayer:
 
     def _commit(self, batch: list[AnyOperation]) -> None:
         began = _monotonic_ns()
+        made: list[MadeCall] = []
         try:
-            answers = self._call_in_unit(batch)
+            answers = self._call_in_unit(batch, made)
         except EngineUnavailable as error:
             for operation in batch:
                 operation.reply.fail(error)
@@ -383,23 +386,22 @@ class IoLayer:
                     self._commit([operation])
         else:
             if self._activity is not None:  # before the replies, so that a caller finds its own jobs counted
-                calls = [(op.call.count, op.items, value) for op, value in answers if isinstance(op, Operation)]
                 size = sum([len(op.items) or 1 for op in batch])
-                self._activity.count_transaction(calls, size, _monotonic_ns() - began)
+                self._activity.count_transaction(made, size, _monotonic_ns() - began)
             for operation, value in answers:
                 operation.reply.resolve(value)
 
-    def _call_in_unit(self, batch: list[AnyOperation]) -> list[tuple[AnyOperation, Any]]:
+    def _call_in_unit(self, batch: list[AnyOperation], made: list[MadeCall]) -> list[tuple[AnyOperation, Any]]:
         """Make the engine calls of a batch in one transaction, which also stores counts of activity if they are
-        due.
+        due. Add the calls to `made`.
         """
         durable = any(operation.durable for operation in batch)
         if self._activity is None:
             with self._engine.unit(durable=durable):
-                return self._call_engine(batch)
+                return self._call_engine(batch, made)
         try:
             with self._engine.unit(durable=durable):
-                answers = self._call_engine(batch)
+                answers = self._call_engine(batch, made)
                 self._activity.write_if_due()
         except Exception as error:
             self._activity.end_transaction(error)
@@ -407,7 +409,7 @@ class IoLayer:
         self._activity.end_transaction()
         return answers
 
-    def _call_engine(self, batch: list[AnyOperation]) -> list[tuple[AnyOperation, Any]]:
+    def _call_engine(self, batch: list[AnyOperation], made: list[MadeCall]) -> list[tuple[AnyOperation, Any]]:
         groups: dict[tuple[int, int], list[AnyOperation]] = {}
         for operation in batch:
             key = operation.merge_key
@@ -420,23 +422,11 @@ class IoLayer:
             first = group[0]
             if isinstance(first, SingleOperation):
                 answers += [(operation, operation.run(self._engine)) for operation in _single(group)]
-            elif len(group) == 1:
-                answers.append((first, first.call.run(self._engine, first.worker, first.items)))
             else:
-                answers += self._call_merged(first, group)
-        return answers
-
-    def _call_merged(
-        self, first: Operation[Any, Any], group: list[AnyOperation]
-    ) -> list[tuple[AnyOperation, Any]]:
-        items = [item for operation in group for item in operation.items]
-        results = first.call.run(self._engine, first.worker, items)
-        answers: list[tuple[AnyOperation, Any]] = []
-        start = 0
-        for operation in group:
-            end = start + len(operation.items)
-            answers.append((operation, results[start:end]))
-            start = end
+                items = first.items if len(group) == 1 else [item for each in group for item in each.items]
+                results = first.call.run(self._engine, first.worker, items)
+                made.append((first.call.count, items, results))
+                answers += _divided(group, results)
         return answers
 
 
@@ -451,6 +441,19 @@ def closed_error(engine: Engine) -> EngineUnavailable:
         reason="the job manager is closed",
         remedy="make the call before close(), or make another JobManager or Mainspring",
     )
+
+
+def _divided(group: list[AnyOperation], results: list[Any]) -> list[tuple[AnyOperation, Any]]:
+    """Return each operation with its own results. `results` are those of all operations, in their order."""
+    if len(group) == 1:
+        return [(group[0], results)]
+    answers: list[tuple[AnyOperation, Any]] = []
+    start = 0
+    for operation in group:
+        end = start + len(operation.items)
+        answers.append((operation, results[start:end]))
+        start = end
+    return answers
 
 
 def _single(group: list[AnyOperation]) -> list[SingleOperation[Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from enum import Enum, StrEnum
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -285,6 +285,11 @@ class OutcomeKind(Enum):
     """A shutdown stopped the attempt. The job runs again, and no attempt is used up."""
     HANDED_BACK = "handed back"
     """The handler did not run. The job is PENDING again, as if it had not been leased."""
+
+
+COMPLETED: Final = OutcomeKind.COMPLETED
+FAILED: Final = OutcomeKind.FAILED
+"""For code that runs for each job: Python 3.11 reads a member of an enum four times as slowly as a global."""
 
 
 STATUS_AFTER = {

@@ -46,6 +46,16 @@ def test_the_first_of_two_jobs_with_one_id_is_stored_and_those_around_them_are(b
     assert len(bench.find_ids(limit=2 * FEW)) == count
 
 
+def test_ids_that_were_stored_are_told_from_those_of_the_same_batch_again_and_again(bench: Bench) -> None:
+    def submit(ids: str) -> str:
+        """Return the ids that were refused; refused rows leave gaps in the row numbers."""
+        answers = bench.engine.submit([bench.job(job_id) for job_id in ids])
+        return "".join(answer.existing_id for answer in answers if answer is not None)
+
+    assert [submit(ids) for ids in ("ab", "acbcd", "eadef", "fghgf", "xy")] == ["", "abc", "ade", "fgf", ""]
+    assert "".join(bench.find_ids()) == "abcdefghxy"
+
+
 def test_all_numbers_of_jobs_together_leave_room_for_other_prepared_statements() -> None:
     assert FEW < STATEMENT_CACHE_SIZE / 2
 

@@ -15,10 +15,10 @@ from mainspring.jobs.activity import ActivityRecorder, EngineNote
 from mainspring.jobs.activity_rows import ActivityBatch
 from mainspring.jobs.activity_writer import LATEST_SECONDS, MAX_TRIES, ActivityWriter
 from mainspring.jobs.engine import Capability, Engine
-from mainspring.jobs.io_layer import SUBMIT, IoLayer
-from mainspring.jobs.records import Conflict, NewJob
+from mainspring.jobs.io_layer import SUBMIT, BlockingReply, IoLayer, Operation
+from mainspring.jobs.records import Conflict, ConflictKind, NewJob
 from mainspring.testing import ManualClock
-from tests.support import PATIENCE, eventually
+from tests.support import PATIENCE, Gate, eventually, within
 
 JOB = NewJob("a", "send", "mail", 1, 0, b"{}", "json")
 
@@ -47,7 +47,7 @@ class CountingEngine:
         self.batches += self._in_unit
 
     def submit(self, jobs: list[NewJob]) -> list[Conflict | None]:
-        return [None] * len(jobs)
+        return [Conflict(job.id, ConflictKind.ID) if job.id == "taken" else None for job in jobs]
 
     def take_notes(self) -> list[EngineNote]:
         notes, self.notes = self.notes, []
@@ -222,6 +222,23 @@ def test_a_commit_is_counted_with_its_size(bench: Bench) -> None:
     bench.submit()
     operations = bench.recorder.snapshot().commit_operations
     assert (operations.count, operations.sum) == (2, 8)
+
+
+def test_operations_that_share_a_commit_are_counted_together(bench: Bench, pool: ThreadPool) -> None:
+    gate = Gate()
+    pool.post(gate)
+    gate.wait_until_entered()  # so that all operations are queued before the first is committed
+    other = NewJob("b", "report", "mail", 1, 0, b"{}", "json")
+    taken = NewJob("taken", "send", "mail", 1, 0, b"{}", "json")
+    answers: list[BlockingReply[Any]] = [BlockingReply() for _ in range(3)]
+    for answer, jobs in zip(answers, [[JOB], [taken, other], [JOB, JOB]], strict=True):
+        bench.io.dispatch(Operation(SUBMIT, jobs, answer))
+    gate.open()
+    results = [within(answer.get) for answer in answers]
+    assert results == [[None], [Conflict("taken", ConflictKind.ID), None], [None, None]]
+    activity = bench.recorder.snapshot()
+    assert activity.submitted == {("mail", "send"): 3, ("mail", "report"): 1}
+    assert (activity.commit_operations.count, activity.commit_operations.sum) == (1, 5)
 
 
 def test_a_transaction_that_fails_is_not_counted(bench: Bench) -> None:

@@ -384,19 +384,19 @@ def completed_rows(outcomes: Sequence[Outcome], *, has_more: bool) -> str:
     With `has_more`, it also has the warnings of results and the times at which results are deleted, for
     `COMPLETE_WITH_MORE`.
     """
-    return to_json(
-        [
-            (
-                outcome.lease.ref,
-                outcome.lease.token,
-                None if outcome.result is None else to_text(outcome.result, outcome.lease.codec),
-                outcome.lease.codec,
-                outcome.began,
-                *((outcome.keep_result_until, outcome.error) if has_more else ()),
-            )
-            for outcome in outcomes
-        ]
-    )
+    rows: list[tuple[Any, ...]] = [
+        (
+            (lease := outcome.lease).ref,
+            lease.token,
+            None if outcome.result is None else to_text(outcome.result, lease.codec),
+            lease.codec,
+            outcome.began,
+        )
+        for outcome in outcomes
+    ]
+    if has_more:
+        rows = [(*row, one.keep_result_until, one.error) for row, one in zip(rows, outcomes, strict=True)]
+    return to_json(rows)
 
 
 def outcome_rows(outcomes: Sequence[Outcome], now: int) -> str:

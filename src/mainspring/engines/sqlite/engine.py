@@ -81,11 +81,11 @@ from mainspring.jobs.dead_letter_jobs import DeadLetterHandler, SignLetter
 from mainspring.jobs.engine import MAX_CRASHES, Capability, Demand, Pruned, Retention, Situation, Swept, Taken
 from mainspring.jobs.events import EventPage
 from mainspring.jobs.records import (
+    COMPLETED,
     Conflict,
     Lease,
     NewJob,
     Outcome,
-    OutcomeKind,
     Page,
     ProgressReport,
     Query,
@@ -392,7 +392,7 @@ class SqliteEngine:
             follow_ups = [outcome.follow_up for outcome in outcomes if outcome.follow_up is not None]
             if follow_ups:
                 self._wake_for(follow_ups)
-            if any(outcome.kind is not OutcomeKind.COMPLETED for outcome in outcomes):
+            if any(outcome.kind is not COMPLETED for outcome in outcomes):
                 self._wake_all()  # some of the jobs may run again
             return answers
 

@@ -21,7 +21,15 @@ from mainspring.engines.sqlite.store import Store
 from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.engines.sqlite.waiting_groups import Memberships
 from mainspring.jobs.events import Event, EventKind
-from mainspring.jobs.records import STATUS_AFTER, Lease, Outcome, OutcomeKind, Progress, ProgressReport
+from mainspring.jobs.records import (
+    COMPLETED,
+    STATUS_AFTER,
+    Lease,
+    Outcome,
+    OutcomeKind,
+    Progress,
+    ProgressReport,
+)
 from mainspring.jobs.status import JobStatus
 
 
@@ -59,9 +67,11 @@ class JobSettler:
         Return for each outcome whether it was accepted. An outcome is refused if the worker does not have the
         lease any more.
         """
-        completed = [outcome for outcome in outcomes if outcome.kind is OutcomeKind.COMPLETED]
+        completed = [outcome for outcome in outcomes if outcome.kind is COMPLETED]
         has_more = any(outcome.keep_result_until is not None or outcome.error is not None for outcome in completed)
-        others = [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED]
+        others: list[Outcome] = []
+        if len(completed) < len(outcomes):
+            others = [outcome for outcome in outcomes if outcome.kind is not COMPLETED]
         now = self._now()
         refused: list[Outcome] = []
         if completed:
@@ -71,10 +81,11 @@ class JobSettler:
         if others:
             refused += self._settle(sql.SETTLE, outcome_rows(others, now), others, worker, now)
         if not refused:  # the usual case
-            self._follow(outcomes)
+            self._follow(outcomes, others)
             return [True] * len(outcomes)
         answers = _without(refused, outcomes)
-        self._follow([outcome for outcome, is_accepted in zip(outcomes, answers, strict=True) if is_accepted])
+        accepted = [outcome for outcome, is_accepted in zip(outcomes, answers, strict=True) if is_accepted]
+        self._follow(accepted, [outcome for outcome in accepted if outcome.kind is not COMPLETED])
         return answers
 
     def _settle(
@@ -103,8 +114,8 @@ class JobSettler:
         write("RELEASE settling")
         return refused
 
-    def _follow(self, outcomes: Sequence[Outcome]) -> None:
-        """Store what follows from accepted outcomes.
+    def _follow(self, outcomes: Sequence[Outcome], others: list[Outcome]) -> None:
+        """Store what follows from accepted outcomes; `others` are those of them that are not COMPLETED.
 
         These are events, new signatures of jobs that will run again, the free places under limits and in sequences
         (other jobs can start now), follow-up jobs, and jobs of dead-letter handlers.
@@ -115,15 +126,15 @@ class JobSettler:
                 self._database.write(sql.SET_HEADERS, (outcome.lease.id, headers_column(outcome.headers)))
         freeing = [lease for outcome in outcomes if (lease := outcome.lease).limits or lease.sequence is not None]
         if freeing:
-            self._free(freeing, [outcome for outcome in outcomes if outcome.kind is not OutcomeKind.COMPLETED])
+            self._free(freeing, others)
         follow_ups = [
             outcome.follow_up
             for outcome in outcomes
-            if outcome.follow_up is not None and outcome.kind is OutcomeKind.COMPLETED
+            if outcome.follow_up is not None and outcome.kind is COMPLETED
         ]
         if follow_ups:
             self._inserter.submit(follow_ups)
-        failed = [outcome.lease.id for outcome in outcomes if outcome.kind is OutcomeKind.FAILED]
+        failed = [outcome.lease.id for outcome in others if outcome.kind is OutcomeKind.FAILED]
         if failed:
             self._dead_letters.notify(failed)
 

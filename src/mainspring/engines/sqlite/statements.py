@@ -39,6 +39,8 @@ FROM jobs AS j JOIN lanes AS l ON l.id = j.lane WHERE j.id = ?1
 """
 # the largest seq, 0 if there are no jobs
 LAST_JOB = "SELECT coalesce(max(seq), 0) FROM jobs"
+# The same, before a statement of this transaction that has just inserted a number of jobs. [number]
+LAST_JOB_BEFORE = "SELECT coalesce((SELECT seq FROM jobs ORDER BY seq DESC LIMIT 1 OFFSET ?1), 0)"
 
 # The `wait` of a new job: 1 if it has a sequence, 2 if it has only a group, 0 if it has neither. `waiting_groups`
 # then sets it to 0 for the heads.

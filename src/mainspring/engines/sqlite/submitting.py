@@ -113,6 +113,8 @@ class JobInserter:
         """
         if len(jobs) == 1 and jobs[0].is_plain:
             return [self._submit_plain(jobs[0])]
+        if are_few(jobs):
+            return self._submit_few(jobs)
         last = self._database.write(sql.LAST_JOB)
         if any(job.unique is not None or job.schedule is not None for job in jobs):
             answers = self._submit_unique(jobs, last)
@@ -140,6 +142,21 @@ class JobInserter:
             self._write_events((job,), [conflict])
         return conflict
 
+    def _submit_few(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
+        """Store up to `FEW` plain jobs, usually those of several submitters.
+
+        Return for each job a conflict if its id is stored already or occurs earlier in the batch, else None.
+        """
+        self._database.write(insert_few(len(jobs)), few_rows(jobs, self._lanes_of(jobs), self._now()))
+        inserted = self._database.changes()
+        if inserted == len(jobs):
+            answers: list[Conflict | None] = [None] * inserted
+        else:
+            answers = self._taken_ids(jobs, self._database.write(sql.LAST_JOB_BEFORE, (inserted,)))
+        if self._events.has_listener():
+            self._write_events(jobs, answers)
+        return answers
+
     def _insert(self, jobs: Sequence[NewJob], last: int) -> bool:
         """Insert jobs, but none whose id is stored already; return whether all were inserted.
 
@@ -148,9 +165,6 @@ class JobInserter:
         write = self._database.write
         first = jobs[0]
         keys: dict[str, tuple[str, ...]] = {}
-        if are_few(jobs):
-            write(insert_few(len(jobs)), few_rows(jobs, self._lanes_of(jobs), self._now()))
-            return self._database.changes() == len(jobs)
         if not first.search and are_alike(jobs):
             lane = self._lanes.number(lane_of(first))
             common = (self._now(), lane, first.due, first.codec)

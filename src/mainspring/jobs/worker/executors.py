@@ -202,13 +202,14 @@ class CallTracker:
         """
         now = job.began_ns = self._clock.monotonic_ns()
         self._report_begin(job)
-        job.slots.record_wait(job.waited(now))
+        waited = job.waited(now)
+        job.slots.record_wait(waited)
         handler, headers = job.handler, job.lease.headers
         has_own = headers is not None and TIMEOUT in headers
         if has_own or handler.timeout is not None or handler.soft_timeout is not None:
             job.call = HandlerCall((job,))
             job.call.arm_timeouts(self._timer, now)
-        began = job.to_engine_time(now)
+        began = job.ready_at + waited // 1_000
         if logger.isEnabledFor(logging.DEBUG):
             log_start(job.context, job.lease, began)
         return began

@@ -238,7 +238,11 @@ class LeaseTable:
 
         A job that is not in the table is ignored.
         """
-        if self._jobs.pop((job.lease.ref, job.lease.token), None) is None:
+        self._drop(job.lease)
+
+    def _drop(self, lease: Lease) -> None:
+        job = self._jobs.pop((lease.ref, lease.token), None)
+        if job is None:
             return
         slots = job.slots
         if job.counts_as_started:
@@ -254,13 +258,10 @@ class LeaseTable:
         Return whether one of them had two crashes (a suspect). Outcomes of jobs that are not in the table are
         ignored.
         """
-        had_suspect = False
+        before = self._suspects
         for outcome in outcomes:
-            job = self._jobs.get((outcome.lease.ref, outcome.lease.token))
-            if job is not None:
-                self.drop(job)
-                had_suspect |= is_suspect(job.lease)
-        return had_suspect
+            self._drop(outcome.lease)
+        return self._suspects < before
 
     def is_crowded(self) -> bool:
         """Return whether some kind of slots has more started jobs than slots, so that some must wait."""

@@ -19,7 +19,7 @@ from mainspring.jobs.job_policies import PREDECESSOR, inheritable, retry_of
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.masking import TextMask
 from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer, full_name
-from mainspring.jobs.records import Cause, FollowUp, Lease, NewJob, Outcome, OutcomeKind
+from mainspring.jobs.records import COMPLETED, Cause, FollowUp, Lease, NewJob, Outcome, OutcomeKind
 from mainspring.jobs.redaction import mask_of_payloads
 from mainspring.jobs.retry import Cancel, RetryLater, Snooze
 from mainspring.jobs.serializers import JsonSerializer, Serializer, Serializers, keeps_raw
@@ -82,7 +82,7 @@ class OutcomeFactory:
         handler = job.handler
         if (value is None or not handler.options.keep_result) and job.lease.follow_up is None:
             warning = handler.result.none_warning if value is None else None
-            return Outcome(job.lease, OutcomeKind.COMPLETED, error=warning)
+            return Outcome(job.lease, COMPLETED, error=warning)
         try:
             result, warning = self._encode(job, value)
         except UnstorableResult as refusal:

@@ -27,7 +27,7 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.io_layer import MAX_BYTES, REPORT, SETTLE, CallbackReply, DeferredOperation, Operation
 from mainspring.jobs.layers import Layers
-from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind, Progress, ProgressReport
+from mainspring.jobs.records import COMPLETED, FAILED, Cause, Lease, Outcome, OutcomeKind, Progress, ProgressReport
 from mainspring.jobs.worker.attempt_log import (
     log_dead_letter,
     log_end,
@@ -320,13 +320,17 @@ class OutcomeWriter:
 
     def _log_end(self, job: LeasedJob, outcome: Outcome) -> None:
         error, job.error = job.error, None  # the exception keeps the frames of the handler alive
-        if outcome.kind is OutcomeKind.FAILED:
+        if outcome.kind is COMPLETED:
+            if outcome.error is not None:
+                log_result_warning(job.context, outcome, level=self._warning_level(outcome.lease.type))
+                return
+        elif outcome.kind is FAILED:
             log_failure(job.context, outcome, error)
+            return
         elif outcome.kind is OutcomeKind.RETRY:
             log_retry(job.context, outcome, self._engine.now(), error)
-        elif outcome.error is not None and outcome.kind is OutcomeKind.COMPLETED:
-            log_result_warning(job.context, outcome, level=self._warning_level(outcome.lease.type))
-        elif logger.isEnabledFor(logging.DEBUG):
+            return
+        if logger.isEnabledFor(logging.DEBUG):
             log_end(job.context, outcome, job.to_engine_time(self._clock.monotonic_ns()))
 
     def _warning_level(self, type_: str) -> int:
@@ -375,7 +379,7 @@ class OutcomeWriter:
         for outcome, is_accepted in settled:
             if not is_accepted:
                 log_refusal(outcome)
-            elif outcome.kind is OutcomeKind.FAILED:
+            elif outcome.kind is FAILED:
                 log_dead_letter(outcome)
         self._on_settled(settled)
 
@@ -427,7 +431,7 @@ class OutcomeWriter:
         self._in_flight.discard(id(batch))
         outcome = batch[0]
         reason = f"its outcome could not be stored: {type(error).__name__}"
-        replacement = Outcome(outcome.lease, OutcomeKind.FAILED, error=reason, cause=Cause.FAILURE)
+        replacement = Outcome(outcome.lease, FAILED, error=reason, cause=Cause.FAILURE)
         fields = JobContext(outcome.lease).log_fields
         if isinstance(error, EngineUnavailable):
             self._failed(worker, batch, error)
