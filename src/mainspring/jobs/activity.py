@@ -152,7 +152,13 @@ class ActivityRecorder:
         """Count the jobs of a submit that were stored: those without a conflict."""
         if any(conflicts):
             jobs = [job for job, conflict in zip(jobs, conflicts, strict=True) if conflict is None]
-        self._count_pairs(map(_pair_of, jobs))
+        if not jobs:
+            return
+        queue, type_ = jobs[0].queue, jobs[0].type
+        if all(job.type is type_ and job.queue is queue for job in jobs):  # as in most bulk submits
+            self._count_pairs({(queue, type_): len(jobs)})
+        else:
+            self._count_pairs(Counter(map(_pair_of, jobs)))
 
     def count_single_submit(self, job: NewJob, nanoseconds: int) -> None:
         """Count a job that was stored alone, and the time of its commit.
@@ -193,7 +199,7 @@ class ActivityRecorder:
                 self.fold()
         follow_ups = [o.follow_up for o in accepted if o.follow_up is not None]
         if follow_ups:  # only completed jobs have one
-            self._count_pairs(map(_pair_of, follow_ups))
+            self._count_pairs(Counter(map(_pair_of, follow_ups)))
 
     def count_firings(self, firings: Sequence[Firing], answers: Sequence[Fired]) -> None:
         """Count the jobs of schedules that the store has stored, as its answers to the firings say."""
@@ -202,7 +208,7 @@ class ActivityRecorder:
             if fired.submitted:
                 stored = set(fired.submitted)
                 pairs += [_pair_of(job) for job in firing.jobs if job.id in stored]
-        self._count_pairs(pairs)
+        self._count_pairs(Counter(pairs))
 
     def count_notes(self, notes: Iterable[EngineNote]) -> None:
         """Count what an engine did, but did not return: jobs that it stored or let expire, crashed attempts."""
@@ -221,9 +227,9 @@ class ActivityRecorder:
         if len(self._commits) >= MAX_NOTES:
             self.fold()
 
-    def _count_pairs(self, pairs: Iterable[Pair]) -> None:
+    def _count_pairs(self, counts: Mapping[Pair, int]) -> None:
         minute = self._now() // MINUTE
-        for (queue, type_), count in Counter(pairs).items():
+        for (queue, type_), count in counts.items():
             self._submits.append((minute, queue, type_, count))
         if len(self._submits) >= MAX_NOTES:
             self.fold()

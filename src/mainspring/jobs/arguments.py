@@ -254,6 +254,8 @@ class Arguments:
         Raises `InvalidArguments` if they do not match the signature. Names that are unknown or missing may be
         found only when the arguments are encoded.
         """
+        if type(call) is tuple:  # asked first, because it takes a tenth of the time of asking for a mapping
+            return self.bind(call, {})
         if isinstance(call, Mapping):
             return call if self._is_plain and type(call) is dict else self.bind((), call)
         if isinstance(call, tuple | list):

@@ -323,7 +323,7 @@ def _kind(job: NewJob) -> tuple[Any, ...]:
         job.follow_up,
         job.origin,
         job.schedule,
-        [key.partition("=")[0] for key in job.search],
+        job.search and [key.partition("=")[0] for key in job.search],
     )
 
 
