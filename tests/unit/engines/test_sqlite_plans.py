@@ -49,7 +49,8 @@ IDS = '["a", "b"]'
 
 # Each with bindings, and the indexes that it may use on jobs: the primary key is always fine.
 HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
-    "FIRST_DUE": ((LANES,), {"claimable", "suspects"}),
+    "DUE_LANES": ((LANES, 1), {"claimable", "suspects"}),
+    "PICK_DUE_OF_LANE": ((1, 8, 1), {"claimable"}),
     "PICK_DUE": ((LANES, 8, 1), {"claimable"}),
     "PICK_SUSPECTS": ((LANES, 1, 1), {"suspects"}),
     "PICK_BETWEEN": ((LANES, 8, 1, 2), {"claimable"}),

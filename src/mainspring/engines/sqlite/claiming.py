@@ -19,8 +19,8 @@ from mainspring.engines.sqlite import waiting_statements as waiting_sql
 from mainspring.engines.sqlite.codec import (
     UNREADABLE,
     LeaseRow,
+    due_lanes,
     expired_rows,
-    first_dues,
     limits_of,
     next_times,
     numbers,
@@ -488,19 +488,23 @@ class JobClaimer:
         return bool(self._is_any_parked or self._has_parked) and self._parked_groups.unpark_for_free_capacity()
 
     def _has_due(self, lanes: str, until: int) -> bool:
-        firsts = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
-        return any(first is not None and first <= until for first in firsts)
+        due, _, with_suspects = due_lanes(self._database.write(sql.DUE_LANES, (lanes, until)))
+        return bool(due or with_suspects)
 
     def _pick(self, suspects: bool, starts: int, lanes: str, now: int, until: int) -> list[LeaseRow]:  # noqa: FBT001
-        first, first_suspect = first_dues(self._database.write(sql.FIRST_DUE, (lanes,)))
-        rows = [] if first is None or first > until else self._pick_due(starts, lanes, now, until)
-        if suspects and first_suspect is not None and first_suspect <= until:
+        due, lane, with_suspects = due_lanes(self._database.write(sql.DUE_LANES, (lanes, until)))
+        rows = self._pick_due(starts, lanes, now, until, only=lane if due == 1 else None) if due else []
+        if suspects and with_suspects:
             rows += self._rows.read(sql.PICK_SUSPECTS, (lanes, 1, until))
             rows = sorted(rows, key=self._rank)[:starts]
         return rows
 
-    def _pick_due(self, starts: int, lanes: str, now: int, until: int) -> list[LeaseRow]:
-        rows = self._rows.read(sql.PICK_DUE, (lanes, starts, until))
+    def _pick_due(self, starts: int, lanes: str, now: int, until: int, *, only: int | None) -> list[LeaseRow]:
+        """Pick due jobs of these lanes; `only` is the number of the lane that has them, if there is only one."""
+        if only is None:
+            rows = self._rows.read(sql.PICK_DUE, (lanes, starts, until))
+        else:
+            rows = self._rows.read(sql.PICK_DUE_OF_LANE, (only, starts, until))
         share = self._fresh.share(starts, rows[0].ready if len(rows) == starts else now, now)
         if not share:
             return rows

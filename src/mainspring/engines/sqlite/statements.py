@@ -8,7 +8,7 @@ The statements for sequences, groups and limits are in `waiting_statements`, tho
 
 from __future__ import annotations
 
-from mainspring.engines.sqlite.codec import CODES, LEASE_COLUMNS, RECORD_COLUMNS
+from mainspring.engines.sqlite.codec import ALL_LEASES, CODES, LEASE, RECORD_COLUMNS
 from mainspring.jobs.status import JobStatus, require_transition
 
 
@@ -143,23 +143,24 @@ EXISTING_IDS = "SELECT json_group_array(id) FROM jobs WHERE id IN (SELECT value 
 
 # -- claiming; batch of [lane, head start in microseconds, ...]
 
-# A pick makes temporary tables, which cost more than all the rest of a claim. So a claim first checks whether any
-# job is due: [the earliest `ready` of jobs that are not suspects, the earliest `ready` of suspects].
-FIRST_DUE = """
+# A pick from several lanes makes temporary tables, which cost more than all the rest of a claim. So a claim first
+# checks in which lanes jobs are due. ?2 due until: [how many lanes have due jobs that are not suspects, the number
+# of one of them, how many lanes have due suspects].
+DUE_LANES = """
 SELECT json_array(
-    (SELECT min(first) FROM (
-        SELECT (SELECT min(ready) FROM jobs
-                WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND crashes < 2 AND wait = 0) AS first
-        FROM json_each(?1) AS l)),
-    (SELECT min(first) FROM (
-        SELECT (SELECT min(ready) FROM jobs
-                WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND crashes >= 2 AND wait = 0) AS first
-        FROM json_each(?1) AS l)))
+    count(*) FILTER (WHERE first <= ?2), max(iif(first <= ?2, lane, NULL)), count(*) FILTER (WHERE suspect <= ?2))
+FROM (
+    SELECT l.value ->> 0 AS lane,
+        (SELECT min(ready) FROM jobs
+         WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND crashes < 2 AND wait = 0) AS first,
+        (SELECT min(ready) FROM jobs
+         WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND crashes >= 2 AND wait = 0) AS suspect
+    FROM json_each(?1) AS l)
 """
 
 _PICK = """
-SELECT json_group_array(json_array({columns})) FROM (
-    SELECT j.* FROM json_each(?1) AS l CROSS JOIN jobs AS j ON j.seq IN (
+{leases} FROM (
+    SELECT {lease} AS lease FROM json_each(?1) AS l CROSS JOIN jobs AS j ON j.seq IN (
         SELECT seq FROM jobs INDEXED BY {index}
         WHERE lane = l.value ->> 0 AND status = 0 AND owner IS NULL AND wait = 0 AND {condition}
         ORDER BY ready, seq LIMIT ?2)
@@ -168,9 +169,16 @@ SELECT json_group_array(json_array({columns})) FROM (
 
 
 def _pick(index: str, condition: str) -> str:
-    return _PICK.format(columns=LEASE_COLUMNS, index=index, condition=condition)
+    return _PICK.format(leases=ALL_LEASES, lease=LEASE, index=index, condition=condition)
 
 
+# ?1 the number of a lane: the same as `PICK_DUE` for this lane only, from its index alone
+PICK_DUE_OF_LANE = f"""
+{ALL_LEASES} FROM (
+    SELECT {LEASE} AS lease FROM jobs AS j INDEXED BY claimable
+    WHERE lane = ?1 AND status = 0 AND owner IS NULL AND wait = 0 AND crashes < 2 AND ready <= ?3
+    ORDER BY ready, seq LIMIT ?2)
+"""
 PICK_DUE = _pick("claimable", "crashes < 2 AND ready <= ?3")
 PICK_SUSPECTS = _pick("suspects", "crashes >= 2 AND ready <= ?3")
 PICK_BETWEEN = _pick("claimable", "crashes < 2 AND ready > ?3 AND ready <= ?4")

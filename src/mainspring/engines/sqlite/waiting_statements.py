@@ -5,7 +5,7 @@ See `waiting_groups` for how sequences and groups work.
 
 from __future__ import annotations
 
-from mainspring.engines.sqlite.codec import MEMBER_COLUMNS
+from mainspring.engines.sqlite.codec import ALL_LEASES, MEMBER_LEASE
 
 BEFORE_ALL = -(1 << 62)  # a time before any due time
 
@@ -115,8 +115,8 @@ WHERE seq IN (SELECT {_FIRST} FROM json_each(?1) AS k CROSS JOIN groups AS g ON 
 # batch of group numbers; ?2 how many of each, ?3 due until: the first jobs after the head of each group, one
 # group after another, and within a group in the order of submission.
 _PICK = """
-SELECT json_group_array(json_array({columns})) FROM (
-    SELECT j.* FROM json_each(?1) AS k CROSS JOIN groups AS g ON g.id = k.value
+{leases} FROM (
+    SELECT {lease} AS lease FROM json_each(?1) AS k CROSS JOIN groups AS g ON g.id = k.value
     CROSS JOIN jobs AS j ON j.seq IN ({first} LIMIT ?2))
 """
 
@@ -128,7 +128,7 @@ def _behind_heads(*conditions: str) -> str:
     first. The statement returns the jobs of a group in the order of submission.
     """
     parts = [_first(f"{condition} AND wait = 2 AND due <= ?3", "seq", "?2") for condition in conditions]
-    return _PICK.format(columns=MEMBER_COLUMNS, first=" UNION ALL ".join(parts))
+    return _PICK.format(leases=ALL_LEASES, lease=MEMBER_LEASE, first=" UNION ALL ".join(parts))
 
 
 PICK_OF_GROUPS = _behind_heads(_LEVEL, _BEHIND)
