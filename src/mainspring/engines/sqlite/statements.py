@@ -39,7 +39,7 @@ FROM jobs AS j JOIN lanes AS l ON l.id = j.lane WHERE j.id = ?1
 """
 # the largest seq, 0 if there are no jobs
 LAST_JOB = "SELECT coalesce(max(seq), 0) FROM jobs"
-# The same, before a statement of this transaction that has just inserted a number of jobs. [number]
+# the largest seq before the last insert of this transaction; ?1 how many jobs it has inserted
 LAST_JOB_BEFORE = "SELECT coalesce((SELECT seq FROM jobs ORDER BY seq DESC LIMIT 1 OFFSET ?1), 0)"
 
 # The `wait` of a new job: 1 if it has a sequence, 2 if it has only a group, 0 if it has neither. `waiting_groups`

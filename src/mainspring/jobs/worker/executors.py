@@ -209,7 +209,7 @@ class CallTracker:
         if has_own or handler.timeout is not None or handler.soft_timeout is not None:
             job.call = HandlerCall((job,))
             job.call.arm_timeouts(self._timer, now)
-        began = job.ready_at + waited // 1_000
+        began = job.ready_at + waited // 1_000  # as `to_engine_time` computes it
         if logger.isEnabledFor(logging.DEBUG):
             log_start(job.context, job.lease, began)
         return began
