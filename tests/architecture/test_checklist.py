@@ -1,8 +1,10 @@
-"""The checklist for production names commands, checks of the doctor and tests that exist."""
+"""The checklist for production names commands and checks of the doctor that exist.
+
+`test_named_tests.py` checks the tests that it names.
+"""
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,11 +44,6 @@ def read_items() -> list[Item]:
 ALL = read_items()
 
 
-def functions_in(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text())
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-
-
 def names_of_checks() -> set[str]:
     """Return the names of all checks of the doctor, as its code gives them."""
     sources = [path.read_text() for path in (ROOT / "src" / "mainspring" / "doctor").glob("*.py")]
@@ -67,10 +64,3 @@ def test_the_command_of_an_item_exists(item: Item) -> None:
         assert word in below, f"there is no command `mainspring {item.command}`"
         command = below[word]
     assert set(item.checks) <= names_of_checks()
-
-
-@pytest.mark.parametrize("item", ALL, ids=lambda item: str(item.number))
-def test_the_test_of_an_item_exists(item: Item) -> None:
-    path = ROOT / item.path
-    assert path.is_file(), f"there is no {item.path}"
-    assert item.test in functions_in(path)

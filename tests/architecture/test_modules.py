@@ -8,8 +8,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "mainspring"
-MODULES = sorted(PACKAGE.rglob("*.py"))
-MAX_LINES = 800
 
 
 def imported_packages(module: Path) -> set[str]:
@@ -21,11 +19,6 @@ def imported_packages(module: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             packages.add((node.module or "").partition(".")[0])
     return packages
-
-
-def test_no_module_is_too_long() -> None:
-    lengths = {str(module.relative_to(ROOT)): len(module.read_text().splitlines()) for module in MODULES}
-    assert {module: lines for module, lines in lengths.items() if lines > MAX_LINES} == {}
 
 
 @pytest.mark.parametrize("folder", ["runners", "timing"])
