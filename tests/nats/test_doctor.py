@@ -1,10 +1,7 @@
 """The facts that the doctor reads from real NATS servers, and that it leaves nothing behind."""
 
-import asyncio
-import json
 from typing import Any
 
-import nats
 import pytest
 
 from mainspring import Mainspring, NatsSettings
@@ -13,6 +10,7 @@ from mainspring.doctor import Report, examine
 from mainspring.doctor.nats_examination import read_monitor
 from mainspring.doctor.nats_facts import NatsFacts, read_facts
 from tests.nats.servers import MakeServers, Servers
+from tests.nats.stream_edits import edit_stream
 from tests.support import eventually
 
 OF_THE_MACHINE = {"python", "open-files", "time-zones", "synchronised", "clock", "round-trip"}
@@ -40,23 +38,6 @@ def bad(report: Report) -> dict[str, str]:
     """What is worse than a note, whatever this machine is like."""
     worse = [finding for finding in report.findings if finding.severity.value in ("warning", "error")]
     return {finding.check: finding.what for finding in worse if finding.check not in OF_THE_MACHINE}
-
-
-def edit(servers: Servers, name: str, **changes: Any) -> None:
-    """Change a stream, as an operator would."""
-
-    async def change() -> None:
-        client = await nats.connect(servers.urls)
-        try:
-            stream = client.jetstream()
-            info = await stream.stream_info(name)
-            await client.request(
-                f"$JS.API.STREAM.UPDATE.{name}", json.dumps(info.config.as_dict() | changes).encode()
-            )
-        finally:
-            await client.close()
-
-    asyncio.run(change())
 
 
 def streams_of(servers: Servers) -> list[str]:
@@ -115,7 +96,7 @@ def test_settings_that_an_operator_has_changed_are_found(nats_server: Servers, n
     app = make_app(nats_server.url, nats_prefix)
     with app:
         app.manager().submit("ping", delay=3_600)
-    edit(nats_server, nats_prefix, max_bytes=50_000_000)
+    edit_stream(nats_server, nats_prefix, max_bytes=50_000_000)
     assert bad(examine(app)) == {"stream": "the stream has limits: max_bytes=50000000"}
 
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 from mainspring.app import Mainspring
 from mainspring.clock import Clock, SystemClock
 from mainspring.doctor import jobs, machine
+from mainspring.doctor.callbacks import check_callbacks
 from mainspring.doctor.findings import Check, Finding, Report, Severity, carry_out, info, ok, warning
 from mainspring.doctor.machine import check_time_zones, find_zone_data
 from mainspring.doctor.schedules import check_schedules
@@ -26,7 +27,7 @@ from mainspring.store_url import CONFLICT_REMEDY, StoreChoice
 
 T = TypeVar("T")
 
-MOST_CHECKS = 27
+MOST_CHECKS = 28
 """The approximate number of checks, for a progress bar."""
 
 
@@ -87,7 +88,9 @@ class Examination:
         self.carry_out([Check("url", lambda: check_url_choice(self.app.store_choice))])
         load_name(provider.doctor)(self)
         self.carry_out([Check("clock", watch.check)])
-        if not self.has_handlers:
+        if self.has_handlers:
+            self.carry_out([Check("callbacks", lambda: check_callbacks(self.app.callbacks))])
+        else:
             self.leave_out(
                 "application",
                 "the handlers, schedules and settings of an application: none is named",

@@ -63,7 +63,7 @@ def test_a_store_at_work_is_in_order(app: Mainspring) -> None:
         report = examine(app, on_step=checked.append)
     app.close()
     assert bad(report) == {}
-    assert names(report) == [*MACHINE, *PLACE, "durability", *CONTENT, *JOBS, "clock"]
+    assert names(report) == [*MACHINE, *PLACE, "durability", *CONTENT, *JOBS, "clock", "callbacks"]
     assert sum(checked) == len(names(report)) + 1  # the look at all jobs finds nothing by itself
 
 
@@ -118,7 +118,7 @@ def test_thousands_of_jobs_at_the_same_instant_are_reported(app: Mainspring) -> 
 def test_a_missing_store_is_an_error_and_is_not_made(app: Mainspring, tmp_path: Path) -> None:
     report = examine(app)
     assert bad(report) == {"file": f"there is no file {tmp_path / 'shop.db'}"}
-    assert names(report) == [*MACHINE, *PLACE, "durability", "jobs", "clock"]
+    assert names(report) == [*MACHINE, *PLACE, "durability", "jobs", "clock", "callbacks"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -189,7 +189,7 @@ def test_a_store_that_one_may_not_even_see_is_an_error(
 
 def test_memory_can_only_be_seen_from_inside() -> None:
     report = examine(Mainspring("memory://"))
-    assert names(report) == [*MACHINE, "store", "clock"]
+    assert names(report) == [*MACHINE, "store", "clock", "callbacks"]
 
 
 def test_the_client_of_nats_may_not_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
