@@ -135,6 +135,11 @@ class Checklist:
         assert done.code == any(severity.rank >= Severity.WARNING.rank for severity in found.values())
         return found
 
+    def has_worker(self) -> bool:
+        """Return whether the store exists, which the first worker makes, and lists a worker."""
+        listed = self.run(3, "--json")
+        return listed.code == 0 and bool(listed.json["workers"])
+
 
 OF_FILES = frozenset().union(*(item.checks for item in ALL.values())) - {"stream"} - OF_CLUSTERS - OF_SERVERS
 """The checks of the checklist that concern SQLite, or both engines."""
@@ -144,7 +149,7 @@ def test_the_checks_of_the_checklist_tell_order_from_disorder(shop: ShopProgram)
     sound = Checklist(shop, SOUND)
     worker = shop.start("run", "shop:app")
     try:
-        eventually(lambda: sound.run(3, "--json").json["workers"])
+        eventually(sound.has_worker)
         found = sound.examine()
         slots = [listed["slots"] for listed in sound.run(18, "--json").json["workers"]]
         healthy = shop.run(*ALL[13].command)
