@@ -97,6 +97,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "StoreMoved",
         "StoreTooNew",
         "Submit",
+        "Suspend",
         "SystemClock",
         "TaskEvent",
         "TaskFailure",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mainspring.jobs.recurrence.rules import Every
     from mainspring.jobs.recurrence.schedule_info import OccurrenceInfo, ScheduleInfo
     from mainspring.jobs.recurrence.schedules import Schedules
-    from mainspring.jobs.retry import Cancel, Retry, Snooze
+    from mainspring.jobs.retry import Cancel, Retry, Snooze, Suspend
     from mainspring.jobs.serializers import JsonSerializer, MsgpackSerializer, PlainSerializer, Serializer
     from mainspring.jobs.statistics import (
         CommitStatistics,
@@ -102,6 +102,7 @@ else:
         "Statistics": "mainspring.jobs.statistics",
         "StopReport": "mainspring.jobs.worker.stop_report",
         "Submit": "mainspring.jobs.middleware",
+        "Suspend": "mainspring.jobs.retry",
         "TokenInfo": "mainspring.jobs.tokens",
         "Unique": "mainspring.jobs.policies",
         "UpcomingSlot": "mainspring.jobs.statistics",
@@ -181,6 +182,7 @@ __all__ = [
     "Statistics",
     "StopReport",
     "Submit",
+    "Suspend",
     "TokenInfo",
     "Unique",
     "UpcomingSlot",

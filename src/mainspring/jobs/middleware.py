@@ -39,6 +39,7 @@ from datetime import datetime
 
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.records import AttemptOutcome
+from mainspring.jobs.retry import Suspend
 from mainspring.jobs.status import JobStatus
 from mainspring.runners.validation import require_instance
 
@@ -182,7 +183,7 @@ class Middlewares:
         for middleware in reversed(self._all):
             try:
                 middleware.attempted(ends)
-            except Exception:
+            except (Exception, Suspend):
                 logger.exception(
                     "middleware %r failed in attempted(); the outcome of the attempt is not affected",
                     middleware,

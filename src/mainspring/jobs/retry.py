@@ -18,7 +18,14 @@ from mainspring.jobs.timestamps import to_microseconds
 from mainspring.runners.validation import require_positive
 
 
-class Snooze(Exception):
+class Suspend(BaseException):
+    """The base class of `Snooze`, `Cancel` and `Retry.Later`, by which a handler ends its attempt on purpose.
+
+    It is no `Exception`, so that an `except Exception` of the handler does not swallow it and complete the job.
+    """
+
+
+class Snooze(Suspend):
     """Raised by a handler to run its job again after `delay`. This uses up no attempt."""
 
     def __init__(self, delay: Duration) -> None:
@@ -27,7 +34,7 @@ class Snooze(Exception):
         super().__init__(f"snooze for {delay}")
 
 
-class Cancel(Exception):
+class Cancel(Suspend):
     """Raised by a handler to end its job as CANCELED, with a reason."""
 
     def __init__(self, reason: str = "canceled by its handler") -> None:
@@ -35,7 +42,7 @@ class Cancel(Exception):
         super().__init__(reason)
 
 
-class RetryLater(Exception):
+class RetryLater(Suspend):
     """Raised by a handler, as `Retry.Later`, to fail this attempt and retry the job after `delay`.
 
     If no attempt is left, the job becomes a dead letter.

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from mainspring import Cancel, InvalidArguments, Retry, Snooze, current_job
+from mainspring import Cancel, InvalidArguments, Retry, Snooze, Suspend, current_job
 from mainspring.jobs.records import Cause, Lease, Outcome, OutcomeKind
 from mainspring.jobs.serializers import JsonSerializer
 from mainspring.jobs.worker.error_text import MAX_ERROR_LENGTH
@@ -239,6 +240,60 @@ def test_a_snooze_runs_later_and_is_charged_to_nothing(run: Run, delay: timedelt
 def test_a_cancel_ends_the_job_with_its_reason(run: Run) -> None:
     outcome = run(raising(Cancel("sold out")))
     assert (outcome.kind, outcome.error, outcome.cause) == (OutcomeKind.CANCELED, "sold out", None)
+
+
+@pytest.mark.parametrize(
+    ("suspension", "kind"),
+    [
+        (Snooze(5), OutcomeKind.SNOOZED),
+        (Cancel("sold out"), OutcomeKind.CANCELED),
+        (Retry.Later(5), OutcomeKind.RETRY),
+    ],
+    ids=["Snooze", "Cancel", "Retry.Later"],
+)
+def test_a_handler_that_catches_all_exceptions_does_not_swallow_a_suspension(
+    run: Run, suspension: Suspend, kind: OutcomeKind
+) -> None:
+    def handler() -> str:
+        try:
+            raise suspension
+        except Exception:
+            return "went on"
+
+    assert run(handler).kind is kind
+
+
+def test_a_handler_can_catch_a_suspension_by_its_name(run: Run) -> None:
+    def handler() -> str:
+        try:
+            raise Snooze(5)
+        except Snooze:
+            return "went on"
+
+    assert run(handler).kind is OutcomeKind.COMPLETED
+
+
+def test_executors_and_tasks_pass_a_suspension_on(run: Run) -> None:
+    def handler() -> None:
+        with ThreadPoolExecutor(1) as executor:
+            first, second = executor.submit(raising(Snooze(5))), executor.submit(raising(Snooze(5)))
+            assert isinstance(first.exception(), Snooze)  # the thread has outlived it
+            second.result()
+
+    assert run(handler).kind is OutcomeKind.SNOOZED
+
+
+def test_a_task_of_asyncio_passes_a_suspension_on(invoker: HandlerInvoker) -> None:
+    async def snooze() -> None:
+        raise Snooze(5)
+
+    async def handler() -> None:
+        task = asyncio.create_task(snooze())
+        await asyncio.wait([task])
+        assert isinstance(task.exception(), Snooze)
+        await task
+
+    assert asyncio.run(invoker.invoke_async(make_leased_job(handler))).kind is OutcomeKind.SNOOZED
 
 
 def test_a_cancel_whose_reason_is_no_text_is_an_outcome(run: Run) -> None:
