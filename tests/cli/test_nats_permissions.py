@@ -41,6 +41,21 @@ def test_a_server_takes_it_with_passwords_from_its_environment(
     assert "is valid" in check(shop.folder / "nats.conf").stderr
 
 
+def test_the_administrators_are_in_the_only_block_of_accounts_that_a_server_reads(
+    shop: ShopProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = shop.run("nats", "permissions", "--prefix", "shop", "--administrators").output
+    assert printed.count("accounts {") == 1
+    assert printed.endswith("}\nsystem_account: SYS\n")
+    (shop.folder / "nats.conf").write_text(printed)
+    for role in ("SUBMITTER", "WORKER", "OPERATOR"):
+        monkeypatch.setenv(f"SHOP_{role}_PASSWORD", "s3cret")
+    for variable in ("SHOP_ADMINISTRATOR_PASSWORD", "NATS_SYSTEM_PASSWORD"):
+        assert f"variable reference for '{variable}'" in check(shop.folder / "nats.conf").stderr
+        monkeypatch.setenv(variable, "s3cret")
+    assert "is valid" in check(shop.folder / "nats.conf").stderr
+
+
 def check(file: Path) -> subprocess.CompletedProcess[str]:
     command = [str(find_server()), "-t", "-c", str(file)]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -61,6 +76,7 @@ def test_scripts_get_users_urls_and_subjects(shop: ShopProgram) -> None:
     [
         (["--prefix", "a b"], "prefix 'a b': the prefix of a NATS store must have 1 to 64"),
         (["--account", "no good"], "account 'no good' is no name"),
+        (["--administrators", "--json"], "leave out --json and --role"),
         (["--role", "boss"], "'boss' is not one of 'submitter', 'worker', 'operator'"),
     ],
 )

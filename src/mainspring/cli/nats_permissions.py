@@ -17,6 +17,7 @@ from mainspring.errors import EngineUnavailable
 
 SERVERS = "nats://{user}:PASSWORD@HOST:4222"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+SYSTEM_ACCOUNT = "SYS"
 
 
 class Grant(Struct, frozen=True, kw_only=True):
@@ -51,8 +52,15 @@ class Grant(Struct, frozen=True, kw_only=True):
     help="Put all users into this account; without this option, each prefix has its own account, which is safer.",
     metavar="NAME",
 )
+@click.option(
+    "--administrators",
+    is_flag=True,
+    help="Print also an administrator for the streams of each account, and the system account with its user.",
+)
 @json_option
-def permissions(*, prefixes: tuple[str, ...], role: Role | None, account: str | None, as_json: bool) -> None:
+def permissions(
+    *, prefixes: tuple[str, ...], role: Role | None, account: str | None, administrators: bool, as_json: bool
+) -> None:
     """Print accounts and users for nats-server; each role gets the permissions that it needs.
 
     Include the output in the configuration of the server. The server reads the passwords from its environment. The
@@ -70,10 +78,14 @@ def permissions(*, prefixes: tuple[str, ...], role: Role | None, account: str | 
         ]
     except EngineUnavailable as error:  # the prefix is invalid
         raise click.BadParameter(str(error)) from None
+    if administrators and (as_json or role):
+        raise click.UsageError(
+            "--administrators is a part of the complete configuration; leave out --json and --role"
+        )
     if as_json:
         print_json(grants)
     else:
-        print_line(to_configuration(grants))
+        print_line(to_configuration(grants, administrators=administrators))
 
 
 def make_grant(prefix: str, role: Role, account: str | None = None) -> Grant:
@@ -100,8 +112,12 @@ def _to_variable(text: str) -> str:
     return name if NAME.fullmatch(name) else f"APP_{name}"
 
 
-def to_configuration(grants: list[Grant]) -> str:
-    """Return the accounts and users in the configuration format of nats-server, with client URLs as comments."""
+def to_configuration(grants: list[Grant], *, administrators: bool = False) -> str:
+    """Return the accounts and users in the configuration format of nats-server, with client URLs as comments.
+
+    With `administrators`, each account has a user without restrictions, for backups and repairs of its streams,
+    and the servers have a system account. nats-server reads only one `accounts` block, so all users are in it.
+    """
     by_account: dict[str, list[Grant]] = {}
     for grant in grants:
         by_account.setdefault(grant.account, []).append(grant)
@@ -116,8 +132,16 @@ def to_configuration(grants: list[Grant]) -> str:
     for account, users in by_account.items():
         lines += [f"  {account} {{", "    jetstream: enabled", "    users: ["]
         lines += [line for grant in users for line in _to_user(grant)]
+        if administrators:
+            password = f"${_to_variable(f'{account}_ADMINISTRATOR_PASSWORD')}"
+            lines.append(f'      {{ user: "{account.lower()}-administrator", password: {password} }}')
         lines += ["    ]", "  }"]
-    return "\n".join([*lines, "}"])
+    if administrators:
+        lines.append(f'  {SYSTEM_ACCOUNT} {{ users: [{{ user: "system", password: $NATS_SYSTEM_PASSWORD }}] }}')
+    lines.append("}")
+    if administrators:
+        lines.append(f"system_account: {SYSTEM_ACCOUNT}")
+    return "\n".join(lines)
 
 
 def _to_user(grant: Grant) -> list[str]:
