@@ -4,7 +4,8 @@ Invariants
 - Only global unicast addresses are allowed. `ipaddress.is_private` does not suffice: it does not know shared
   addresses (100.64.0.0/10), NAT64, 6to4, and metadata services at addresses that look public.
 - An address that contains an IPv4 address (mapped, NAT64, 6to4) is judged by that address.
-- `allow_private` adds networks of an organisation and the machine itself. Metadata services stay forbidden.
+- `allow_private` adds networks of an organisation and the machine itself. Metadata services stay forbidden, also
+  at private IPv6 addresses: those of the clouds that are known, and all that contain the IPv4 address of one.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ _METADATA = {
         ("100.100.100.200", "Alibaba Cloud"),
         ("168.63.129.16", "Azure"),
         ("192.0.0.192", "Oracle Cloud"),
-        ("fd00:ec2::254", "AWS"),
-        ("fd00:ec2::23", "AWS EKS"),
         ("fd20:ce::254", "Google Cloud"),
+        ("fd00:42::42", "Scaleway"),
+        ("fd00:100::100:200", "Alibaba Cloud"),
     )
 }
+_METADATA_4 = {int(address): owner for address, owner in _METADATA.items() if isinstance(address, IPv4Address)}
 _PRIVATE_4 = {
     IPv4Network(text): name
     for text, name in (
@@ -61,6 +63,7 @@ _PRIVATE_6 = {
 _FORBIDDEN_6 = {
     IPv6Network(text): name
     for text, name in (
+        ("fd00:ec2::/32", "a metadata service (AWS)"),
         ("2001::/32", "a Teredo tunnel"),
         ("2001::/23", "reserved for protocols"),
         ("2001:db8::/32", "for documentation"),
@@ -109,18 +112,32 @@ def _object_to_4(address: IPv4Address, *, allow_private: bool) -> str | None:
 
 
 def _object_to_6(address: IPv6Address, *, allow_private: bool) -> str | None:
-    if address in _METADATA:
-        return _METADATA[address]
-    private = next((name for network, name in _PRIVATE_6.items() if address in network), None)
-    if private is not None:
-        return None if allow_private else private
+    known = _METADATA.get(address) or _contained_metadata(address)
+    if known is not None:
+        return known
     forbidden = next((name for network, name in _FORBIDDEN_6.items() if address in network), None)
     if forbidden is not None:
         return forbidden
+    private = next((name for network, name in _PRIVATE_6.items() if address in network), None)
+    if private is not None:
+        return None if allow_private else private
     if address not in _GLOBAL_6 or not address.is_global:
         return "not a global address"
     if (int(address) >> 32) & 0xFFFF == _ISATAP and (int(address) >> 48) & 0xFCFF == 0:
         return "an ISATAP tunnel"
+    return None
+
+
+def _contained_metadata(address: IPv6Address) -> str | None:
+    """Return the metadata service whose IPv4 address two neighboring groups of an IPv6 address are; None if none.
+
+    Clouds choose such addresses for it (`fd00:c1::a9fe:a9fe`), and a NAT64 gateway with a prefix of its own
+    translates them.
+    """
+    for shift in range(0, 112, 16):
+        found = _METADATA_4.get((int(address) >> shift) & 0xFFFFFFFF)
+        if found is not None:
+            return found
     return None
 
 

@@ -3,7 +3,9 @@
 Invariants
 - A URL is taken as it is written, or refused. It is never repaired, so that no other program reads it differently.
 - A host is a DNS name. Address literals, also in their old numeric forms (`2130706433`, `0x7f.1`), are refused.
-- A path with a dot segment, an encoded slash or an encoded backslash is refused, also if it is encoded twice.
+- A path is refused if a receiver could read another one in it: a dot segment, a slash, a backslash or a control
+  character, however often it is encoded, in overlong UTF-8, or in letters that look alike (NFKC).
+- A query with an encoded control character is refused. Otherwise queries are free: entries do not compare them.
 - `*.example.com` matches at a dot: names below `example.com`, not `example.com` itself, not `evil-example.com`.
 """
 
@@ -12,10 +14,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from unicodedata import category, normalize
+from urllib.parse import unquote_to_bytes
 
 from mainspring.errors import CallbackRefused
 
 MAX_URL = 2_048
+MOST_ENCODINGS = 3
+"""How often a path may be percent-encoded. One that still changes when it is decoded once more is refused."""
 PORTS = {"https": 443, "http": 80}
 
 _PARTS = re.compile(
@@ -25,8 +31,7 @@ _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PATH = re.compile(r"(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*")
 _QUERY = re.compile(r"\?([A-Za-z0-9._~!$&'()*+,;=:@/?\[\]-]|%[0-9A-Fa-f]{2})*")
-_DECODED = re.compile(r"%([0-9A-Fa-f]{2})")
-_ENCODED_TRAP = re.compile(r"%(2[fF]|5[cC]|[01][0-9A-Fa-f]|7[fF])")
+_PARAMETERS = re.compile(r"[;?#]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +83,7 @@ def parse_url(text: object) -> CallbackUrl:
     scheme, path = parts["scheme"].lower(), parts["path"]
     host, port = _split_authority(text, parts["authority"], scheme)
     _check_path(text, path)
-    if parts["query"] is not None and not _QUERY.fullmatch(parts["query"]):
-        raise _refused(text, "its query has a character that must be encoded", "percent-encode the query")
+    _check_query(text, parts["query"] or "")
     return CallbackUrl(text, scheme, host, port, path or "/")
 
 
@@ -110,22 +114,57 @@ def _check_host(text: str, host: str) -> None:
 def _check_path(text: str, path: str) -> None:
     if not _PATH.fullmatch(path):
         raise _refused(text, "its path has a character that must be encoded", "percent-encode the path")
-    remedy = "write the path that is meant, without '.', '..' and encoded separators"
-    once = _decode(path)
-    for form in (path, once):  # a receiver may decode twice
-        if _ENCODED_TRAP.search(form):
-            raise _refused(text, "its path has an encoded slash, backslash or control character", remedy)
-    for segment in _decode(once).split("/"):
-        if segment.partition(";")[0] in (".", ".."):  # some servers drop everything behind a semicolon
-            raise _refused(text, "its path has a dot segment", remedy)
+    if "%" not in path and "." not in path:
+        return
+    for segment in path.split("/"):
+        problem = _find_trap(segment)
+        if problem is not None:
+            raise _refused(
+                text, f"its path {problem}", "write the path that is meant, percent-encoded once as UTF-8"
+            )
 
 
-def _decode(path: str) -> str:
-    """Decode percent-encoding once.
+def _find_trap(segment: str) -> str | None:
+    """Return what is wrong with a segment of a path, such as `has a dot segment`; None if nothing is.
 
-    Each byte becomes one character, also in UTF-8 sequences, which need no check.
+    A receiver may decode more than once, so each form of the segment is examined.
     """
-    return _DECODED.sub(lambda found: chr(int(found[1], 16)), path)
+    form = segment
+    for _ in range(MOST_ENCODINGS + 1):
+        if _is_dot_segment(form):
+            return "has a dot segment"
+        if "/" in form or "\\" in form or _has_control(form):
+            return "has an encoded slash, backslash or control character"
+        try:
+            decoded = normalize("NFKC", unquote_to_bytes(form).decode())
+        except UnicodeDecodeError:  # Python refuses overlong forms, which other decoders read as '.' or '/'
+            return "is not encoded as UTF-8"
+        if decoded == form:
+            return None
+        form = decoded
+    return f"is percent-encoded more than {MOST_ENCODINGS} times"
+
+
+def _is_dot_segment(segment: str) -> bool:
+    """Return whether a server could take a segment for `.` or `..`.
+
+    Some drop everything behind a semicolon, or decode `?` and `#` too early. Some drop spaces and dots at the end.
+    """
+    name = _PARAMETERS.split(segment, maxsplit=1)[0]
+    if name.strip() in (".", ".."):
+        return True
+    return "." in name and any(map(str.isspace, name)) and all(each == "." or each.isspace() for each in name)
+
+
+def _check_query(text: str, query: str) -> None:
+    if query and not _QUERY.fullmatch(query):
+        raise _refused(text, "its query has a character that must be encoded", "percent-encode the query")
+    if "%" in query and _has_control(unquote_to_bytes(query).decode(errors="replace")):
+        raise _refused(text, "its query has an encoded control character", "send such data in the body")
+
+
+def _has_control(text: str) -> bool:
+    return any(category(each) == "Cc" for each in text)
 
 
 def _refused(text: object, reason: str, remedy: str) -> CallbackRefused:

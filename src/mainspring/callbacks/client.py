@@ -5,7 +5,8 @@ Invariants
   refuses the host. aiohttp connects to the checked addresses and to no others, with the name for TLS (SNI and
   certificate).
 - Redirects, cookies, and proxies and credentials of the environment are not used.
-- At most `max_bytes` of a body are kept in memory, compressed or not.
+- At most `max_bytes` of a body are kept in memory, compressed or not. `bounded_reading.py` bounds everything else
+  that an attempt reads.
 - One call of `send` sends one request. aiohttp would send some again if their connection breaks.
 - No error has the query of the URL, which may have secrets.
 """
@@ -25,6 +26,7 @@ from yarl import URL
 
 from mainspring.callbacks.addresses import find_objection
 from mainspring.callbacks.answers import NoAnswer, ReceiverAnswer
+from mainspring.callbacks.bounded_reading import BoundedAnswer, make_bounded_session
 from mainspring.callbacks.policy import CallbackPolicy
 from mainspring.callbacks.requests import CallbackRequest
 from mainspring.errors import CallbackRefused
@@ -65,8 +67,9 @@ class CallbackClient:
             keepalive_timeout=IDLE_SECONDS,
             happy_eyeballs_delay=0.25,
         )
-        session = aiohttp.ClientSession(
-            connector=connector,
+        session = make_bounded_session(
+            connector,
+            self._policy.max_bytes,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             auto_decompress=False,
@@ -140,6 +143,7 @@ async def _read(answer: aiohttp.ClientResponse, most: int) -> tuple[bytes, bool]
     decompression, the connection is closed; otherwise the client can use it again.
     """
     chunks, size, is_cut = [], 0, False
+    assert isinstance(answer, BoundedAnswer)
     async for chunk in answer.content.iter_any():
         chunks.append(chunk)
         size += len(chunk)
@@ -147,6 +151,7 @@ async def _read(answer: aiohttp.ClientResponse, most: int) -> tuple[bytes, bool]
             is_cut = True
             answer.close()
             break
+    is_cut |= answer.bounded.is_cut
     raw = b"".join(chunks)[:most]
     coding = answer.headers.get("Content-Encoding", "").strip().lower()
     if coding in ("", "identity"):
