@@ -26,7 +26,12 @@ class ApiSite:
     def token(self, *scopes: str, **options: Any) -> str:
         """Make a token, and return its secret."""
         self._made += 1
-        return self.app.tokens.create(f"token {self._made}", scopes=scopes, **options).secret
+        return self.app.tokens.create(self.last_name, scopes=scopes, **options).secret
+
+    @property
+    def last_name(self) -> str:
+        """The name of the last token that was made."""
+        return f"token {self._made}"
 
     def get(self, path: str, *, token: str | None = None) -> Answer:
         return request(self.asgi, f"/api/v1{path}", token=token or self.admin)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mainspring import Concurrency, KeyRing, Mainspring, Retry
+from mainspring.jobs.engine import Taken
 from mainspring.jobs.job_policies import SIGNATURE
+from mainspring.security.http_limits import HttpLimits
+from mainspring.security.permissions import Identity, Permissions, Scope
 from tests.api_site import ApiSite
 from tests.asgi_client import Answer
 from tests.support import PATIENCE, eventually
@@ -312,6 +318,68 @@ class RemoteWorkerTests:
         assert job["attempt"] == 1
         assert worker.settle(job, "completed").json["jobs"][0]["accepted"]
 
+    # -- tokens that end, and leases that are too long
+
+    def test_a_claim_that_waits_gets_nothing_after_its_token_was_revoked(self, site: ApiSite) -> None:
+        worker = RemoteClient(site, "plain", token=site.token("work"))
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(worker.post, "claim", {"wait": 30})
+            assert eventually(lambda: site.app.manager().remote_workers.waiting == 1)
+            site.app.tokens.revoke(site.last_name)
+            job_id = self.submit(site)
+            answer = waiting.result(PATIENCE)
+        assert (answer.status, answer.problem) == (401, "token-invalid")
+        assert site.app.get(job_id).starts == 0
+
+    def test_jobs_are_handed_back_if_the_token_is_revoked_while_they_are_claimed(
+        self, site: ApiSite, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        worker = RemoteClient(site, "plain", token=site.token("work"))
+        job_id = self.submit(site)
+        remote = site.app.manager().remote_workers
+        take = remote._take_within
+
+        async def take_and_revoke(*arguments: Any) -> Taken | None:
+            taken = await take(*arguments)
+            if taken is not None and taken.leases:
+                await site.app.tokens.revoke_async(site.last_name)
+            return taken
+
+        monkeypatch.setattr(remote, "_take_within", take_and_revoke)
+        answer = worker.post("claim", {"wait": 30})
+        monkeypatch.undo()
+        assert (answer.status, answer.problem) == (401, "token-invalid")
+        job = RemoteClient(site, "plain").claim_one()
+        assert (job["id"], job["attempt"], site.app.get(job_id).interruptions) == (job_id, 1, 0)
+
+    def test_a_claim_has_the_rights_that_the_caller_has_when_a_job_comes(self, url: str) -> None:
+        allowed = Permissions(scopes=frozenset({Scope.WORK, Scope.SUBMIT}))
+        with Mainspring(url) as app:
+            add_remote_jobs(app)
+            site = ApiSite(app)
+            changing = copy(site)
+            changing.asgi = app.asgi(auth=lambda _scope: Identity(name="shop", permissions=allowed))
+            worker = RemoteClient(changing, "plain", "resize")
+            with ThreadPoolExecutor(1) as threads:
+                waiting = threads.submit(worker.claim, 2, 30)
+                assert eventually(lambda: app.manager().remote_workers.waiting == 1)
+                allowed = replace(allowed, types=frozenset({"plain"}))
+                self.submit(site, "resize")
+                job_id = self.submit(site)
+                assert [job["id"] for job in waiting.result(PATIENCE)] == [job_id]
+
+    def test_the_server_has_a_longest_lease_also_for_workers_that_enrolled_before(self, site: ApiSite) -> None:
+        old = [RemoteClient(site, "plain", lease=300) for _ in range(2)]
+        assert {each.enrolled["lease"] for each in old} == {300.0}
+        assert RemoteClient(site, "plain", lease=3600).enrolled["lease"] == 300.0
+        site.asgi = site.app.asgi(auth="tokens", limits=HttpLimits(longest_lease=60))
+        new = RemoteClient(site, "plain", lease=3600)
+        assert (new.enrolled["lease"], new.enrolled["heartbeat_every"]) == (60.0, 20.0)
+        assert old[0].post("claim", {"wait": 0}).json["heartbeat_every"] == 20.0
+        assert old[1].beat()["heartbeat_every"] == 20.0
+        terms = {each.number: each.info.remote for each in site.app.manager().engine.workers()}
+        assert {terms[each.number].lease for each in [*old, new]} == {60_000_000}  # type: ignore[union-attr]
+
     # -- directions
 
     def test_an_operator_asks_a_worker_to_be_quiet_and_to_terminate(self, site: ApiSite) -> None:
@@ -319,7 +387,8 @@ class RemoteWorkerTests:
         self.submit(site)
         path = f"/workers/{worker.number}/direct"
         assert site.post(path, {"direction": "quiet"}).status == 200
-        assert worker.post("claim", {"wait": 30}).json == {"jobs": [], "direction": "quiet"}
+        told = worker.post("claim", {"wait": 30}).json
+        assert told == {"jobs": [], "direction": "quiet", "heartbeat_every": 15.0}
         assert worker.beat()["direction"] == "quiet"
         assert site.post(path, {"direction": "terminate"}).status == 200
         assert worker.beat()["direction"] == "terminate"

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from mainspring import Mainspring
+from mainspring.clock import NANOSECONDS
 from mainspring.engines.sqlite import event_log
 from mainspring.engines.sqlite.engine import SqliteEngine
 from mainspring.web.api import events
+from mainspring.web.credentials import MAX_AGE_NS
 from tests.event_client import PATH, event_server
 from tests.event_stream_suite import EventStreamSuite, Shop, open_shop, submitted
 from tests.support import eventually, wait_for_end_of
@@ -103,6 +105,17 @@ def test_the_stream_of_a_revoked_token_ends_before_the_next_event(
         shop.pack("b")
         with pytest.raises(EOFError):
             client.next()
+
+
+def test_the_stream_of_a_revoked_token_ends_without_an_event(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert events.CHECK_SECONDS + MAX_AGE_NS / NANOSECONDS <= 5, "the docs promise five seconds"
+    monkeypatch.setattr(events, "CHECK_SECONDS", 0.02)
+    token = shop.app.tokens.create("shop", scopes=["read"]).secret
+    with event_server(shop.app, tokens=True) as server, server.follow("?job=none", token=token) as client:
+        client.begin()
+        shop.app.tokens.revoke("shop")
+        client.wait_for_end()
+        assert client.comments == [], "it ended before the next keep-alive"
 
 
 # -- filters

@@ -251,8 +251,11 @@ class WorkerStore(Protocol):
     def enroll(self, worker: WorkerInfo) -> int:
         """Register a worker and return its number, which is never used again."""
 
-    def renew(self, worker: int) -> bool:
-        """Store a heartbeat of a worker; return False if it was declared dead and its jobs were taken over."""
+    def renew(self, worker: int, *, longest_lease: int | None = None) -> bool:
+        """Store a heartbeat of a worker; return False if it was declared dead and its jobs were taken over.
+
+        A remote worker whose lease is longer than `longest_lease` microseconds has this lease from now on.
+        """
 
     def announce(self, worker: int, info: WorkerInfo) -> bool:
         """Replace the stored job types and queues of a worker; return False if it was declared dead or has

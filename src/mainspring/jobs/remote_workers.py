@@ -10,6 +10,8 @@ Invariants
   process rescues its jobs. While a process serves remote workers, it sweeps once a second.
 - A job that started more than one lease ago, and that its worker does not name in a heartbeat that lists jobs, is
   interrupted: the answer to the claim was lost, and no program runs the job.
+- The caller of a claim that waits is checked before each look for jobs, and once more before it gets jobs: a token
+  that was revoked meanwhile gets none.
 - A signed job is verified before a worker gets it, and again before its outcome makes or signs anything.
 - The answer to a settlement says nothing about jobs of types and queues that the worker does not serve.
 - The methods are coroutines, which wait for the engine without blocking the event loop.
@@ -20,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -59,6 +61,7 @@ from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.jobs.worker.maintenance import log_rescue
 from mainspring.jobs.worker.outcomes import FollowUpFactory, OutcomeFactory, for_interruption, masked
 from mainspring.jobs.worker.slots import Slots
+from mainspring.security.permissions import Permissions, Scope
 
 if TYPE_CHECKING:
     from mainspring.jobs.manager import JobManager
@@ -92,6 +95,8 @@ class Claimed(Struct, frozen=True):
 
     jobs: list[RemoteJob]
     direction: Direction
+    lease: int
+    """The lease of the worker in microseconds, which the server may have shortened."""
     is_full: bool = False
     """Whether nothing was claimed because the worker has as many jobs as it may have."""
 
@@ -126,6 +131,8 @@ class Beaten(Struct, frozen=True):
 
     direction: Direction
     jobs: list[HeldState]
+    lease: int
+    """The lease of the worker in microseconds, which the server may have shortened."""
 
 
 class Settlement(Struct, frozen=True):
@@ -216,9 +223,11 @@ class RemoteWorkers:
                 return record, terms
         raise WorkerNotFound(number=number)
 
-    async def _renew(self, number: int) -> None:
-        if not await self._call(lambda engine: engine.renew(number), durable=False):
+    async def _renew(self, number: int, terms: RemoteTerms, longest_lease: int) -> RemoteTerms:
+        """Store a heartbeat of a worker, shorten a lease that is too long, and return the terms from now on."""
+        if not await self._call(lambda engine: engine.renew(number, longest_lease=longest_lease), durable=False):
             raise WorkerNotFound(number=number)
+        return replace(terms, lease=min(terms.lease, longest_lease))
 
     async def leave(self, number: int, caller: str) -> list[str]:
         """Remove a remote worker from the store, and return the ids of the jobs that it was running.
@@ -242,19 +251,22 @@ class RemoteWorkers:
         *,
         jobs: int,
         seconds: float,
-        types: Collection[str] | None,
-        queues: Collection[str] | None,
         most_held: int,
-        is_over: Callable[[], Any],
+        longest_lease: int,
+        authorize: Callable[[], Awaitable[Permissions]],
+        is_over: Callable[[], Awaitable[bool]],
     ) -> Claimed:
         """Claim up to `jobs` due jobs for a remote worker; wait up to `seconds` for the first one.
 
         The claim is a heartbeat of the worker, too. Returns no job if none became due in time, or if the worker
         was told to be quiet (claim no more jobs) or to end. Together with the jobs that it has not settled, the
         worker gets at most `most_held`; if it has so many already, the answer has `is_full` True and no job, and
-        the call returns at once. `types` and `queues` restrict the jobs to those that the caller may work on; None
-        for all. `is_over` is a coroutine function that returns True once the client has gone or the server stops;
-        then no job is claimed. Raises `WorkerNotFound` if the caller has no such worker.
+        the call returns at once. A lease that is longer than `longest_lease` microseconds is shortened to it.
+
+        `authorize` returns what the caller may do at this moment, and raises an error if its token was revoked or
+        has expired. It is called before each look for jobs, and before jobs are returned: after an error, they are
+        handed back. `is_over` returns True once the client has gone or the server stops; then no job is claimed.
+        Raises `WorkerNotFound` if the caller has no such worker.
         """
         loop = asyncio.get_running_loop()
         deadline, renewed = loop.time() + seconds, float("-inf")
@@ -263,20 +275,22 @@ class RemoteWorkers:
             wake = asyncio.Event()
             self._waiting[wake] = loop  # before the claim, so that no job that comes during the claim is missed
             try:
+                allowed = await authorize()
                 worker, terms = await self._find(number, caller)
                 if await is_over():
-                    return Claimed([], terms.direction)
-                if loop.time() - renewed >= terms.lease / MICROSECONDS / 3:  # a claim is a heartbeat, too
-                    await self._renew(number)
+                    return Claimed([], terms.direction, terms.lease)
+                if loop.time() - renewed >= min(terms.lease, longest_lease) / MICROSECONDS / 3:
+                    terms = await self._renew(number, terms, longest_lease)  # a claim is a heartbeat, too
                     renewed = loop.time()
                 if terms.direction is not Direction.RUN:
-                    return Claimed([], terms.direction)
-                taken = await self._take_within(most_held, worker, jobs, types, queues)
+                    return Claimed([], terms.direction, terms.lease)
+                taken = await self._take_within(most_held, worker, jobs, allowed)
                 if taken is None:
-                    return Claimed([], terms.direction, is_full=True)
-                if taken.leases or loop.time() >= deadline:
-                    found = [RemoteJob(lease, self._timeout_of(lease)) for lease in taken.leases]
-                    return Claimed(found, terms.direction)
+                    return Claimed([], terms.direction, terms.lease, is_full=True)
+                leases = await self._allowed_leases(number, taken.leases, authorize)
+                if leases or loop.time() >= deadline:
+                    found = [RemoteJob(lease, self._timeout_of(lease)) for lease in leases]
+                    return Claimed(found, terms.direction, terms.lease)
                 pause = min(self._pause(taken), deadline - loop.time())
                 try:
                     await asyncio.wait_for(wake.wait(), max(pause, 0.001))
@@ -285,14 +299,24 @@ class RemoteWorkers:
             finally:
                 self._waiting.pop(wake, None)
 
-    async def _take_within(
-        self,
-        most: int,
-        worker: WorkerRecord,
-        jobs: int,
-        types: Collection[str] | None,
-        queues: Collection[str] | None,
-    ) -> Taken | None:
+    async def _allowed_leases(
+        self, number: int, leases: Sequence[Lease], authorize: Callable[[], Awaitable[Permissions]]
+    ) -> Sequence[Lease]:
+        """Return the leases of jobs that the caller may still have, and hand the others back.
+
+        If the caller may have none any more, hand all back, and raise the error.
+        """
+        if not leases:
+            return ()
+        refused = leases
+        try:
+            allowed = await authorize()
+            refused = [each for each in leases if not allowed.allows(Scope.WORK, type=each.type, queue=each.queue)]
+        finally:
+            await self._settle(number, [Outcome(lease, OutcomeKind.HANDED_BACK) for lease in refused])
+        return [lease for lease in leases if lease not in refused]
+
+    async def _take_within(self, most: int, worker: WorkerRecord, jobs: int, allowed: Permissions) -> Taken | None:
         """Lease jobs to a worker, which then has at most `most`; return None if it has so many already.
 
         Requests of the same worker to this server reserve room for the jobs that they may claim. A request that
@@ -309,7 +333,7 @@ class RemoteWorkers:
             room = min(jobs, most - len(running) - reserved)
             if room <= 0:
                 return Taken([], None, is_more=True, stops=[])
-            return await self._take(worker, room, running, types, queues)
+            return await self._take(worker, room, running, allowed)
         finally:
             with self._claiming_lock:
                 self._claiming[number] -= jobs
@@ -321,16 +345,15 @@ class RemoteWorkers:
         worker: WorkerRecord,
         jobs: int,
         running: Sequence[RunningLease],
-        types: Collection[str] | None,
-        queues: Collection[str] | None,
+        allowed: Permissions,
     ) -> Taken:
-        handlers = self._handlers(worker, types)
+        handlers = self._handlers(worker, allowed.types)
         once = tuple(name for name, handler in handlers.items() if handler.options.at_most_once)
         demand = Demand(
             types=tuple(handlers),
             starts=jobs,
             ahead=0,
-            queues=_both(worker.info.queues, queues),
+            queues=_both(worker.info.queues, allowed.queues),
             suspects=not any(is_suspect(each.lease) for each in running),
             at_most_once=once,
             at_most_once_starts=jobs,
@@ -391,8 +414,10 @@ class RemoteWorkers:
 
     # -- heartbeats
 
-    async def beat(self, number: int, caller: str, held: Sequence[Held] | None) -> Beaten:
+    async def beat(self, number: int, caller: str, held: Sequence[Held] | None, *, longest_lease: int) -> Beaten:
         """Store a heartbeat of a remote worker and the progress of its jobs; return the state of each listed job.
+
+        A lease that is longer than `longest_lease` microseconds is shortened to it.
 
         `held` are the jobs that the worker says it runs. With None, it does not list them, and no job is given up.
         Otherwise, jobs that started more than one lease ago and are not in `held` are interrupted: they run again
@@ -400,7 +425,7 @@ class RemoteWorkers:
         """
         self._keep_sweeping()
         _, terms = await self._find(number, caller)
-        await self._renew(number)
+        terms = await self._renew(number, terms, longest_lease)
         running = {each.lease.id: each for each in await self._read(self._engine.leased, number)}
         given = held or ()
         current = {each.id: found for each in given if (found := _match(running, each.id, each.token)) is not None}
@@ -413,7 +438,7 @@ class RemoteWorkers:
             lost = [each for each in running.values() if each.lease.id not in current and each.started < before]
             await self._interrupt(number, lost)
         states = [self._state_of(each, current.get(each.id)) for each in given]
-        return Beaten(terms.direction, states)
+        return Beaten(terms.direction, states, terms.lease)
 
     def _state_of(self, held: Held, running: RunningLease | None) -> HeldState:
         if running is None:

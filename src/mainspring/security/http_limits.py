@@ -9,6 +9,8 @@ from mainspring.similar_names import did_you_mean
 
 MAX_CLAIMED_JOBS = 1_000
 """How many jobs a heartbeat of a remote worker may name. It must name all jobs of the worker."""
+SHORTEST_LEASE = 1.0
+"""The shortest lease of a remote worker, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,9 @@ class HttpLimits:
     """How many claims of remote workers may wait for jobs at once."""
     claimed_jobs: int = MAX_CLAIMED_JOBS
     """How many jobs a remote worker may have claimed and not settled. A heartbeat names at most 1,000."""
+    longest_lease: float = 300.0
+    """The longest lease of a remote worker, in seconds. The longer one of a worker that enrolled before is
+    shortened to this by its next claim or heartbeat."""
     max_batch: int = 10_000
     """How many jobs one request may submit."""
     max_depth: int = 64
@@ -66,6 +71,11 @@ class HttpLimits:
                 raise ValueError(f"the HTTP limit {each.name} must be a positive number, got {value!r}")
             if each.type == "int" and not isinstance(value, int):
                 raise ValueError(f"the HTTP limit {each.name} must be a whole number, got {value!r}")
+        if self.longest_lease < SHORTEST_LEASE:
+            raise ValueError(
+                f"the HTTP limit longest_lease must be at least {SHORTEST_LEASE:g} s, got {self.longest_lease:g}: "
+                "a worker sends its heartbeats three times in a lease; raise it"
+            )
         if self.claimed_jobs > MAX_CLAIMED_JOBS:
             raise ValueError(
                 f"the HTTP limit claimed_jobs must be at most {MAX_CLAIMED_JOBS:,}, got {self.claimed_jobs:,}: a "

@@ -331,8 +331,8 @@ class NatsEngine:
         self._heartbeat.start()
         return number
 
-    def renew(self, worker: int) -> bool:
-        return self._workers.renew(worker) or self._remote.renew(worker)
+    def renew(self, worker: int, *, longest_lease: int | None = None) -> bool:
+        return self._workers.renew(worker) or self._remote.renew(worker, longest_lease)
 
     def announce(self, worker: int, info: WorkerInfo) -> bool:
         is_known = self._workers.announce(worker, info)

@@ -69,11 +69,19 @@ class NatsRemoteWorkers:
         record = self._read(self._transactions.begin(), worker)
         return None if record is None else record.remote
 
-    def renew(self, worker: int) -> bool:
-        """Store a heartbeat of a remote worker; return False if the worker is no remote one, has left or has
-        died.
+    def renew(self, worker: int, longest_lease: int | None = None) -> bool:
+        """Store a heartbeat of a remote worker, and shorten a lease that is longer than `longest_lease`.
+
+        Return False if the worker is no remote one, has left or has died.
         """
-        return self._change(worker, lambda record, now: replace(record, beat=now))
+
+        def renewed(record: HeartbeatRecord, now: int) -> HeartbeatRecord:
+            terms = record.remote
+            if terms is not None and longest_lease is not None and terms.lease > longest_lease:
+                terms = replace(terms, lease=longest_lease)
+            return replace(record, beat=now, remote=terms)
+
+        return self._change(worker, renewed)
 
     def keep(self, worker: int, leases: Sequence[Lease], terms: RemoteTerms) -> bool:
         """Store the leases that this process has just claimed for a remote worker in the worker's record.

@@ -344,8 +344,10 @@ class SqliteEngine:
         if self._is_shared:
             self._worker_files.release(worker)
 
-    def renew(self, worker: int) -> bool:
+    def renew(self, worker: int, *, longest_lease: int | None = None) -> bool:
         with self.unit(durable=False):
+            if longest_lease is not None:
+                self._database.write(sql.SHORTEN_LEASE, (worker, longest_lease))
             self._database.write(sql.RENEW, (worker, self.now()))
             return self._database.changes() == 1
 

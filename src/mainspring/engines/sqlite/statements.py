@@ -338,6 +338,9 @@ WHERE id = ?1 AND remote IS NOT NULL AND heartbeat <> 0 AND remote ->> 'directio
 """
 IS_ENROLLED = "SELECT EXISTS (SELECT 1 FROM workers WHERE id = ?1 AND heartbeat <> 0)"
 RENEW = "UPDATE workers SET heartbeat = ?2 WHERE id = ?1 AND heartbeat <> 0"
+SHORTEN_LEASE = """
+UPDATE workers SET remote = json_set(remote, '$.lease', ?2) WHERE id = ?1 AND remote ->> 'lease' > ?2
+"""
 ANNOUNCE = """
     UPDATE workers SET types = ?2, queues = ?3, timeouts = ?4, slots = ?5, version = ?6 WHERE id = ?1
 """

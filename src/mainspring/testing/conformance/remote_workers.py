@@ -119,6 +119,16 @@ class RemoteWorkerTests(EngineSuite):
         assert bench.record("a").owner == worker
 
     @needs(Capability.REMOTE_WORKERS)
+    def test_a_heartbeat_shortens_a_lease_that_is_too_long(self, bench: Bench, other: Bench) -> None:
+        worker, local = enroll_remote(bench, LONG_SECONDS), bench.enroll()
+        found = {LONG_SECONDS * 2: LONG_SECONDS, LEASE_SECONDS: LEASE_SECONDS, LONG_SECONDS: LEASE_SECONDS}
+        for longest, expected in found.items():
+            assert other.engine.renew(worker, longest_lease=seconds(longest))
+            terms = {each.number: each.info.remote for each in bench.engine.workers()}
+            assert terms == {worker: RemoteTerms("token 1", seconds(expected)), local: None}
+        assert bench.engine.renew(local, longest_lease=seconds(LEASE_SECONDS))
+
+    @needs(Capability.REMOTE_WORKERS)
     def test_what_one_that_leaves_has_not_settled_is_rescued(self, bench: Bench, other: Bench) -> None:
         worker = enroll_remote(bench)
         bench.submit("a")

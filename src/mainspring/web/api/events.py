@@ -1,8 +1,8 @@
 """The endpoint of events: a stream of server-sent events (WHATWG HTML, section 9.2).
 
 Invariants
-- A caller gets only events of jobs that it may read. The token is checked again at least every few seconds before
-  something is sent, so that the stream of a revoked token ends.
+- A caller gets only events of jobs that it may read. The token is checked again every few seconds, whether there
+  are events or not, so that the stream of a revoked token ends.
 - Each event has the position as its id. A client that connects again with `Last-Event-ID` misses nothing: either
   the stream continues there, or its first event is `reset`. Filtered streams send ids without events now and then,
   so that the position of the client stays current.
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 
 KEEP_ALIVE_SECONDS = 15.0
 """After this time without an event the stream sends a comment, so that no proxy takes it for idle."""
-CHECK_SECONDS = 5.0
-"""After this time a token is checked again, before the next events are sent."""
+CHECK_SECONDS = 3.0
+"""After this time a token is checked again. The list of tokens may be a second old, so that the stream of a token
+that was revoked ends within five seconds."""
 RETRY_MILLISECONDS = 2_000
 """After this time a browser whose stream has ended connects again."""
 HEADERS = [
@@ -206,10 +207,11 @@ class EventStreamResponse(Response):
             sent, body = now(), b""
             while not body:
                 await asyncio.sleep(0)  # `send` does not give up control while the client reads fast enough
-                found = await reader.next(max(0.0, sent + KEEP_ALIVE_SECONDS - now()))
+                until = min(sent + KEEP_ALIVE_SECONDS, checked + CHECK_SECONDS)
+                found = await reader.next(max(0.0, until - now()))
                 if found is None:
                     return
-                if now() - checked > CHECK_SECONDS:
+                if now() - checked >= CHECK_SECONDS:
                     permissions = await self._check(scope)
                     if permissions is None:
                         return

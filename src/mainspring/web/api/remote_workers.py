@@ -24,8 +24,8 @@ from mainspring.jobs.timestamps import MICROSECONDS, to_datetime, to_microsecond
 from mainspring.jobs.worker.error_text import to_storable_text
 from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.jobs.worker.outcomes import OutcomeFactory, for_interruption
-from mainspring.security.http_limits import MAX_CLAIMED_JOBS
-from mainspring.security.permissions import Identity, Scope
+from mainspring.security.http_limits import MAX_CLAIMED_JOBS, SHORTEST_LEASE
+from mainspring.security.permissions import Identity, Permissions, Scope
 from mainspring.similar_names import did_you_mean
 from mainspring.web.api.decoding import invalid_value
 from mainspring.web.api.endpoint import (
@@ -38,6 +38,7 @@ from mainspring.web.api.endpoint import (
     Instant,
     NoQuery,
 )
+from mainspring.web.credentials import Authenticator
 from mainspring.web.event_hub import EventHub
 from mainspring.web.idempotency import caller_of
 from mainspring.web.problems import Problem, Refused, refuse
@@ -58,6 +59,9 @@ JobId = Annotated[str, Meta(min_length=1, max_length=200)]
 Token = Annotated[int, Meta(ge=0, le=2**53, description="The fencing token of the claim.")]
 Text = Annotated[str, Meta(max_length=100_000)]
 Delay = Annotated[float, Meta(ge=0, le=315_360_000)]
+HeartbeatEvery = Annotated[
+    float, Meta(description="Seconds between two heartbeats: a third of the lease. A server may shorten it.")
+]
 
 
 # -- bodies
@@ -80,9 +84,10 @@ class EnrollBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lease: Annotated[
         float,
         Meta(
-            ge=1,
+            ge=SHORTEST_LEASE,
             le=3600,
-            description="After so many seconds without a heartbeat, the jobs of the worker go to other workers.",
+            description="After so many seconds without a heartbeat, the jobs of the worker go to other workers. "
+            "The answer has the lease that applies: at most the longest lease of the server.",
         ),
     ] = DEFAULT_LEASE
 
@@ -167,7 +172,7 @@ class EnrolledView(Struct, frozen=True, kw_only=True):
     types: list[str]
     queues: list[str] | None
     lease: float
-    heartbeat_every: Annotated[float, Meta(description="Seconds between two heartbeats: a third of the lease.")]
+    heartbeat_every: HeartbeatEvery
 
 
 class ClaimedJobView(Struct, frozen=True, kw_only=True):
@@ -193,6 +198,7 @@ class ClaimedView(Struct, frozen=True, kw_only=True):
 
     jobs: Annotated[list[ClaimedJobView], Meta(description="Empty if no job came within the wait.")]
     direction: Direction
+    heartbeat_every: HeartbeatEvery
 
 
 class HeldView(Struct, frozen=True, kw_only=True):
@@ -219,6 +225,7 @@ class HeartbeatView(Struct, frozen=True, kw_only=True):
 
     direction: Direction
     jobs: list[HeldView]
+    heartbeat_every: HeartbeatEvery
 
 
 class SettledView(Struct, frozen=True, kw_only=True):
@@ -273,7 +280,7 @@ class RemoteWorkerEndpoints:
             for queue in queues or (None,):
                 identity.require(Scope.WORK, type=type_, queue=queue)
         timeouts = {name: call.app.registry.get(name).longest_run for name in types}
-        lease = to_microseconds(body.lease, "lease")
+        lease = min(to_microseconds(body.lease, "lease"), _longest_lease(call))
         info = WorkerInfo(
             body.name,
             0,
@@ -288,8 +295,8 @@ class RemoteWorkerEndpoints:
             name=body.name,
             types=list(types),
             queues=None if queues is None else list(queues),
-            lease=body.lease,
-            heartbeat_every=body.lease / BEATS_PER_LEASE,
+            lease=lease / MICROSECONDS,
+            heartbeat_every=_heartbeat_every(lease),
         )
         return ApiAnswer(content=view, status=CREATED, headers={"Location": f"/api/v1/workers/{number}"})
 
@@ -297,17 +304,27 @@ class RemoteWorkerEndpoints:
         """Claim due jobs for a worker; if none is due, wait for the first one, at most `wait` seconds.
 
         Answer no jobs if the wait is over, or if the worker was directed to be quiet or to terminate. Raises
-        `WorkerNotFound` for a worker of another caller, and `Refused` if the worker has too many jobs whose
-        outcomes it has not reported, or too many claims wait.
+        `WorkerNotFound` for a worker of another caller, `TokenInvalid` if the token is revoked or expires while
+        the claim waits, and `Refused` if the worker has too many jobs whose outcomes it has not reported, or too
+        many claims wait.
         """
         number, caller = _number_of(call), caller_of(call.identity)
-        permissions = call.identity.permissions
         _check_waiting(call)
+        authenticator: Authenticator = call.request.app.state.authenticator
         hub: EventHub = call.request.scope["app"].state.event_hub
 
         async def is_over() -> bool:
             """Return whether the server stops, or the worker has closed the connection."""
             return hub.is_closed or await call.request.is_disconnected()
+
+        async def authorize() -> Permissions:
+            """Return what the caller may do now; raise an error if it may not claim jobs for this worker."""
+            identity = await authenticator.identify(call.request.scope)
+            if not identity.permissions.has(Scope.WORK):
+                raise NotAllowed(name=identity.name, scope=str(Scope.WORK))
+            if caller_of(identity) != caller:
+                raise WorkerNotFound(number=number)
+            return identity.permissions
 
         app = call.app
         claimed = await app.manager().remote_workers.claim(
@@ -315,9 +332,9 @@ class RemoteWorkerEndpoints:
             caller,
             jobs=call.body.jobs,
             seconds=call.body.wait,
-            types=permissions.types,
-            queues=permissions.queues,
             most_held=call.limits.claimed_jobs,
+            longest_lease=_longest_lease(call),
+            authorize=authorize,
             is_over=is_over,
         )
         if claimed.is_full:
@@ -342,7 +359,11 @@ class RemoteWorkerEndpoints:
             )
             for job in claimed.jobs
         ]
-        return ApiAnswer(content=ClaimedView(jobs=views, direction=claimed.direction))
+        return ApiAnswer(
+            content=ClaimedView(
+                jobs=views, direction=claimed.direction, heartbeat_every=_heartbeat_every(claimed.lease)
+            )
+        )
 
     async def settle(self, call: ApiCall[SettleBody, NoQuery]) -> ApiAnswer:
         """Store outcomes and progress of jobs, and answer which were accepted.
@@ -377,9 +398,13 @@ class RemoteWorkerEndpoints:
         if call.body.jobs is not None:
             _require_once(call.body.jobs)
         held = None if call.body.jobs is None else [_held_of(each, now) for each in call.body.jobs]
-        beaten = await manager.remote_workers.beat(number, caller, held)
+        beaten = await manager.remote_workers.beat(number, caller, held, longest_lease=_longest_lease(call))
         views = [_held_view(each) for each in beaten.jobs]
-        return ApiAnswer(content=HeartbeatView(direction=beaten.direction, jobs=views))
+        return ApiAnswer(
+            content=HeartbeatView(
+                direction=beaten.direction, jobs=views, heartbeat_every=_heartbeat_every(beaten.lease)
+            )
+        )
 
     async def leave(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
         """Remove a worker that ends, and answer the ids of the jobs whose outcomes it has not reported.
@@ -419,6 +444,16 @@ def _check_waiting(call: ApiCall[ClaimBody, NoQuery]) -> None:
             "waiting_claims of HttpLimits",
             retry_after="1",
         )
+
+
+def _longest_lease(call: ApiCall[Any, Any]) -> int:
+    """Return the longest lease of a remote worker, in microseconds."""
+    return to_microseconds(call.limits.longest_lease, "longest_lease")
+
+
+def _heartbeat_every(lease: int) -> float:
+    """Return the seconds between two heartbeats of a worker with a lease of so many microseconds."""
+    return lease / MICROSECONDS / BEATS_PER_LEASE
 
 
 def _number_of(call: ApiCall[Any, Any]) -> int:
@@ -623,6 +658,7 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                             }
                         ],
                         "direction": "run",
+                        "heartbeat_every": 15.0,
                     },
                 )
             },
@@ -668,7 +704,11 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                 OK: AnswerType(
                     type=HeartbeatView,
                     description="What to do.",
-                    example={"direction": "run", "jobs": [{**_JOB, "state": "stop", "reason": "cancel"}]},
+                    example={
+                        "direction": "run",
+                        "jobs": [{**_JOB, "state": "stop", "reason": "cancel"}],
+                        "heartbeat_every": 15.0,
+                    },
                 )
             },
             problems=("worker-not-found", "invalid-value"),

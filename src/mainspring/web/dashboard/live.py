@@ -24,6 +24,7 @@ from mainspring.jobs.pace import Pace
 from mainspring.jobs.periodic_reads import PeriodicReads
 from mainspring.security.asgi_types import AsgiScope, Receive, Send
 from mainspring.web.api.endpoint import EVENT_STREAM
+from mainspring.web.api.events import CHECK_SECONDS
 from mainspring.web.dashboard.callers import Visitor
 from mainspring.web.dashboard.rendering import fill_csrf
 from mainspring.web.problems import Refused, refuse
@@ -36,7 +37,6 @@ POLLS = 4
 STALE_SECONDS = 2
 """A page whose numbers are older says how old they are."""
 KEEP_ALIVE_SECONDS = 15.0
-CHECK_SECONDS = 5.0
 RETRY_MILLISECONDS = 2_000
 HEADERS = [
     (b"content-type", EVENT_STREAM.encode()),
@@ -316,7 +316,7 @@ class LiveResponse(Response):
             renewed = page.renewed
             if page.round == seen:
                 await asyncio.wait([renewed], timeout=max(self._streams.interval, CHECK_SECONDS))
-            if now() - checked > CHECK_SECONDS:
+            if now() - checked >= CHECK_SECONDS:
                 try:
                     visitor, checked = await self._check(), now()
                 except EXPECTED_ERRORS:
