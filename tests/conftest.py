@@ -13,13 +13,18 @@ second. On Linux `/dev/shm` is a file system with the same locks and the same sh
 Garbage collector: modules and collected tests live until the end. The collector is told to leave them alone, and
 to run more rarely: with its usual threshold it takes a twentieth of the time of all tests.
 
+Opens of databases: an audit hook forbids the package to open a SQLite file that the process has open, here and in
+the processes that tests start (`tests/store_opens/start/sitecustomize.py`).
+
 Manual clock: it gives users ten real seconds for what has to come to rest. A busy machine may need more.
 """
 
+import atexit
 import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +32,7 @@ from hypothesis import settings
 
 from mainspring.testing import manual_clock
 from mainspring.testing.polling import PATIENCE_SECONDS
+from tests.store_opens.start import sitecustomize as store_opens
 from tests.support import amount
 
 for folder in ("browser", "cli", "conformance", "nats", "old_stores", "processes", "stress", "unit"):
@@ -62,6 +68,28 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000)
+
+
+STORE_OPENS = Path(tempfile.mkdtemp(prefix="mainspring-opens-")) / "report"
+atexit.register(shutil.rmtree, STORE_OPENS.parent, ignore_errors=True)
+if store_opens.REPORT not in os.environ:  # a worker of pytest-xdist has the hook from its start
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(store_opens.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    store_opens.forbid_opens(str(STORE_OPENS))
+os.environ[store_opens.REPORT] = str(STORE_OPENS)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """Fail if the package has opened a database that the process has open, during this test or in a process of
+    it.
+    """
+    yield
+    if STORE_OPENS.exists():
+        report = STORE_OPENS.read_text()
+        STORE_OPENS.unlink()
+        pytest.fail(report, pytrace=False)
 
 
 manual_clock.PATIENCE_SECONDS = PATIENCE_SECONDS

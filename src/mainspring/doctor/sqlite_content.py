@@ -1,6 +1,9 @@
 """Checks the content of a SQLite file: schema, journal mode, integrity, log size, free pages, times, activity.
 
-Invariant: the file is opened read-only, so no check migrates, repairs or checkpoints it.
+Invariants
+- The file is opened read-only, so no check migrates, repairs or checkpoints it.
+- Only SQLite opens the file. The process may be using the store, and when it closes any descriptor of a file, the
+  kernel drops all locks that SQLite holds on the file for this process.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ import apsw
 
 from mainspring.clock import NANOSECONDS, Clock
 from mainspring.doctor.findings import Finding, error, in_bytes, in_microseconds, in_seconds, info, ok, warning
-from mainspring.engines.sqlite.connections import translated
+from mainspring.engines.sqlite.connections import FileConnectionPool, translated
 from mainspring.engines.sqlite.provider import stat_or_none
-from mainspring.engines.sqlite.read_only import may_write, read_only_address
+from mainspring.engines.sqlite.read_only import may_write
 from mainspring.engines.sqlite.schema import VERSION, check
 from mainspring.errors import MainspringError
 from mainspring.jobs.activity import MINUTE
@@ -50,15 +53,20 @@ def opened_read_only(path: Path) -> Iterator[apsw.Connection]:
 
     Errors of SQLite, also those in the block, are raised as errors of Mainspring, such as `EngineUnavailable`.
     """
-    with translated(str(path)):
-        connection = apsw.Connection(
-            read_only_address(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        )
-        try:
-            connection.set_busy_timeout(BUSY_MS)
-            yield connection
-        finally:
-            connection.close()
+    pool = FileConnectionPool(  # a fork waits until the connection is closed, because a child must not inherit it
+        str(path), busy_timeout_ms=BUSY_MS, prepare_writer=_leave_unchanged, on_close=_do_nothing
+    )
+    pool.is_read_only = True
+    with translated(str(path)), pool.temporary() as connection:
+        yield connection
+
+
+def _leave_unchanged(_connection: apsw.Connection) -> None:
+    raise AssertionError("no check writes")
+
+
+def _do_nothing() -> None:
+    return None
 
 
 def check_schema(path: Path) -> Finding:
@@ -97,8 +105,9 @@ def _has_log(path: Path) -> bool:
 
     A connection to an immutable file does not report this.
     """
-    with path.open("rb") as file:
-        return file.read(VERSIONS.stop)[VERSIONS] == LOGGED
+    with opened_read_only(path) as connection:
+        _, header = connection.read("main", 0, 0, VERSIONS.stop)  # zeros behind the end of a shorter file
+        return header[VERSIONS] == LOGGED
 
 
 def check_integrity(

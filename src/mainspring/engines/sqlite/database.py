@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Event, Thread, get_ident
 from types import ModuleType
@@ -32,10 +32,20 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import apsw
 
 from mainspring.engines.sqlite.connections import ConnectionPool, FileConnectionPool, translate, translated
-from mainspring.engines.sqlite.log_file import Checkpointer, LogGrower
+from mainspring.engines.sqlite.log_file import Checkpointer, LogGrower, sync_log
 from mainspring.engines.sqlite.provider import require_accessible
-from mainspring.engines.sqlite.read_only import may_write, read_only_error, user_name, write_remedy
-from mainspring.engines.sqlite.schema import MOVED, check, is_moved, migrate, moved_error, require_version
+from mainspring.engines.sqlite.read_only import may_write, open_immutable, read_only_error, user_name, write_remedy
+from mainspring.engines.sqlite.schema import (
+    APPLICATION_ID,
+    APPLICATION_ID_PLACE,
+    MOVED,
+    check,
+    is_moved,
+    migrate,
+    moved_error,
+    require_own,
+    require_version,
+)
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.interruptible_lock import call_with
 
@@ -123,6 +133,7 @@ class Database:
                     remedy="create the directory, or name another file",
                 )
             self._checkpointer = Checkpointer(self._connections)
+            self._require_own(found)
             self._connections.is_read_only = found is not None and not may_write(Path(self.path))
             if not self._connections.is_read_only:
                 try:
@@ -134,6 +145,19 @@ class Database:
             if self._connections.is_read_only:
                 self._require_readable()
             self._is_open = True
+
+    def _require_own(self, found: os.stat_result | None) -> None:
+        """Raise `StoreCorrupt` if the file is that of another program. This writes nothing, also not beside it.
+
+        A file whose first page says that it is a store is checked later, with its log.
+        """
+        if found is None or not found.st_size:
+            return
+        with closing(open_immutable(Path(self.path))) as connection:
+            _, header = connection.read("main", 0, 0, APPLICATION_ID_PLACE.stop)
+            if int.from_bytes(header[APPLICATION_ID_PLACE]) != APPLICATION_ID:
+                with suppress(apsw.Error):  # the file is damaged, or not complete without its log
+                    require_own(connection, self.path)
 
     def _require_readable(self) -> None:
         """Raise `EngineUnavailable` if the schema is not current, because a user who may not write cannot migrate
@@ -148,6 +172,7 @@ class Database:
                 )
 
     def _prepare(self, connection: apsw.Connection) -> None:
+        require_own(connection, self.path)  # before the lock, which creates a file beside it
         # If two processes switch a new file to write-ahead logging at the same time, SQLite refuses one of them
         # without waiting. The lock lets them do it one after the other.
         with self._write_lock.held() if self._is_shared else nullcontext():
@@ -340,13 +365,8 @@ class Database:
         self._must_sync = True
 
     def _sync_log(self) -> None:
-        """Write SQLite's log to the disk, which makes the last commit durable, and all earlier ones."""
         try:
-            descriptor = os.open(f"{self.path}-wal", os.O_RDWR)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_log(self.path)
         except OSError as error:
             raise EngineUnavailable(
                 engine=f"SQLite file {self.path}",

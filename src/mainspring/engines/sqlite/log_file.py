@@ -14,6 +14,9 @@ Invariants
 - The writer extends the log inside a transaction. So no other process can append to the log at the same time.
 - The writer only appends zeros, and SQLite does not depend on them. If an append fails, SQLite extends the log
   itself at each commit.
+- This module opens no other file of SQLite than the log. When a process closes any descriptor of a file, the
+  kernel drops all POSIX locks of the process on this file. SQLite has locks on the database and on its `-shm`,
+  never on the log. `docs/decisions/086-only-sqlite-opens-its-files.md` has the reasons.
 """
 
 from __future__ import annotations
@@ -63,9 +66,18 @@ class LogGrower:
                 if self._used + MARGIN > self._size:  # no other process has extended the file
                     self._size += os.pwrite(descriptor, bytes(STEP), self._size)
             finally:
-                os.close(descriptor)  # this releases no locks of SQLite, because SQLite does not lock this file
+                os.close(descriptor)
         except OSError:  # the disk is full, for example
             self._size = 1 << 62  # no further attempts
+
+
+def sync_log(path: str) -> None:
+    """Write the log of a SQLite file to the disk, which makes the last commit durable, and all earlier ones."""
+    descriptor = os.open(f"{path}-wal", os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 CHECKPOINT_PAGES = 1_000  # a checkpoint is requested when the log has grown by this many pages

@@ -16,6 +16,8 @@ import shlex
 from pathlib import Path
 from types import ModuleType
 
+import apsw
+
 from mainspring.errors import EngineUnavailable
 
 pwd: ModuleType | None
@@ -86,4 +88,17 @@ def read_only_address(path: Path) -> str:
             remedy=write_remedy(path),
         )
     creates_no_files = has_index or (may_write(path) and may_write(path.parent))
-    return f"{path.absolute().as_uri()}?mode=ro{'' if creates_no_files else '&immutable=1'}"
+    return _address(path) if creates_no_files else _immutable_address(path)
+
+
+def open_immutable(path: Path) -> apsw.Connection:
+    """Open a file without its log. The connection creates no files, waits for no lock, and changes nothing."""
+    return apsw.Connection(_immutable_address(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+
+
+def _immutable_address(path: Path) -> str:
+    return f"{_address(path)}&immutable=1"
+
+
+def _address(path: Path) -> str:
+    return f"{path.absolute().as_uri()}?mode=ro"

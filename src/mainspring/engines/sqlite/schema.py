@@ -19,6 +19,8 @@ import apsw
 from mainspring.errors import EngineUnavailable, StoreCorrupt, StoreMoved, StoreTooNew
 
 APPLICATION_ID = 0x4D737067  # "Mspg"
+APPLICATION_ID_PLACE = slice(68, 72)
+"""The bytes of a SQLite file that have its application id."""
 
 MIGRATIONS = (
     """
@@ -484,19 +486,29 @@ def check(connection: apsw.Connection, path: str) -> bool:
     Raise an error if the file belongs to another application, if its schema is newer, or if its jobs were moved to
     another store or are being moved. This function only reads.
     """
-    application = connection.pragma("application_id")
-    version = int(connection.pragma("user_version"))
-    if application != APPLICATION_ID:
-        tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
-        if application != 0 or version != 0 or tables:
-            raise StoreCorrupt(
-                engine=f"SQLite file {path}",
-                reason="it is a database of another application, or a projection",
-                remedy="give Mainspring a file of its own: Mainspring('sqlite:///jobs.db')",
-            )
+    if not require_own(connection, path):
         return False
     require_version(connection, path)
-    return version == VERSION
+    return int(connection.pragma("user_version")) == VERSION
+
+
+def require_own(connection: apsw.Connection, path: str) -> bool:
+    """Return True if a file is a store, of any version, and False if it is empty.
+
+    Raise `StoreCorrupt` if it belongs to another application. This function only reads.
+    """
+    application = connection.pragma("application_id")
+    if application == APPLICATION_ID:
+        return True
+    version = int(connection.pragma("user_version"))
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+    if application != 0 or version != 0 or tables:
+        raise StoreCorrupt(
+            engine=f"SQLite file {path}",
+            reason="it is a database of another application, or a projection",
+            remedy="give Mainspring a file of its own: Mainspring('sqlite:///jobs.db')",
+        )
+    return False
 
 
 def _too_new(path: str, version: int) -> StoreTooNew:
