@@ -345,7 +345,7 @@ def nested(pool: ThreadPool) -> Iterator[Callable[[int], int]]:
         if n < 2:
             return n
         left, right = pool.submit(fib, n - 1), pool.submit(fib, n - 2)
-        return left.result(PATIENCE) + right.result(PATIENCE)
+        return left.result() + right.result()
 
     yield fib
 

@@ -1,8 +1,9 @@
 """The future of a submitted task. It is cheap until a thread waits for it, and tasks of the pool may wait for it.
 
 Waiting inside a task of the same pool does not deadlock while the pool may grow: `result()` runs an unstarted
-task inline if it belongs to no sequence. Otherwise the wait counts as `blocking()`, so that another thread takes
-over. Waiting for a task of the caller's own sequence raises `WouldDeadlock` at once.
+task inline if it belongs to no sequence and the wait has no timeout. Otherwise the wait counts as `blocking()`, so
+that another thread takes over. Waiting for a task of the caller's own sequence raises `WouldDeadlock` at once.
+A wait with a timeout runs no task on the thread that waits, because the call could not return before its end.
 
 The standard library creates a condition variable for every future, which is most of its cost. This class creates
 it when a thread first needs it. Invariants:
@@ -205,12 +206,12 @@ class TaskFuture(Future[R], Wrapper):
         """Return the result of the task, or raise its exception; wait for it if necessary.
 
         Raises `CancelledError` if the task was canceled, or dropped by a shutdown, and `TimeoutError` after
-        `timeout`, which is real time, whatever clock the pool has. Inside of a task, the call may run the awaited
-        task inline. It raises `WouldDeadlock` if the calling task would wait for itself, directly or in a cycle of
-        waits. Only runners of one task at a time are checked for this.
+        `timeout`, which is real time, whatever clock the pool has. Inside of a task, a call without a timeout may
+        run the awaited task inline. It raises `WouldDeadlock` if the calling task would wait for itself, directly
+        or in a cycle of waits. Only runners of one task at a time are checked for this.
         """
         try:
-            with self._waiting():
+            with self._waiting(may_run_inline=timeout is None):
                 return super().result(_seconds(timeout))
         finally:
             self = None  # type: ignore[assignment]  # noqa: PLW0642 - the error must not reference the future
@@ -220,16 +221,16 @@ class TaskFuture(Future[R], Wrapper):
 
         Raises `CancelledError`, `TimeoutError` and `WouldDeadlock` as `result` does.
         """
-        with self._waiting():
+        with self._waiting(may_run_inline=timeout is None):
             return super().exception(_seconds(timeout))
 
     @contextmanager
-    def _waiting(self) -> Iterator[None]:
+    def _waiting(self, *, may_run_inline: bool) -> Iterator[None]:
         worker = None if self.done() else current_worker()
         if worker is None or worker.current_runner() is None:
             yield
             return
-        if self.task is not None:
+        if may_run_inline and self.task is not None:
             self._runner.run_inline(self.task, worker)
         if self.done():
             yield
@@ -239,7 +240,7 @@ class TaskFuture(Future[R], Wrapper):
             raise WouldDeadlock(runner=self._runner.name, task=name)
         try:
             with worker.blocking(), worker.waiting(self.done):
-                if worker.group is not None:
+                if may_run_inline and worker.group is not None:
                     worker.group.run_ready_inline(worker, self.done)
                 yield
         finally:

@@ -144,7 +144,7 @@ def test_a_task_that_ran_inside_the_task_that_waited_for_it_is_removed(pool: Thr
     lengths: list[int] = []
 
     def wait_for_another() -> None:
-        pool.submit(int).result(PATIENCE)  # no other thread can run it
+        pool.submit(int).result()  # no other thread can run it
         lengths.append(queue_length(pool))
         assert pool.compact() == 1
         lengths.append(queue_length(pool))

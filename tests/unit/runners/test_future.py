@@ -386,7 +386,7 @@ def test_a_callback_may_post_and_wait(pool: ThreadPool) -> None:
     after: list[int] = []
     with occupied(pool):
         future = pool.submit(int)
-        future.add_done_callback(lambda _: after.append(pool.submit(int, "5").result(PATIENCE)))
+        future.add_done_callback(lambda _: after.append(pool.submit(int, "5").result()))
     future.result(PATIENCE)
     pool.wait_idle()
     assert after == [5]

@@ -282,6 +282,28 @@ def test_without_a_new_thread_the_work_waits_for_the_old_one(
         assert pool.submit(int).result(PATIENCE) == 0
 
 
+def test_without_a_new_thread_only_a_wait_without_a_timeout_runs_tasks(
+    pool: ThreadPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sequence = pool.sequenced()
+    timed_out: list[bool] = []
+
+    def outer() -> list[int]:
+        ran: list[int] = []
+        future = sequence.submit(ran.append, 1)
+        try:
+            future.result(0.01)
+        except TimeoutError:
+            timed_out.append(ran == [])
+        future.result()
+        return ran
+
+    with no_new_threads(monkeypatch) as refused:
+        assert pool.submit(outer).result(PATIENCE) == [1]
+        assert refused
+    assert timed_out == [True]
+
+
 def test_a_refused_thread_does_not_keep_a_sleeping_one_from_the_work(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

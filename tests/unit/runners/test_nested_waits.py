@@ -30,7 +30,7 @@ def pool(clock: ManualClock) -> Iterator[ThreadPool]:
 
 def test_an_unstarted_task_of_the_pool_runs_inside_the_one_that_waits(lonely: ThreadPool) -> None:
     def outer() -> tuple[int, int]:
-        return get_ident(), lonely.submit(get_ident).result(PATIENCE)
+        return get_ident(), lonely.submit(get_ident).result()
 
     here, there = lonely.submit(outer).result(PATIENCE)
     assert here == there
@@ -41,7 +41,7 @@ def test_an_unstarted_task_of_the_pool_runs_inside_the_one_that_waits(lonely: Th
 
 def test_exception_waits_in_the_same_manner(lonely: ThreadPool) -> None:
     def outer() -> BaseException | None:
-        return lonely.submit(int, "not a number").exception(PATIENCE)
+        return lonely.submit(int, "not a number").exception()
 
     assert isinstance(lonely.submit(outer).result(PATIENCE), ValueError)
     lonely.wait_idle()
@@ -54,7 +54,7 @@ def test_recursion_on_a_single_worker(lonely: ThreadPool) -> None:
         if n < 2:
             return n
         left, right = lonely.submit(fib, n - 1), lonely.submit(fib, n - 2)
-        return left.result(PATIENCE) + right.result(PATIENCE)
+        return left.result() + right.result()
 
     assert lonely.submit(fib, 12).result(PATIENCE) == 144
     lonely.wait_idle()
@@ -70,7 +70,7 @@ def test_recursion_on_several_workers(workers: int) -> None:
             if n < 2:
                 return n
             left, right = pool.submit(fib, n - 1), pool.submit(fib, n - 2)
-            return left.result(PATIENCE) + right.result(PATIENCE)
+            return left.result() + right.result()
 
         assert pool.submit(fib, 11).result(PATIENCE) == 89
         pool.wait_idle(PATIENCE)
@@ -83,7 +83,7 @@ def test_an_inline_task_sees_its_own_runner_and_the_waiting_one_its_own_again(lo
 
     def outer() -> list[TaskRunner | None]:
         before = current_runner()
-        inside = lonely.submit(current_runner).result(PATIENCE)
+        inside = lonely.submit(current_runner).result()
         return [before, inside, current_runner()]
 
     assert sequence.submit(outer).result(PATIENCE) == [sequence, lonely, sequence]
@@ -94,7 +94,7 @@ def test_an_inline_task_sees_its_own_runner_and_the_waiting_one_its_own_again(lo
 
 def test_a_task_with_traits_runs_inline_too(lonely: ThreadPool) -> None:
     def outer() -> int:
-        return lonely.submit(int, traits=TaskTraits(may_block=True, category="nested")).result(PATIENCE)
+        return lonely.submit(int, traits=TaskTraits(may_block=True, category="nested")).result()
 
     assert lonely.submit(outer).result(PATIENCE) == 0
 
@@ -102,7 +102,7 @@ def test_a_task_with_traits_runs_inline_too(lonely: ThreadPool) -> None:
 def test_an_inline_failure_does_not_hurt_the_one_that_waits(lonely: ThreadPool) -> None:
     def outer() -> str:
         with pytest.raises(ValueError, match="not a number"):
-            lonely.submit(int, "not a number").result(PATIENCE)
+            lonely.submit(int, "not a number").result()
         return "fine"
 
     assert lonely.submit(outer).result(PATIENCE) == "fine"
@@ -112,7 +112,7 @@ def test_parallel_tasks_wait_for_each_other_within_their_limit(lonely: ThreadPoo
     io = lonely.parallel(limit=1)
 
     def outer(depth: int) -> int:
-        return depth and 1 + io.submit(outer, depth - 1).result(PATIENCE)
+        return depth and 1 + io.submit(outer, depth - 1).result()
 
     assert io.submit(outer, 5).result(PATIENCE) == 5
     lonely.wait_idle()
@@ -123,7 +123,7 @@ def test_what_runs_inline_leaves_room_in_a_bounded_queue() -> None:
     with running(ThreadPool(1, max_workers=1, capacity=1)) as pool:
 
         def outer(depth: int) -> int:
-            return depth and 1 + pool.submit(outer, depth - 1).result(PATIENCE)
+            return depth and 1 + pool.submit(outer, depth - 1).result()
 
         assert pool.submit(outer, 3).result(PATIENCE) == 3
 
@@ -132,7 +132,7 @@ def test_a_future_of_another_pool_is_not_run_inline(pool: ThreadPool) -> None:
     with running(ThreadPool(1)) as other:
 
         def outer() -> tuple[int, int]:
-            return get_ident(), other.submit(get_ident).result(PATIENCE)
+            return get_ident(), other.submit(get_ident).result()
 
         here, there = pool.submit(outer).result(PATIENCE)
         assert here != there
@@ -146,6 +146,40 @@ def test_a_task_that_waits_for_another_pool_lets_its_own_go_on(pool: ThreadPool)
         assert pool.submit(int).result(PATIENCE) == 0
         hold.open()
         waiting.result(PATIENCE)
+
+
+@pytest.mark.parametrize("method", ["result", "exception"])
+def test_a_wait_with_a_timeout_ends_in_time_and_runs_nothing_on_its_thread(
+    lonely: ThreadPool, method: str
+) -> None:
+    hold = Gate()  # opened only after the wait has ended, so that a wait that runs the task hangs
+
+    def outer() -> tuple[str, bool]:
+        future = lonely.submit(hold)
+        with pytest.raises(TimeoutError):
+            getattr(future, method)(0.01)
+        return "went on", hold.is_entered
+
+    try:
+        assert lonely.submit(outer).result(PATIENCE) == ("went on", False)
+    finally:
+        hold.open()
+    lonely.wait_idle(PATIENCE)
+    assert (hold.is_entered, lonely.statistics().completed) == (True, 2)  # the task ran in its turn
+
+
+def test_a_map_with_a_timeout_ends_in_time(lonely: ThreadPool) -> None:
+    hold = Gate()
+
+    def outer() -> bool:
+        with pytest.raises(TimeoutError):
+            list(lonely.executor().map(lambda _: hold(), [1, 2], timeout=0.01))
+        return hold.is_entered
+
+    try:
+        assert lonely.submit(outer).result(PATIENCE) is False
+    finally:
+        hold.open()
 
 
 # -- blocking
@@ -257,7 +291,7 @@ def test_ones_own_sequence_is_recognised_through_a_task_that_runs_inline(pool: T
             sequence.submit(int).result(PATIENCE)  # the time-out only keeps a failure short
 
     def outer() -> None:
-        pool.submit(inner).result(PATIENCE)
+        pool.submit(inner).result()
 
     sequence.submit(outer).result(PATIENCE)
 
