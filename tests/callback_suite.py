@@ -30,7 +30,7 @@ from mainspring.callbacks.declaring import DeclaredDelivery, FreeDelivery
 from tests.receiver import Hold, Receiver, Reply, receiver
 from tests.support import PATIENCE, amount, eventually
 
-FAST = Retry(max_attempts=3, base=0.01, max_delay=0.01)
+FAST = Retry(max_attempts=3, base=0.01, max_delay=0.01, jitter=0)
 KEY = CallbackSecret.generate()
 MakeApp = Callable[..., AbstractContextManager[Mainspring]]
 

@@ -96,7 +96,9 @@ def raise_text(text: str, data: dict[str, str] | None = None) -> str:
 
 
 def _declare_ship_order(app: Mainspring, pace: Pace) -> JobFunction[..., Any]:
-    @app.job(name="shop.ship_order", queue="orders", search="order_id", retry=Retry(max_attempts=3, base=30))
+    @app.job(
+        name="shop.ship_order", queue="orders", search="order_id", retry=Retry(max_attempts=3, base=30, jitter=0)
+    )
     def ship_order(
         order_id: int,
         speed: Speed = Speed.STANDARD,

@@ -1,5 +1,7 @@
 """`mainspring jobs`: listed, shown, called off, put off, repeated."""
 
+import re
+
 from mainspring import Retry
 from tests.cli.shop_program import ShopProgram
 from tests.support import eventually
@@ -165,7 +167,7 @@ def test_a_mistyped_name_in_a_filter_is_met_with_a_question(shop: ShopProgram) -
 
 def test_a_job_that_waits_for_its_retry_shows_no_lateness(shop: ShopProgram) -> None:
     with shop.open() as app:
-        retry = Retry(max_attempts=2, base=3600)
+        retry = Retry(max_attempts=2, base=3600, jitter=0)
         handler = app.job(name="shop.flaky", retry=retry)(fail)
         with app.running():
             handle = handler.submit()
@@ -173,6 +175,15 @@ def test_a_job_that_waits_for_its_retry_shows_no_lateness(shop: ShopProgram) -> 
     shown = shop.run_on_store("jobs", "show", handle.id).output
     assert "attempts   1 started (1 failed)" in shown
     assert "after its due time" not in shown
+    assert "retry policy" not in shown  # this process does not know the handler
+
+
+def test_a_job_is_shown_with_its_retry_policy(shop: ShopProgram) -> None:
+    usual, own = shop.submit({"order_id": 1}), shop.submit({"order_id": 2}, retry=Retry(max_attempts=3))
+    shown = [shop.run_with_app("jobs", "show", *ids).output for ids in (usual, own)]
+    shown.append(shop.run_on_store("jobs", "show", *own).output)  # its own policy is stored with the job
+    policies = [re.search("^retry policy +(.*)$", output, re.MULTILINE) for output in shown]
+    assert [found and found[1] for found in policies] == ["one attempt", *["3 attempts, 2 s to 4 s apart"] * 2]
 
 
 def fail() -> None:

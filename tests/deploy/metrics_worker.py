@@ -14,7 +14,7 @@ def send(number: int) -> int:
     return number
 
 
-@app.job(queue="mail", retry=Retry(max_attempts=2, base=0.01))
+@app.job(queue="mail", retry=Retry(max_attempts=2, base=0.01, jitter=0))
 def fail() -> None:
     raise ConnectionError("the provider is down")
 

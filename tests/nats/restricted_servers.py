@@ -55,7 +55,7 @@ class Shop(Mainspring):
     def __init__(self, url: str, **options: Any) -> None:
         super().__init__(url, threads=4, grace=5, **options)
         self.is_running, self.release, self.has_ticked = Event(), Event(), Event()
-        soon = Retry(max_attempts=2, base=0.05)
+        soon = Retry(max_attempts=2, base=0.05, jitter=0)
         self.plain = self.job(name="plain")(lambda: "done")
         self.flawed = self.job(name="flawed", retry=soon)(_fail)
         self.slow = self.job(name="slow")(self._wait)

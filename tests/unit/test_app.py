@@ -197,7 +197,9 @@ def test_a_decorated_function_is_still_a_function(app: Mainspring) -> None:
 
 
 def test_a_decorator_with_options_registers_them(app: Mainspring) -> None:
-    app.job(name="shop.double", queue="orders", priority=Priority.BEST_EFFORT, retry=Retry(max_attempts=2))(double)
+    app.job(
+        name="shop.double", queue="orders", priority=Priority.BEST_EFFORT, retry=Retry(max_attempts=2, jitter=0)
+    )(double)
     options = app.registry.get("shop.double").options
     assert (options.queue, options.priority, options.retry.max_attempts) == ("orders", Priority.BEST_EFFORT, 2)
 

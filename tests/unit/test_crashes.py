@@ -186,7 +186,7 @@ def test_the_jobs_of_a_dead_process_run_again_at_once(app: Mainspring, charge: J
 def test_delays_retries_and_chains_run_to_their_end(app: Mainspring) -> None:
     seen: list[str] = []
 
-    @app.job(name="second", retry=Retry(max_attempts=3, base=3_600))
+    @app.job(name="second", retry=Retry(max_attempts=3, base=3_600, jitter=0))
     def second() -> None:
         if current_job().attempt == 1:
             raise ConnectionError("away")

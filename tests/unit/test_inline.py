@@ -98,7 +98,7 @@ def test_follow_ups_have_run_too(app: Mainspring) -> None:
 def test_retries_and_snoozes_are_over(app: Mainspring) -> None:
     attempts: list[int] = []
 
-    @app.job(retry=Retry(max_attempts=3, base=60))
+    @app.job(retry=Retry(max_attempts=3, base=60, jitter=0))
     def third_time_lucky() -> str:
         attempts.append(current_job().attempt)
         if len(attempts) == 1:
@@ -221,7 +221,7 @@ def test_a_failure_stays_with_the_job_unless_asked_for(app: Mainspring) -> None:
 def test_the_submitter_gets_what_the_handler_raised(app: Mainspring) -> None:
     errors = [KeyError("first"), KeyError("second")]
 
-    @app.job(retry=Retry(max_attempts=2))
+    @app.job(retry=Retry(max_attempts=2, jitter=0))
     def fail() -> None:
         raise errors[current_job().attempt - 1]
 

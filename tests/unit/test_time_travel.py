@@ -34,7 +34,7 @@ def test_the_example_of_the_manual_runs_as_it_stands(
 def test_thirty_days_with_retries_run_to_their_end(app: Mainspring) -> None:
     attempts: list[int] = []
 
-    @app.job(retry=Retry(max_attempts=6, base=3_600, factor=3, max_delay=timedelta(days=10)))
+    @app.job(retry=Retry(max_attempts=6, base=3_600, factor=3, max_delay=timedelta(days=10), jitter=0))
     def flaky() -> None:
         attempts.append(1)
         raise ConnectionError("away")
@@ -91,7 +91,7 @@ def test_retries_wait_exactly_as_their_policy_says(app: Mainspring) -> None:
 
     with time_travel(app, start=NOON) as travel:
 
-        @app.job(retry=Retry(max_attempts=6, base=2, factor=2, max_delay=32))
+        @app.job(retry=Retry(max_attempts=6, base=2, factor=2, max_delay=32, jitter=0))
         def flaky() -> None:
             seen.append((travel.now - NOON).total_seconds())
             raise ConnectionError("away")
@@ -126,7 +126,7 @@ def test_retry_later_uses_up_attempts_and_chooses_its_wait(app: Mainspring) -> N
 
     with time_travel(app, start=NOON) as travel:
 
-        @app.job(retry=Retry(max_attempts=3, base=1))
+        @app.job(retry=Retry(max_attempts=3, base=1, jitter=0))
         def later() -> None:
             seen.append((travel.now - NOON).total_seconds())
             raise Retry.Later(60)
@@ -296,7 +296,7 @@ def test_an_error_on_the_way_ends_the_journey(app: Mainspring, cancel_order: Job
 
 
 def test_a_handler_that_exits_does_not_end_the_journey(app: Mainspring) -> None:
-    @app.job(retry=Retry(max_attempts=2, base=1))
+    @app.job(retry=Retry(max_attempts=2, base=1, jitter=0))
     def leave() -> None:
         raise SystemExit(3)
 

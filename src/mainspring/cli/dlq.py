@@ -119,8 +119,8 @@ def show_letter(*, job_id: str, as_json: bool, app: str | None, url: str | None)
     """
     with open_app(app, url) as application:
         letter = application.dead_letters.get(job_id)
-        now = application.manager().engine.now()
-    print_json(job_fields(letter)) if as_json else print_rich(job_detail(letter, now))
+        detail = None if as_json else job_detail(letter, application.manager())
+    print_json(job_fields(letter)) if detail is None else print_rich(detail)
 
 
 @dlq.command("replay")

@@ -32,6 +32,9 @@ from mainspring.plurals import format_count
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from mainspring.jobs.manager import JobManager
+    from mainspring.jobs.retry import Retry
+
 Column: TypeAlias = Callable[[JobInfo, int], Cell]
 
 
@@ -117,7 +120,7 @@ def print_page(page: JobPage, now: int, layout: JobTable, *, as_json: bool, none
         print_message(f"there are more jobs; for the next page, add --after {page.next}")
 
 
-def job_detail(job: JobInfo, now: int) -> RenderableType:
+def job_detail(job: JobInfo, manager: JobManager) -> RenderableType:
     """Return the text about one job: its fields, attempts and errors; each time is also given relative to now."""
     from rich.console import Group  # noqa: PLC0415 - slow to import, and a list of jobs does not need it
     from rich.table import Table  # noqa: PLC0415
@@ -126,7 +129,8 @@ def job_detail(job: JobInfo, now: int) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, value in _describe(job, now):
+    now, retry = manager.engine.now(), manager.registry.retry_of(job.type, job.headers)
+    for name, value in _describe(job, now, retry):
         grid.add_row(name, to_text(value))
     parts: list[RenderableType] = [grid]
     for attempt in job.history:
@@ -139,7 +143,7 @@ def job_detail(job: JobInfo, now: int) -> RenderableType:
     return Group(*parts)
 
 
-def _describe(job: JobInfo, now: int) -> Iterator[tuple[str, Cell]]:
+def _describe(job: JobInfo, now: int, retry: Retry | None) -> Iterator[tuple[str, Cell]]:
     yield "id", job.id
     yield "handler", job.type
     yield "queue", f"{job.queue}, priority {job.priority.name.lower().replace('_', '-')}"
@@ -154,6 +158,8 @@ def _describe(job: JobInfo, now: int) -> Iterator[tuple[str, Cell]]:
             late = f", {job.lateness:.3f} s after its due time" if is_late else ""
             yield name, f"{_format_instant(instant, now)}{late}"
     yield "attempts", _attempts(job)
+    if retry is not None:
+        yield "retry policy", str(retry)
     yield from _describe_more(job)
 
 

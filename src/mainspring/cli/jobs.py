@@ -76,8 +76,8 @@ def show_job(*, job_id: str, as_json: bool, app: str | None, url: str | None) ->
     """
     with open_app(app, url) as application:
         job = application.get(job_id)
-        now = application.manager().engine.now()
-    print_json(job_fields(job)) if as_json else print_rich(job_detail(job, now))
+        detail = None if as_json else job_detail(job, application.manager())
+    print_json(job_fields(job)) if detail is None else print_rich(detail)
 
 
 @jobs.command("cancel")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -12,9 +12,11 @@ from msgspec import Struct
 
 from mainspring.jobs.commands import PutLimit
 from mainspring.jobs.engine import Situation
+from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.job_policies import timeout_of
 from mainspring.jobs.limits import Bucket, describe_bucket, family_of
 from mainspring.jobs.records import JobRecord, WorkerRecord
+from mainspring.jobs.retry import Retry
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import describe_distance, describe_duration, to_datetime
 from mainspring.similar_names import find_similar
@@ -82,6 +84,8 @@ class _JobFacts(Struct, frozen=True):
     now: int
     is_remote: bool = False
     """Whether remote workers run the jobs of this type, as the application declares."""
+    retry: Retry | None = None
+    """The retry policy of the job; None if this process does not know the handler."""
 
     @property
     def record(self) -> JobRecord:
@@ -137,17 +141,17 @@ def explain(
     now: int,
     *,
     front: Situation | None = None,
-    remote: Container[str] = (),
+    registry: HandlerRegistry | None = None,
 ) -> Explanation:
     """Explain the state of a job. `workers` and `limits` are all workers and limits in the store.
 
     `situation` has the facts in the store about the job. `front` has those about the job that this one waits for
-    in its sequence; the explanation then covers that job, too. `remote` has the job types that remote workers run.
+    in its sequence; the explanation then covers that job, too. `registry` has the handlers of the application.
     """
-    found = _explain(situation, workers, limits, now, remote)
+    found = _explain(situation, workers, limits, now, registry)
     if found.reason is not Reason.BEHIND or front is None:
         return found
-    ahead = _explain(front, workers, limits, now, remote)
+    ahead = _explain(front, workers, limits, now, registry)
     blocked_by = tuple(dict.fromkeys((*found.blocked_by, *ahead.blocked_by)))
     return replace(found, text=f"{found.text} {ahead.text}", blocked_by=blocked_by)
 
@@ -157,10 +161,13 @@ def _explain(
     workers: Sequence[WorkerRecord],
     limits: Sequence[PutLimit],
     now: int,
-    remote: Container[str],
+    registry: HandlerRegistry | None,
 ) -> Explanation:
     alive = [worker for worker in workers if not worker.is_gone]
-    facts = _JobFacts(situation, alive, limits, now, situation.record.type in remote)
+    record = situation.record
+    is_remote = registry is not None and record.type in registry.remote_names()
+    retry = None if registry is None else registry.retry_of(record.type, record.headers)
+    facts = _JobFacts(situation, alive, limits, now, is_remote, retry)
     if facts.record.status is JobStatus.PENDING:
         for find in _CAUSES:
             found = find(facts)
@@ -194,6 +201,8 @@ def _not_due(facts: _JobFacts) -> Explanation | None:
         return None
     if record.failures + record.timeouts + record.crashes:
         text = f"is tried again at {facts.at(record.due)}, after attempt {record.starts}: {_error(record)}."
+        if facts.retry is not None:
+            text += f" Its policy: {facts.retry}."
         return facts.explain(Reason.RETRYING, text, until=record.due)
     note = None if record.progress is None else record.progress.note
     why = "" if note is None else f", after attempt {record.starts}: {note}"

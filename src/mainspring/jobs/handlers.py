@@ -17,11 +17,13 @@ from msgspec.structs import replace
 from mainspring.clock import Duration
 from mainspring.errors import UnknownHandler
 from mainspring.jobs.arguments import Arguments, plain_function, search_key, single_item_function
-from mainspring.jobs.handler_options import HandlerOptions
+from mainspring.jobs.handler_options import DEFAULT_RETRY, HandlerOptions
+from mainspring.jobs.job_policies import RETRY, retry_of
 from mainspring.jobs.named_arguments import NamedArguments, has_any_parameters
 from mainspring.jobs.policies import Unique, names_of
 from mainspring.jobs.records import NewJob
 from mainspring.jobs.results import ResultType
+from mainspring.jobs.retry import Retry
 from mainspring.jobs.serializers import Serializer
 from mainspring.jobs.timestamps import to_microseconds
 
@@ -230,6 +232,13 @@ class HandlerRegistry:
         """Return the names of the handlers that workers of this application run, with aliases (earlier names)."""
         with self._lock:
             return tuple(name for name, handler in self._handlers.items() if not handler.is_remote)
+
+    def retry_of(self, name: str, headers: Mapping[str, str] | None) -> Retry | None:
+        """Return the retry policy of a job: its own, or that of its handler; None if neither is known here."""
+        handler = self._handlers.get(name)
+        if handler is None and RETRY not in (headers or {}):
+            return None
+        return retry_of(headers, DEFAULT_RETRY if handler is None else handler.options.retry)
 
     def remote_names(self) -> tuple[str, ...]:
         """Return the names of the handlers that remote workers run, earlier names (aliases) included."""

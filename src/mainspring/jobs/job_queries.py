@@ -196,7 +196,7 @@ class JobQueries:
             raise JobNotFound(job_id=job_id)
         front = None if situation.behind is None else self.engine.situation(situation.behind)
         facts = self.engine.workers(), self.engine.limits(), self.engine.now()
-        found = explain(situation, *facts, front=front, remote=self.registry.remote_names())
+        found = explain(situation, *facts, front=front, registry=self.registry)
         records = [each.record for each in (situation, front) if each is not None]
         return self.redactions().show_explanation(found, records, self.serializers)
 

@@ -146,6 +146,7 @@ class JobManager(JobQueries):
             keep=keep or Keep(),
             stall_after_ns=to_nanoseconds(stall_after, "stall_after"),
             has_maintenance=not virtual_time,
+            has_jitter=not virtual_time,
         )
         self._limits = limits or LimitRegistry()
         self._middlewares = middlewares or Middlewares()
@@ -554,6 +555,7 @@ class JobManager(JobQueries):
             self.serializer,
             self.engine.now,
             max_result=self.max_payload,
+            draw=None if self._settings.has_jitter else lambda: 0.5,
             new_id=self.submission.new_id,
             registry=self.registry,
             middlewares=self._middlewares,

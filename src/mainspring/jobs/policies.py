@@ -228,6 +228,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     """How long due jobs stay unclaimed until the worker reports a stall, in nanoseconds; 0 for never."""
     has_maintenance: bool = True
     """Whether the worker sends heartbeats, rescues jobs and prunes. In time travel it does not."""
+    has_jitter: bool = True
+    """Whether the delays of retries vary at random. In time travel they do not, so that tests are repeatable."""
 
 
 def _age(duration: Duration | None, name: str) -> int | None:

@@ -1,6 +1,8 @@
 """Retry policies with back-off, and the exceptions by which a handler snoozes, retries or cancels its job.
 
-`Retry(max_attempts=6, base=2, factor=2, max_delay=32)` waits 2, 4, 8, 16 and 32 seconds between six attempts.
+The default, `Retry()`, makes 13 attempts within 37 to 56 minutes, so that jobs survive an outage of half an hour.
+`Retry(max_attempts=6, base=2, factor=2, max_delay=32, jitter=0)` waits 2, 4, 8, 16 and 32 seconds between six
+attempts.
 Failures and timeouts use up attempts. Crashes are counted separately, and an attempt that a shutdown interrupts
 does not count. A handler raises `Snooze` or `Cancel` to end its attempt without a failure, and `Retry.Later` to
 fail its attempt and choose the delay of the retry.
@@ -8,13 +10,12 @@ fail its attempt and choose the delay of the retry.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
 from mainspring.clock import Duration, to_nanoseconds
-from mainspring.jobs.timestamps import to_microseconds
+from mainspring.jobs.timestamps import describe_duration, to_microseconds
 from mainspring.runners.validation import require_positive
 
 
@@ -58,15 +59,15 @@ class RetryLater(Suspend):
 class Retry:
     """A retry policy: how often a failed job is retried, and with which back-off."""
 
-    max_attempts: int = 6
+    max_attempts: int = 13
     """After this many failed or timed out attempts, including the first, a job becomes a dead letter."""
     base: Duration = 2
     """The delay before the second attempt."""
     factor: float = 2
     """The factor by which the delay grows each time."""
-    max_delay: Duration = 32
+    max_delay: Duration = 600
     """The longest delay before a retry. With `jitter`, a delay may be longer by that share."""
-    jitter: float = 0.0
+    jitter: float = 0.2
     """The share of each delay, 0 to 1, by which it varies at random, so that retries do not coincide."""
     on: tuple[type[BaseException], ...] | None = None
     """The exceptions of a handler that are retried; None for all. Others make the job a dead letter at once."""
@@ -74,6 +75,14 @@ class Retry:
     """Exceptions that are not retried, also if `on` names one of their base classes."""
 
     Later = RetryLater
+
+    def __str__(self) -> str:
+        """Describe the attempts and delays: `13 attempts, 2 s to 10 min apart`."""
+        if self.max_attempts == 1:
+            return "one attempt"
+        first, last = (self.delay_after(used, lambda: 0.5) or 0 for used in (1, self.max_attempts - 1))
+        delays = " to ".join(dict.fromkeys(describe_duration(delay) for delay in (first, last)))
+        return f"{self.max_attempts:,} attempts, {delays} apart"
 
     def __post_init__(self) -> None:
         require_positive(self.max_attempts, "max_attempts", "attempts")
@@ -102,8 +111,11 @@ class Retry:
             return True
         return self.on is not None and not has_timed_out and not is_one_of((*self.on, RetryLater))
 
-    def delay_after(self, attempts: int, chance: random.Random) -> int | None:
-        """Return the microseconds before the next attempt, after `attempts` used ones; None if none is left."""
+    def delay_after(self, attempts: int, draw: Callable[[], float]) -> int | None:
+        """Return the microseconds before the next attempt, after `attempts` used ones; None if none is left.
+
+        `draw` returns the random number behind the jitter, from 0 for the shortest delay to 1 for the longest.
+        """
         if attempts >= self.max_attempts:
             return None
         longest = to_microseconds(self.max_delay, "max_delay")
@@ -111,7 +123,7 @@ class Retry:
             wait = min(longest, to_microseconds(self.base, "base") * float(self.factor) ** (attempts - 1))
         except OverflowError:
             wait = longest
-        return round(wait * (1 + self.jitter * (2 * chance.random() - 1)))
+        return round(wait * (1 + self.jitter * (2 * draw() - 1)))
 
 
 def _require_number(value: object, name: str) -> None:

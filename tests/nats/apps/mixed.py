@@ -12,7 +12,7 @@ from tests.processes.run_log import note, recorded, work_for
 URL = "MAINSPRING_URL"
 ATTEMPTS = 3  # of a job that is doomed
 ADMITTED = 2  # calls of a tenant at once
-AT_ONCE = Retry(max_attempts=10, base=0.05, factor=1)
+AT_ONCE = Retry(max_attempts=10, base=0.05, factor=1, jitter=0)
 
 app = Mainspring(os.environ.get(URL, "memory://"), threads=4)
 
@@ -63,7 +63,7 @@ def refresh(argument: str, seconds: float, key: str) -> None:
         work_for(seconds)
 
 
-@app.job(retry=Retry(max_attempts=ATTEMPTS, base=0.2, factor=1))
+@app.job(retry=Retry(max_attempts=ATTEMPTS, base=0.2, factor=1, jitter=0))
 def doomed(argument: str) -> None:
     """Fail every time."""
     with recorded(argument, aloud=True):

@@ -12,7 +12,7 @@ ALERTS = Path("alerts.txt")
 
 
 @app.on_dead_letter
-@app.job(retry=Retry(max_attempts=20, base=0.1, factor=1))
+@app.job(retry=Retry(max_attempts=20, base=0.1, factor=1, jitter=0))
 def alert(letter: DeadLetter) -> None:
     """Write the id and the reason of a dead letter to a file."""
     with ALERTS.open("a") as file:

@@ -19,7 +19,7 @@ app = PatientMainspring(
     grace=float(os.environ.get("GRACE", "10")),
 )
 
-SOON = Retry(base=0.05, factor=1)
+SOON = Retry(base=0.05, factor=1, jitter=0)
 
 
 @app.job(execution="process", retry=SOON)

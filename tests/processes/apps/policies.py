@@ -7,7 +7,7 @@ from tests.processes.run_log import note, recorded, work_for
 app = PatientMainspring("sqlite:///jobs.db", threads=4)
 
 FAILING = 5  # every so many steps fail once
-AT_ONCE = Retry(max_attempts=10, base=0.05, factor=1)
+AT_ONCE = Retry(max_attempts=10, base=0.05, factor=1, jitter=0)
 
 
 @app.job(retry=AT_ONCE)

@@ -54,7 +54,7 @@ def test_a_declaration_is_checked() -> None:
     with pytest.raises(ValueError, match="success must be codes"):
         app.http_job("paid", url=URL, success=(2,))
     with pytest.raises(ValueError, match="contradict"):
-        app.http_job("paid", url=URL, at_most_once=True, retry=Retry(max_attempts=2))
+        app.http_job("paid", url=URL, at_most_once=True, retry=Retry(max_attempts=2, jitter=0))
     with pytest.raises(TypeError, match="callbacks must be"):
         Mainspring("memory://", callbacks=["https://hooks.example.com/*"])  # type: ignore[arg-type]
     assert app.callback_types() == ("mainspring.http",)

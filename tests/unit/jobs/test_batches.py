@@ -224,7 +224,7 @@ def test_what_the_call_raises_is_charged_to_each_job_by_its_own_count(
         seen.append(len(numbers))
         raise ValueError("no")
 
-    register(fail, retry=Retry(max_attempts=2, base=10))
+    register(fail, retry=Retry(max_attempts=2, base=10, jitter=0))
     (first,) = submit(shop, 1)
     shop.manager.start()
     shop.clock.advance(5)

@@ -69,7 +69,7 @@ def test_a_handler_sees_its_own_job(app: Mainspring) -> None:
 def test_the_fencing_token_grows_with_every_attempt(app: Mainspring) -> None:
     tokens: list[int] = []
 
-    @app.job(retry=Retry(max_attempts=3, base=1))
+    @app.job(retry=Retry(max_attempts=3, base=1, jitter=0))
     def handler() -> None:
         tokens.append(current_job().fencing_token)
         raise ValueError("again")

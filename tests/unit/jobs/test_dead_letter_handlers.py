@@ -43,7 +43,7 @@ def test_a_handler_gets_a_snapshot_of_each_dead_letter(app: Mainspring) -> None:
     def alert(letter: DeadLetter) -> None:
         seen.append(letter)
 
-    failing = app.job(name="shop.fail", queue="orders", retry=Retry(max_attempts=2, base=60))(fail)
+    failing = app.job(name="shop.fail", queue="orders", retry=Retry(max_attempts=2, base=60, jitter=0))(fail)
     with time_travel(app, start=START) as travel:
         handle = failing.options(headers={"user": "7"}).submit(42)
         travel.settle()
@@ -88,7 +88,7 @@ def test_expired_jobs_and_arguments_that_do_not_fit_reach_the_handler_too(app: M
 def test_canceled_and_retried_jobs_do_not_reach_the_handler(app: Mainspring) -> None:
     seen: list[DeadLetter] = []
     app.on_dead_letter(_appender(seen))
-    failing = app.job(name="fail", retry=Retry(max_attempts=3, base=60))(fail)
+    failing = app.job(name="fail", retry=Retry(max_attempts=3, base=60, jitter=0))(fail)
     with time_travel(app, start=START) as travel:
         handle = failing.submit(1)
         travel.settle()
@@ -141,7 +141,12 @@ def test_a_handler_has_options_of_its_own(app: Mainspring, travel: TimeTravel) -
     runs: list[int] = []
 
     @app.on_dead_letter
-    @app.job(queue="alerts", priority=Priority.USER_BLOCKING, retry=Retry(max_attempts=3, base=60), rate=Rate(1))
+    @app.job(
+        queue="alerts",
+        priority=Priority.USER_BLOCKING,
+        retry=Retry(max_attempts=3, base=60, jitter=0),
+        rate=Rate(1),
+    )
     def alert(letter: DeadLetter) -> None:
         runs.append(current_job().attempt)
         if len(runs) == 1:

@@ -51,7 +51,7 @@ DEEDS: dict[str, Callable[[], None]] = {"fail": fail, "snooze": snooze, "cancel"
 
 @pytest.fixture
 def work(app: Mainspring) -> JobFunction[..., None]:
-    @app.job(name="shop.work", queue="orders", retry=Retry(max_attempts=2, base=10))
+    @app.job(name="shop.work", queue="orders", retry=Retry(max_attempts=2, base=10, jitter=0))
     def work(deed: str = "", times: int = 9) -> None:
         if deed and app.get(current_job().id).starts <= times:
             DEEDS[deed]()

@@ -22,7 +22,7 @@ def call_log(app: Mainspring) -> CallLog:
 
 @pytest.fixture
 def work(app: Mainspring, call_log: CallLog) -> JobFunction[..., None]:
-    @app.job(retry=Retry(max_attempts=3, base=20))
+    @app.job(retry=Retry(max_attempts=3, base=20, jitter=0))
     def work(name: str, *, fails: bool = False) -> None:
         call_log.record(name)
         if fails:

@@ -43,7 +43,7 @@ def gate() -> Iterator[Gate]:
 def job(app: Mainspring, gate: Gate) -> JobFunction[..., None]:
     """A job that does what it is told."""
 
-    @app.job(name="shop.work", retry=Retry(max_attempts=2, base=30))
+    @app.job(name="shop.work", retry=Retry(max_attempts=2, base=30, jitter=0))
     def work(deed: str = "") -> None:
         if deed == "wait":
             gate()
@@ -89,7 +89,7 @@ def test_a_job_that_failed_says_when_it_is_tried_again_and_why(
     assert explanation.reason is Reason.RETRYING
     assert words(explanation) == (
         "Job ID (shop.work) is tried again at 2026-03-01 12:00:30 UTC (in 30 s), after attempt 1: "
-        "ValueError: no such order."
+        "ValueError: no such order. Its policy: 2 attempts, 30 s apart."
     )
     assert explanation.until == START + timedelta(seconds=30)
 

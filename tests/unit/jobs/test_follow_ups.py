@@ -177,7 +177,7 @@ def test_a_follow_up_comes_after_the_attempt_that_succeeds(app: Mainspring, trav
     @app.job
     def after(result: int) -> None: ...
 
-    @app.job(then=after.options(delay=60), retry=Retry(base=1))
+    @app.job(then=after.options(delay=60), retry=Retry(base=1, jitter=0))
     def shaky() -> int:
         attempts.append(1)
         if len(attempts) < 3:

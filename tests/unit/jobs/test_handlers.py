@@ -141,7 +141,7 @@ def test_without_a_timeout_there_is_none() -> None:
 def test_the_defaults_are_those_of_the_manual() -> None:
     options = HandlerOptions()
     assert (options.queue, options.priority, options.timeout) == ("default", Priority.USER_VISIBLE, None)
-    assert options.retry == Retry(max_attempts=6, base=2, factor=2, max_delay=32)
+    assert options.retry == Retry()
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0}, {"timeout": -1}, {"queue": ""}, {"queue": "a\nb"}], ids=repr)

@@ -30,7 +30,7 @@ def make_record(**fields: Any) -> JobRecord:
 
 
 def test_the_life_of_a_job_is_told_in_aware_instants(app: Mainspring) -> None:
-    @app.job(queue="orders", priority=Priority.USER_BLOCKING, retry=Retry(base=10))
+    @app.job(queue="orders", priority=Priority.USER_BLOCKING, retry=Retry(base=10, jitter=0))
     def handler(number: int) -> int:
         if travel.now < NOON + timedelta(minutes=1):
             raise ValueError("too early")

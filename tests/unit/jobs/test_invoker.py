@@ -91,7 +91,7 @@ def test_a_result_is_encoded_as_the_arguments_were(invoker: HandlerInvoker) -> N
 
 @pytest.mark.parametrize("value", [object(), {"a": object()}, 1j], ids=["object", "inside", "complex"])
 def test_a_result_that_cannot_be_stored_is_a_dead_letter_and_is_not_run_again(run: Run, value: object) -> None:
-    outcome = run(lambda: value, retry=Retry(max_attempts=6))
+    outcome = run(lambda: value, retry=Retry(max_attempts=6, jitter=0))
     assert (outcome.kind, outcome.cause, outcome.due) == (OutcomeKind.FAILED, Cause.FAILURE, None)
     assert "has run, but its result cannot be stored" in (outcome.error or "")
     assert "keep_result=False" in (outcome.error or "")
@@ -110,7 +110,9 @@ def test_a_result_that_is_too_large_is_a_dead_letter_that_names_the_limit(run: R
 
 
 def test_a_failure_runs_again_after_the_wait_of_its_policy(run: Run) -> None:
-    outcome = run(raising(ValueError("no")), make_lease(failures=1), retry=Retry(base=2, factor=3, max_delay=60))
+    outcome = run(
+        raising(ValueError("no")), make_lease(failures=1), retry=Retry(base=2, factor=3, max_delay=60, jitter=0)
+    )
     assert (outcome.kind, outcome.cause, outcome.due) == (OutcomeKind.RETRY, Cause.FAILURE, NOW + 6 * SECOND)
 
 
@@ -195,7 +197,8 @@ def test_an_error_that_cannot_even_be_printed_is_an_outcome(run: Run) -> None:
 
 @pytest.mark.parametrize(("failures", "timeouts"), [(5, 0), (3, 2), (0, 5), (9, 9)])
 def test_the_last_attempt_that_fails_is_a_dead_letter(run: Run, failures: int, timeouts: int) -> None:
-    outcome = run(raising(ValueError("no")), make_lease(failures=failures, timeouts=timeouts))
+    lease = make_lease(failures=failures, timeouts=timeouts)
+    outcome = run(raising(ValueError("no")), lease, retry=Retry(max_attempts=6))
     assert (outcome.kind, outcome.cause, outcome.due) == (OutcomeKind.FAILED, Cause.FAILURE, None)
 
 
@@ -204,7 +207,7 @@ def test_crashes_and_deploys_use_up_no_attempts_of_the_policy(run: Run) -> None:
 
 
 def test_an_error_that_no_repetition_cures_is_a_dead_letter_at_once(run: Run) -> None:
-    policy = Retry(max_attempts=6, give_up_on=(LookupError,))
+    policy = Retry(max_attempts=6, give_up_on=(LookupError,), jitter=0)
     assert run(raising(KeyError("gone")), retry=policy).kind is OutcomeKind.FAILED
     assert run(raising(ValueError("busy")), retry=policy).kind is OutcomeKind.RETRY
 
@@ -303,12 +306,12 @@ def test_a_cancel_whose_reason_is_no_text_is_an_outcome(run: Run) -> None:
 
 
 def test_retry_later_uses_up_an_attempt_and_chooses_its_own_wait(run: Run) -> None:
-    outcome = run(raising(Retry.Later(90)), retry=Retry(base=2))
+    outcome = run(raising(Retry.Later(90)), retry=Retry(base=2, jitter=0))
     assert (outcome.kind, outcome.cause, outcome.due) == (OutcomeKind.RETRY, Cause.FAILURE, NOW + 90 * SECOND)
 
 
 def test_retry_later_in_the_last_attempt_is_a_dead_letter(run: Run) -> None:
-    outcome = run(raising(Retry.Later(90)), make_lease(failures=5))
+    outcome = run(raising(Retry.Later(90)), make_lease(failures=5), retry=Retry(max_attempts=6))
     assert outcome.kind is OutcomeKind.FAILED
 
 

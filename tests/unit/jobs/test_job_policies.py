@@ -31,12 +31,12 @@ def app() -> Iterator[Mainspring]:
 
 
 def test_a_job_has_the_attempts_and_delays_of_its_own_policy(app: Mainspring) -> None:
-    @app.job(retry=Retry(max_attempts=9, base=1000, max_delay=1000))
+    @app.job(retry=Retry(max_attempts=9, base=1000, max_delay=1000, jitter=0))
     def fail() -> None:
         raise RuntimeError("no")
 
     with time_travel(app, start=START) as travel:
-        own = fail.options(retry=Retry(max_attempts=3, base=10, factor=3, max_delay=60)).submit()
+        own = fail.options(retry=Retry(max_attempts=3, base=10, factor=3, max_delay=60, jitter=0)).submit()
         usual = fail.submit()
         travel.fast_forward(seconds=60)
         assert own.info().status is JobStatus.FAILED
@@ -51,7 +51,7 @@ def test_the_exceptions_of_the_handler_apply_to_the_policy_of_a_job(app: Mainspr
         raise ValueError(error) if error == "value" else RuntimeError(error)
 
     with time_travel(app, start=START) as travel:
-        retry = Retry(max_attempts=2, base=1)
+        retry = Retry(max_attempts=2, base=1, jitter=0)
         given_up = fail.options(retry=retry).submit("value")
         retried = fail.options(retry=retry).submit("other")
         travel.fast_forward(seconds=10)
@@ -96,7 +96,7 @@ def test_the_policies_are_not_inherited(app: Mainspring) -> None:
         child.after(3600).submit()
 
     with time_travel(app, start=START) as travel:
-        parent.options(retry=Retry(max_attempts=2), timeout=60, headers={"user": "7"}).submit()
+        parent.options(retry=Retry(max_attempts=2, jitter=0), timeout=60, headers={"user": "7"}).submit()
         travel.fast_forward(seconds=1)
         found = {job.type: dict(job.headers) for job in app.jobs()}
         assert found["parent"].keys() == {"user", RETRY, TIMEOUT}
@@ -130,7 +130,7 @@ def test_impossible_policies_are_refused(app: Mainspring) -> None:
     with pytest.raises(ValueError, match="many jobs at once"):
         many.options(timeout=5).submit(1)
     with pytest.raises(ValueError, match="at most once"):
-        once.options(retry=Retry(max_attempts=2)).submit()
+        once.options(retry=Retry(max_attempts=2, jitter=0)).submit()
     with pytest.raises(ValueError, match="longer than the soft_timeout"):
         soft.options(timeout=10).submit()
     with pytest.raises(ValueError, match="greater than zero"):
@@ -146,7 +146,7 @@ def test_impossible_policies_are_refused(app: Mainspring) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "٣", "9" * 30, '{"max_attempts": 0}', "[" * 5_000])
 def test_headers_that_another_program_wrote_change_nothing(text: str) -> None:
-    default = Retry(max_attempts=4)
+    default = Retry(max_attempts=4, jitter=0)
     assert retry_of({RETRY: text}, default) is default
     assert timeout_of({TIMEOUT: text}, 7) == 7
 

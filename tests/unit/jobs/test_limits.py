@@ -89,7 +89,7 @@ def test_a_limit_of_the_queue_holds_for_all_its_handlers(app: Mainspring) -> Non
 
 
 def test_places_are_free_again_after_every_kind_of_end(app: Mainspring, call_log: CallLog) -> None:
-    @app.job(concurrency=Concurrency(1), retry=Retry(max_attempts=2, base=10))
+    @app.job(concurrency=Concurrency(1), retry=Retry(max_attempts=2, base=10, jitter=0))
     def work(number: int) -> None:
         call_log.record(number)
         if number % 2:
@@ -155,7 +155,7 @@ def test_each_key_has_tokens_of_its_own(app: Mainspring, call_log: CallLog) -> N
 
 
 def test_an_attempt_that_is_repeated_needs_a_token_of_its_own(app: Mainspring, call_log: CallLog) -> None:
-    @app.job(rate=Rate(1, per=60), retry=Retry(max_attempts=3, base=5))
+    @app.job(rate=Rate(1, per=60), retry=Retry(max_attempts=3, base=5, jitter=0))
     def work() -> None:
         call_log.record("tried")
         raise ValueError("no")

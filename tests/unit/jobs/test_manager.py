@@ -100,7 +100,9 @@ def test_a_job_for_an_unknown_handler_is_refused(manager: JobManager) -> None:
 
 
 def test_options_of_a_handler_are_those_of_the_decorator(manager: JobManager) -> None:
-    handler = manager.register("ping", lambda: None, queue="orders", timeout=5, retry=Retry(max_attempts=2))
+    handler = manager.register(
+        "ping", lambda: None, queue="orders", timeout=5, retry=Retry(max_attempts=2, jitter=0)
+    )
     assert (handler.options.queue, handler.timeout, handler.options.retry.max_attempts) == ("orders", 5_000_000, 2)
 
 
@@ -177,7 +179,7 @@ def test_a_dead_letter_that_is_retried_has_all_its_attempts_again(
         if error is not None:
             raise error
 
-    manager.register("fails", handler, retry=Retry(max_attempts=2, base=1))
+    manager.register("fails", handler, retry=Retry(max_attempts=2, base=1, jitter=0))
     manager.start()
     job = manager.submit("fails")
     shop.clock.advance(10)

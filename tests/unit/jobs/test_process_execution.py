@@ -75,7 +75,7 @@ def test_what_a_handler_raises_there_is_charged_to_its_job(shop: ManagerFixture)
 
 
 def test_an_error_that_no_repetition_cures_is_known_by_its_class(shop: ManagerFixture) -> None:
-    job = run(shop, work.fail, retry=Retry(max_attempts=6, give_up_on=(LookupError,)))
+    job = run(shop, work.fail, retry=Retry(max_attempts=6, give_up_on=(LookupError,), jitter=0))
     assert shop.manager.get(job).status is JobStatus.FAILED
 
 

@@ -24,7 +24,7 @@ def call_log(app: Mainspring) -> CallLog:
 
 @pytest.fixture
 def mail(app: Mainspring, call_log: CallLog) -> JobFunction[..., None]:
-    @app.job(queue="mail", retry=Retry(max_attempts=2, base=60))
+    @app.job(queue="mail", retry=Retry(max_attempts=2, base=60, jitter=0))
     def mail(name: str, *, fails: bool = False) -> None:
         call_log.record(name)
         if fails:

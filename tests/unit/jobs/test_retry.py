@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 
 from mainspring import Cancel, Retry, Snooze
+from mainspring.jobs.handler_options import DEFAULT_RETRY
 
 SECOND = 1_000_000
 
 
 def waits(policy: Retry, seed: int = 0) -> list[float | None]:
     """The waits after each attempt, in seconds, up to the one after which it gives up."""
-    chance = random.Random(seed)
+    draw = random.Random(seed).random
     found: list[float | None] = []
     while not found or found[-1] is not None:
-        delay = policy.delay_after(len(found) + 1, chance)
+        delay = policy.delay_after(len(found) + 1, draw)
         found.append(None if delay is None else delay / SECOND)
     return found
 
@@ -25,15 +26,18 @@ def waits(policy: Retry, seed: int = 0) -> list[float | None]:
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        (Retry(), [2, 4, 8, 16, 32, None]),
+        (Retry(max_attempts=6, base=2, factor=2, max_delay=32, jitter=0), [2, 4, 8, 16, 32, None]),
         (Retry(max_attempts=1), [None]),
-        (Retry(max_attempts=2), [2, None]),
-        (Retry(max_attempts=5, base=1, factor=3, max_delay=10), [1, 3, 9, 10, None]),
-        (Retry(max_attempts=4, base=5, factor=1), [5, 5, 5, None]),
+        (Retry(max_attempts=2, jitter=0), [2, None]),
+        (Retry(max_attempts=5, base=1, factor=3, max_delay=10, jitter=0), [1, 3, 9, 10, None]),
+        (Retry(max_attempts=4, base=5, factor=1, jitter=0), [5, 5, 5, None]),
         (Retry(max_attempts=3, base=0), [0, 0, None]),
-        (Retry(max_attempts=3, base=100, max_delay=32), [32, 32, None]),
-        (Retry(max_attempts=3, base=0.5, factor=1.5), [0.5, 0.75, None]),
-        (Retry(max_attempts=3, base=timedelta(minutes=1), max_delay=timedelta(hours=1)), [60, 120, None]),
+        (Retry(max_attempts=3, base=100, max_delay=32, jitter=0), [32, 32, None]),
+        (Retry(max_attempts=3, base=0.5, factor=1.5, jitter=0), [0.5, 0.75, None]),
+        (
+            Retry(max_attempts=3, base=timedelta(minutes=1), max_delay=timedelta(hours=1), jitter=0),
+            [60, 120, None],
+        ),
     ],
     ids=str,
 )
@@ -42,20 +46,36 @@ def test_waits_grow_up_to_their_limit_and_then_it_gives_up(policy: Retry, expect
 
 
 def test_a_wait_need_not_grow() -> None:
-    assert waits(Retry(max_attempts=3, base=5, factor=1)) == [5, 5, None]
+    assert waits(Retry(max_attempts=3, base=5, factor=1, jitter=0)) == [5, 5, None]
 
 
-def test_the_fifth_wait_of_the_default_is_waited() -> None:
-    assert Retry().delay_after(5, random.Random(0)) == 32 * SECOND
+@pytest.mark.parametrize("policy", [Retry(), DEFAULT_RETRY], ids=["class", "handlers"])
+def test_the_default_survives_an_outage_of_half_an_hour_and_begins_soon(policy: Retry) -> None:
+    shortest = [policy.delay_after(used, lambda: 0) or 0 for used in range(1, policy.max_attempts)]
+    assert sum(shortest) >= 1_800 * SECOND
+    assert shortest[0] < (policy.delay_after(1, lambda: 1) or 0) <= 3 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (Retry(), "13 attempts, 2 s to 10 min apart"),
+        (Retry(max_attempts=1), "one attempt"),
+        (Retry(max_attempts=2, base=5), "2 attempts, 5 s apart"),
+        (Retry(max_attempts=3, base=0.05, max_delay=90), "3 attempts, 50 ms to 100 ms apart"),
+    ],
+)
+def test_a_policy_is_described_in_words(policy: Retry, words: str) -> None:
+    assert str(policy) == words
 
 
 def test_more_attempts_than_allowed_give_up_too() -> None:
-    assert Retry(max_attempts=3).delay_after(7, random.Random(0)) is None
+    assert Retry(max_attempts=3).delay_after(7, random.random) is None
 
 
 def test_a_thousand_attempts_do_not_overflow() -> None:
-    policy = Retry(max_attempts=10_000, base=1, factor=10, max_delay=60)
-    assert policy.delay_after(9_999, random.Random(0)) == 60 * SECOND
+    policy = Retry(max_attempts=10_000, base=1, factor=10, max_delay=60, jitter=0)
+    assert policy.delay_after(9_999, random.random) == 60 * SECOND
 
 
 def test_jitter_stays_within_its_share() -> None:
@@ -67,11 +87,7 @@ def test_jitter_stays_within_its_share() -> None:
 
 @pytest.mark.parametrize(("draw", "expected"), [(0.0, 8), (0.25, 9), (0.5, 10), (1.0, 12)])
 def test_jitter_grows_with_the_random_number(draw: float, expected: int) -> None:
-    class Drawn(random.Random):
-        def random(self) -> float:
-            return draw
-
-    assert Retry(base=10, jitter=0.2).delay_after(1, Drawn()) == expected * SECOND
+    assert Retry(base=10, jitter=0.2).delay_after(1, lambda: draw) == expected * SECOND
 
 
 def test_full_jitter_never_waits_a_negative_time() -> None:
@@ -80,7 +96,7 @@ def test_full_jitter_never_waits_a_negative_time() -> None:
 
 
 def test_without_jitter_chance_has_no_part() -> None:
-    assert waits(Retry(), seed=1) == waits(Retry(), seed=2)
+    assert waits(Retry(jitter=0), seed=1) == waits(Retry(jitter=0), seed=2)
 
 
 def test_a_policy_cannot_be_changed() -> None:

@@ -29,7 +29,7 @@ def test_a_job_that_waits_for_a_retry_runs_now(app: Mainspring) -> None:
     attempts: list[datetime] = []
 
     def travelling(travel: TimeTravel) -> None:
-        @app.job(name="flaky", retry=Retry(max_attempts=2, base=3_600, max_delay=3_600))
+        @app.job(name="flaky", retry=Retry(max_attempts=2, base=3_600, max_delay=3_600, jitter=0))
         def flaky() -> None:
             attempts.append(travel.now)
             if len(attempts) == 1:

@@ -34,7 +34,7 @@ def snooze() -> None:
 
 @pytest.fixture
 def step(app: Mainspring, call_log: CallLog, deeds: dict[str, list[Callable[[], Any]]]) -> JobFunction[..., None]:
-    @app.job(name="shop.step", retry=Retry(max_attempts=3, base=10, factor=1))
+    @app.job(name="shop.step", retry=Retry(max_attempts=3, base=10, factor=1, jitter=0))
     def step(name: str) -> None:
         call_log.record(name)
         if deeds.get(name):
@@ -160,7 +160,7 @@ def test_a_job_that_steps_aside_lets_others_go_first(
     deed: Callable[[], Any],
     where: str,
 ) -> None:
-    @app.job(steps_aside=where == "handler", retry=Retry(base=10))
+    @app.job(steps_aside=where == "handler", retry=Retry(base=10, jitter=0))
     def polite(name: str) -> None:
         call_log.record(name)
         if deeds.get(name):
@@ -300,7 +300,7 @@ def test_a_long_sequence_and_many_short_ones_all_end(
 def test_jobs_of_a_handler_may_make_a_sequence_for_each_value(app: Mainspring, call_log: CallLog) -> None:
     failing = {"a"}
 
-    @app.job(sequence_by="order", retry=Retry(base=10))
+    @app.job(sequence_by="order", retry=Retry(base=10, jitter=0))
     def step(order: str, number: int) -> None:
         call_log.record((order, number))
         if order in failing:
@@ -321,7 +321,7 @@ def test_jobs_of_a_handler_may_make_a_sequence_for_each_value(app: Mainspring, c
 def test_handlers_with_the_same_parameter_share_the_sequence_of_its_value(
     app: Mainspring, call_log: CallLog
 ) -> None:
-    @app.job(sequence_by="order", retry=Retry(base=10, max_attempts=2))
+    @app.job(sequence_by="order", retry=Retry(base=10, max_attempts=2, jitter=0))
     def pay(order: int) -> None:
         call_log.record(f"pay {order}")
         if order == 1 and call_log.names.count("pay 1") == 1:

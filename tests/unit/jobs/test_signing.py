@@ -54,7 +54,7 @@ class Shop(Mainspring):
         self.calls: list[Any] = []
         self.failing = True
         self.pay = self.job(name="pay")(self._pay)
-        self.flawed = self.job(name="flawed", retry=Retry(max_attempts=3, base=60, factor=1))(self._fail)
+        self.flawed = self.job(name="flawed", retry=Retry(max_attempts=3, base=60, factor=1, jitter=0))(self._fail)
         self.once = self.job(name="once", retry=Retry(max_attempts=1))(self._fail)
 
     def _pay(self, order: int) -> int:
@@ -353,7 +353,9 @@ def test_a_retry_after_its_end_is_signed_anew(shop: Shop, travel: TimeTravel) ->
 
 
 def test_a_worker_without_a_key_gives_a_job_up_whose_retry_is_after_its_end(verifier: Verifier) -> None:
-    @verifier.job(name="patient", retry=Retry(max_attempts=2, base=timedelta(days=8), max_delay=timedelta(days=9)))
+    @verifier.job(
+        name="patient", retry=Retry(max_attempts=2, base=timedelta(days=8), max_delay=timedelta(days=9), jitter=0)
+    )
     def patient(order: int) -> None:
         raise ValueError("not yet")
 

@@ -76,7 +76,7 @@ def test_what_a_handler_raises_after_its_soft_timeout_is_charged_to_the_timeout(
     shop: ManagerFixture, entered: Gate, kind: str
 ) -> None:
     looking = Looking(entered, TimeoutError("half done"))
-    start(shop, getattr(looking, kind), entered, soft_timeout=5, retry=Retry(max_attempts=2))
+    start(shop, getattr(looking, kind), entered, soft_timeout=5, retry=Retry(max_attempts=2, jitter=0))
     shop.clock.jump(5)
     outcome = shop.wait_for_outcome()
     assert (outcome.kind, outcome.cause) == (OutcomeKind.RETRY, Cause.TIMEOUT)

@@ -91,7 +91,7 @@ def test_a_job_that_runs_is_in_the_way(app: Mainspring) -> None:
 
 
 def test_a_job_that_waits_for_its_retry_is_in_the_way(app: Mainspring) -> None:
-    @app.job(unique=Unique(by="number"), retry=Retry(base=60))
+    @app.job(unique=Unique(by="number"), retry=Retry(base=60, jitter=0))
     def flaky(number: int) -> None:
         raise ValueError("no")
 

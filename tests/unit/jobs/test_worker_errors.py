@@ -95,7 +95,7 @@ class Hanging:
             self._gate()
             await asyncio.Event().wait()
 
-        shop.manager.register("hang", hang, timeout=5, retry=Retry(max_attempts=max_attempts, base=1))
+        shop.manager.register("hang", hang, timeout=5, retry=Retry(max_attempts=max_attempts, base=1, jitter=0))
         shop.manager.start()
 
 
@@ -296,7 +296,7 @@ def test_a_dead_letter_is_an_error_in_the_log_and_a_retry_a_warning(
     def handler() -> None:
         raise ValueError("no")
 
-    shop.manager.register("fails", handler, retry=Retry(max_attempts=2, base=1))
+    shop.manager.register("fails", handler, retry=Retry(max_attempts=2, base=1, jitter=0))
     shop.manager.start()
     job = shop.manager.submit("fails")
     shop.clock.advance(5)
@@ -320,7 +320,7 @@ def test_a_retry_that_a_handler_asks_for_has_no_exception_in_the_log(
     def handler() -> None:
         raise Retry.Later(1)
 
-    shop.manager.register("later", handler, retry=Retry(max_attempts=2))
+    shop.manager.register("later", handler, retry=Retry(max_attempts=2, jitter=0))
     shop.manager.start()
     shop.manager.submit("later")
     shop.clock.advance(0.5)

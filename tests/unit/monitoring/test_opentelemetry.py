@@ -291,7 +291,7 @@ def test_a_job_of_a_schedule_has_a_link_to_the_span_of_its_firing(recorded: Reco
     app.middleware(recorded.middleware())
 
     @app.cron("0 13 * * *", name="daily")
-    @app.job(retry=Retry(max_attempts=2, base=60))
+    @app.job(retry=Retry(max_attempts=2, base=60, jitter=0))
     def report() -> None:
         raise ValueError("no numbers yet")
 

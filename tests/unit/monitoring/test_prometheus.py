@@ -122,7 +122,7 @@ def test_a_process_exports_what_it_did(shop: Mainspring) -> None:
     @shop.job(name="good", queue="mail")
     def good() -> None: ...
 
-    @shop.job(name="bad", queue="mail", retry=Retry(max_attempts=2, base=0.001))
+    @shop.job(name="bad", queue="mail", retry=Retry(max_attempts=2, base=0.001, jitter=0))
     def bad() -> None:
         raise ValueError("no")
 

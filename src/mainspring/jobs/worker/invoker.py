@@ -47,13 +47,14 @@ class HandlerInvoker:
         now: Callable[[], int],
         *,
         max_result: int,
+        draw: Callable[[], float] | None = None,
         new_id: Callable[[], str] | None = None,
         registry: HandlerRegistry | None = None,
         middlewares: Middlewares | None = None,
     ) -> None:
         ids = JobIds()
         follow_ups = FollowUpFactory(registry or HandlerRegistry(), new_id or (lambda: ids.make(now())[0]), now)
-        self._outcomes = OutcomeFactory(serializer, now, follow_ups, max_result=max_result)
+        self._outcomes = OutcomeFactory(serializer, now, follow_ups, max_result=max_result, draw=draw)
         self._middlewares = middlewares or Middlewares()
         self.max_result = max_result
         self._complete = self._outcomes.for_result

@@ -66,13 +66,20 @@ class OutcomeFactory:
     """Makes the outcomes of jobs: from results, exceptions and answers of child processes."""
 
     def __init__(
-        self, serializer: Serializer, now: Callable[[], int], follow_ups: FollowUpFactory, *, max_result: int
+        self,
+        serializer: Serializer,
+        now: Callable[[], int],
+        follow_ups: FollowUpFactory,
+        *,
+        max_result: int,
+        draw: Callable[[], float] | None = None,
     ) -> None:
+        """`draw` returns the numbers behind the jitter of retries; None for random ones."""
         self._serializers = Serializers(serializer)
         self._now = now
         self._follow_ups = follow_ups
         self._max_result = max_result
-        self._random = random.Random()
+        self._draw = draw or random.random
 
     def for_result(self, job: LeasedJob, value: Any) -> Outcome:
         """Return the outcome of a job whose handler returned `value`: COMPLETED, with the follow-up job if any.
@@ -201,7 +208,7 @@ class OutcomeFactory:
             cause = Cause.TIMEOUT
             error = f"timeout after {limit / 1_000_000:g} s: {error}"
         retry = retry_of(lease.headers, job.handler.options.retry)
-        wait = retry.delay_after(lease.failures + lease.timeouts + 1, self._random)
+        wait = retry.delay_after(lease.failures + lease.timeouts + 1, self._draw)
         if wait is None or is_final:
             return Outcome(lease, OutcomeKind.FAILED, error=error, cause=cause)
         due = self._after(wait if delay is None else delay)

@@ -16,8 +16,10 @@ from msgspec import Meta, Struct
 
 from mainspring.callbacks.declaring import HTTP_TYPE
 from mainspring.callbacks.policy import refuse_without_policy
+from mainspring.clock import NANOSECONDS, Duration, to_nanoseconds
 from mainspring.errors import DuplicateJob, NotAllowed, UnknownHandler
 from mainspring.jobs.handle import open_manager
+from mainspring.jobs.handler_options import DEFAULT_RETRY
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.manager import JobManager
 from mainspring.jobs.policies import Unique
@@ -77,16 +79,28 @@ class UniqueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
 
+def _in_seconds(duration: Duration) -> float:
+    return to_nanoseconds(duration, "duration") / NANOSECONDS
+
+
 class RetryBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How often a job is retried, and with which delays. A field that is left out has the default of `Retry`."""
 
     max_attempts: Annotated[
         int, Meta(ge=1, le=1_000_000, description="The number of attempts, including the first.")
-    ] = 6
-    base: Annotated[Seconds, Meta(description="The delay before the second attempt, in seconds.")] = 2
-    factor: Annotated[float, Meta(ge=1, description="The factor by which the delay grows each time.")] = 2
-    max_delay: Annotated[Seconds, Meta(description="The longest delay, in seconds.")] = 32
-    jitter: Annotated[float, Meta(ge=0, le=1, description="The share by which a delay varies.")] = 0
+    ] = DEFAULT_RETRY.max_attempts
+    base: Annotated[Seconds, Meta(description="The delay before the second attempt, in seconds.")] = _in_seconds(
+        DEFAULT_RETRY.base
+    )
+    factor: Annotated[float, Meta(ge=1, description="The factor by which the delay grows each time.")] = (
+        DEFAULT_RETRY.factor
+    )
+    max_delay: Annotated[Seconds, Meta(description="The longest delay, in seconds.")] = _in_seconds(
+        DEFAULT_RETRY.max_delay
+    )
+    jitter: Annotated[float, Meta(ge=0, le=1, description="The share by which a delay varies.")] = (
+        DEFAULT_RETRY.jitter
+    )
 
     def to_policy(self) -> Retry:
         """Return the retry policy as a `Retry`."""

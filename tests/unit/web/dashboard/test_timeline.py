@@ -37,7 +37,7 @@ def test_attempts_are_told_in_order(app: Mainspring) -> None:
     with time_travel(app, start=START) as travel:
         is_down = [True]
 
-        @app.job(name="ship", retry=Retry(max_attempts=3, base=10, factor=1))
+        @app.job(name="ship", retry=Retry(max_attempts=3, base=10, factor=1, jitter=0))
         def ship() -> None:
             if is_down:
                 raise ValueError("down")
