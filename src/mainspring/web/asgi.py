@@ -26,7 +26,7 @@ from mainspring.security.tokens import hide_tokens
 from mainspring.web.api.endpoint import API
 from mainspring.web.api.router import ApiRouter, JsonResponse
 from mainspring.web.api.routes import all_endpoints
-from mainspring.web.credentials import Authenticator, make_authenticator
+from mainspring.web.credentials import Authenticator, ClosedAuthenticator, make_authenticator
 from mainspring.web.dashboard.dashboard import Dashboard
 from mainspring.web.event_hub import EventHub
 from mainspring.web.guard import CALLER, REQUEST_ID, RequestGuard
@@ -201,7 +201,14 @@ def build(
     starlette.state.event_hub = event_hub
     starlette.state.authenticator = authenticator
     starlette.state.dashboard = http.dashboard
-    return RequestGuard(starlette, limits=limits, hosts=hosts, end_streams=end_streams, read_only=read_only)
+    return RequestGuard(
+        starlette,
+        limits=limits,
+        hosts=hosts,
+        end_streams=end_streams,
+        read_only=read_only,
+        is_closed=isinstance(authenticator, ClosedAuthenticator),
+    )
 
 
 def make_asgi(

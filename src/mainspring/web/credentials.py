@@ -67,16 +67,21 @@ def _unauthorized(detail: str) -> Refused:
     return refuse(401, "token-missing", detail, www_authenticate=REALM)
 
 
+def closed() -> Refused:
+    """Return the exception that answers every request to an application without `auth`, except probes."""
+    return refuse(
+        403,
+        "closed",
+        "this server is closed, because app.asgi() was called without auth; pass auth='tokens' to admit the "
+        "tokens of the store (mainspring tokens create), or a function that returns the Identity of a caller",
+    )
+
+
 class ClosedAuthenticator:
     """Refuses every request, because the application was made without `auth`."""
 
     async def identify(self, scope: AsgiScope) -> Identity:
-        raise refuse(
-            403,
-            "closed",
-            "this server is closed, because app.asgi() was called without auth; pass auth='tokens' to admit the "
-            "tokens of the store (mainspring tokens create), or a function that returns the Identity of a caller",
-        )
+        raise closed()
 
     async def flush(self) -> None:
         """Do nothing: there is nothing to store."""

@@ -6,6 +6,8 @@ request.
 
 Invariants
 - Each request is answered, also if a route raises an error.
+- Until the caller of a request is identified, its body has at most 16 KiB and is not compressed. A closed
+  application answers nothing but probes. So a caller without a token costs the event loop little time.
 - A log line has the path without the query, which may contain a token, and no header but the request id.
 - A request of a foreign web page changes nothing. A write whose `Origin` is not this server is refused, and the
   API needs a JSON content type, for which a browser asks first (CORS). Forms of pages have a CSRF token instead.
@@ -25,6 +27,7 @@ from mainspring.errors import MainspringError
 from mainspring.security.asgi_types import AsgiApp, AsgiMessage, AsgiScope, Receive, Send
 from mainspring.security.http_limits import HttpLimits
 from mainspring.security.tokens import hide_tokens
+from mainspring.web.credentials import closed
 from mainspring.web.decompression import Inflater, inflater_for
 from mainspring.web.host_names import HostRule, is_same_origin
 from mainspring.web.problems import FAILURE, MEDIA_TYPE, Problem, Refused, problem_of, refuse
@@ -40,6 +43,8 @@ JSON_TYPES = frozenset({"application/json", "application/x-ndjson", "application
 FORM = "application/x-www-form-urlencoded"
 """The content type of the forms of pages. Any foreign page can send it, so pages check a CSRF token as well."""
 API_ROOT = "/api"
+EARLY_BODY = 16_384
+"""The size in bytes of the largest body that is read before the caller is identified, such as that of a login."""
 BROWSER_STATE = frozenset({"/login", "/logout", "/theme"})
 """The paths of writes that change only the session or a cookie of a browser. A read-only server allows them."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}", re.ASCII)
@@ -76,6 +81,7 @@ class RequestGuard:
     - `clock`: the clock for the durations in the log
     - `read_only`: refuse all requests that may change something, except those that log a browser in or out, or
       choose its theme
+    - `is_closed`: refuse all requests except probes, because the application admits no caller
     - `end_streams`: ends the answers that would last for ever; a server calls it when it stops
     """
 
@@ -87,6 +93,7 @@ class RequestGuard:
         hosts: HostRule | None = None,
         clock: Clock | None = None,
         read_only: bool = False,
+        is_closed: bool = False,
         end_streams: Callable[[], None] | None = None,
     ) -> None:
         self.end_streams = end_streams
@@ -94,6 +101,7 @@ class RequestGuard:
         self._limits = limits
         self._hosts = hosts
         self._read_only = read_only
+        self._is_closed = is_closed
         self._clock = clock or SystemClock()
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -108,10 +116,10 @@ class RequestGuard:
         scope = dict(scope)
         scope[REQUEST_ID] = request_id = _request_id(scope)
         answer = _Answer(send, request_id)
-        body = _Body(receive, self._limits)
+        body = _Body(scope, receive, self._limits)
         try:
             self._check(scope)
-            body.prepare(scope)
+            body.prepare()
             await self._app(scope, body.receive, answer.send)
         except Refused as refused:
             await answer.refuse(refused.problem)
@@ -126,6 +134,8 @@ class RequestGuard:
             self._log(scope, answer, began)
 
     def _check(self, scope: AsgiScope) -> None:
+        if self._is_closed and route_path(scope) not in PROBES:
+            raise closed()
         size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
         size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
         if size > self._limits.max_header:
@@ -233,31 +243,36 @@ def _has_body(scope: AsgiScope) -> bool:
 
 
 class _Body:
-    """Passes the body of a request on to the application, decompressed, and enforces its limits."""
+    """Passes the body of a request on to the application, decompressed, and enforces its limits.
 
-    def __init__(self, receive: Receive, limits: HttpLimits) -> None:
+    Invariant: until the caller is identified, no more than `EARLY_BODY` is passed on, and nothing is decompressed.
+    """
+
+    def __init__(self, scope: AsgiScope, receive: Receive, limits: HttpLimits) -> None:
+        self._scope = scope
         self._receive = receive
         self._limits = limits
+        self._announced = 0  # the size that the header announces; 0 if it announces none
         self._size = 0
         self._inflater: Inflater | None = None
         self._is_complete = False
         self._deadline: float | None = None
         self.is_disconnected = False
 
-    def prepare(self, scope: AsgiScope) -> None:
+    def prepare(self) -> None:
         """Raise `Refused` if the headers announce a body that is too large, or that has an unknown encoding.
 
         The application behind the guard gets the decompressed body, so the headers `Content-Encoding` and
         `Content-Length` of a compressed body are removed.
         """
-        length = header_of(scope, b"content-length")
-        # a number with more digits would be an error of `int`, and no body is that large
-        if length is not None and length.isdecimal() and int(length[:18]) > self._limits.max_body:
-            raise self._too_large(int(length[:18]))
-        self._inflater = inflater_for(header_of(scope, b"content-encoding"), self._limits)
+        length = header_of(self._scope, b"content-length")
+        if length is not None and length.isdecimal():
+            self._announced = int(length[:18])  # more digits would be an error of `int`, and no body is that large
+        self._check_size(self._announced, self._limits.max_body)
+        self._inflater = inflater_for(header_of(self._scope, b"content-encoding"), self._limits)
         if self._inflater is not None:
             hidden = (b"content-encoding", b"content-length")
-            scope["headers"] = [pair for pair in scope["headers"] if pair[0].lower() not in hidden]
+            self._scope["headers"] = [pair for pair in self._scope["headers"] if pair[0].lower() not in hidden]
 
     async def receive(self) -> AsgiMessage:
         """Return the next ASGI message of the client, with its part of the body decompressed.
@@ -266,6 +281,8 @@ class _Body:
         """
         if self._is_complete:
             return await self._receive()  # a disconnect, at any time
+        if CALLER not in self._scope:
+            self._check_early()
         loop = asyncio.get_running_loop()
         if self._deadline is None:
             self._deadline = loop.time() + self._limits.body_seconds
@@ -283,21 +300,33 @@ class _Body:
         if message["type"] == "http.request":
             self._size += len(message.get("body", b""))
             self._is_complete = not message.get("more_body", False)
-            if self._size > self._limits.max_body:
-                raise self._too_large(self._size)
+            self._check_size(self._size, self._limits.max_body)
+            if CALLER not in self._scope:
+                self._check_early()
             if self._inflater is not None:
                 data = self._inflater.inflate(message.get("body", b""), is_last=self._is_complete)
                 message = {**message, "body": data}
         self.is_disconnected |= message["type"] == "http.disconnect"
         return message
 
-    def _too_large(self, size: int) -> Refused:
-        return refuse(
-            413,
-            "body-too-large",
-            f"the body of the request has {size:,} bytes or more, the limit is {self._limits.max_body:,}; send "
-            "smaller requests",
-        )
+    def _check_early(self) -> None:
+        """Raise `Refused` if the body is compressed or too large for a request without an identified caller."""
+        if self._inflater is not None:
+            raise refuse(
+                415,
+                "content-encoding",
+                "the body is compressed, and the caller of the request is not known yet; send it uncompressed",
+            )
+        self._check_size(max(self._announced, self._size), min(EARLY_BODY, self._limits.max_body))
+
+    def _check_size(self, size: int, limit: int) -> None:
+        if size > limit:
+            raise refuse(
+                413,
+                "body-too-large",
+                f"the body of the request has {size:,} bytes or more, the limit is {limit:,}; send smaller "
+                "requests",
+            )
 
 
 class _Answer:

@@ -5,6 +5,8 @@
 - Beyond the number of connections, requests are answered with 503, except probes; twice beyond, connections are
   closed.
 - An answer of a server that stops says that the connection ends.
+- A connection is read in small pieces, and other connections have their turn after each. Otherwise the parser
+  would need 0.2 s for one piece, if a client sends its body byte by byte as chunks.
 
 Errors of the protocol are problems, as everywhere. h11 bounds the header, which the parser httptools does not.
 """
@@ -24,18 +26,25 @@ from mainspring.web.guard import PROBES, route_path
 from mainspring.web.problems import MEDIA_TYPE, Problem
 
 HEADER_TOO_LARGE = 431
+READ_SIZE = 16_384
+"""How many bytes of a connection are read and parsed in one turn of the event loop; by default asyncio reads
+256 KiB."""
+BODY_READ_SIZE = 4 * READ_SIZE
+"""The same for the body of a request whose length is known: the parser needs no more time for a larger piece."""
 WRITABLE = (h11.IDLE, h11.SEND_RESPONSE)
 
 
-class LimitedProtocol(H11Protocol):
+class LimitedProtocol(H11Protocol, asyncio.BufferedProtocol):
     """One connection of a client, with the limits of the server. `with_limits` makes the class for a server."""
 
     limits = HttpLimits()
+    read_buffer = memoryview(bytearray(BODY_READ_SIZE))
+    """What was read last. All connections of a server share it, because each piece is parsed at once."""
 
     @classmethod
     def with_limits(cls, limits: HttpLimits) -> type[LimitedProtocol]:
         """Return a subclass whose connections have these limits."""
-        return type(cls.__name__, (cls,), {"limits": limits})
+        return type(cls.__name__, (cls,), {"limits": limits, "read_buffer": memoryview(bytearray(BODY_READ_SIZE))})
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -72,6 +81,14 @@ class LimitedProtocol(H11Protocol):
         super().shutdown()
 
     # -- slow and endless requests
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        is_body = self.conn.their_state is h11.SEND_BODY
+        has_length = is_body and all(name != b"transfer-encoding" for name, _ in self.headers)
+        return self.read_buffer if has_length else self.read_buffer[:READ_SIZE]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self.read_buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

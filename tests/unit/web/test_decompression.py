@@ -18,7 +18,7 @@ from mainspring import Mainspring
 from mainspring.security.asgi_types import AsgiApp, AsgiScope, Receive, Send
 from mainspring.security.http_limits import HttpLimits
 from mainspring.web.decompression import ALWAYS_ALLOWED, Inflater, inflater_for
-from mainspring.web.guard import RequestGuard
+from mainspring.web.guard import CALLER, RequestGuard
 from mainspring.web.problems import Refused
 from tests.asgi_client import Answer, request
 
@@ -120,6 +120,7 @@ def test_a_body_without_an_encoding_is_left_alone(encoding: str | None) -> None:
 async def echo(scope: AsgiScope, receive: Receive, send: Send) -> None:
     names = {name for name, _ in scope["headers"]}
     assert not names & {b"content-encoding"}
+    scope[CALLER] = "ann"  # an identified caller may send compressed bodies
     body = b""
     while True:
         message = await receive()

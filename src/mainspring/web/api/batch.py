@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from io import BytesIO
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
@@ -24,7 +27,7 @@ from mainspring.jobs.submission import MixedSubmit, PreparedJob
 from mainspring.jobs.submit_options import SubmitOptions
 from mainspring.plurals import format_count
 from mainspring.security.permissions import Scope
-from mainspring.web.api.decoding import decode_json, invalid_value
+from mainspring.web.api.decoding import decode_beside, decode_json, invalid_value
 from mainspring.web.api.endpoint import CREATED, JSON, NDJSON, AnswerType, ApiAnswer, ApiCall, Endpoint
 from mainspring.web.api.job_views import EXAMPLE_ID
 from mainspring.web.api.submitting import HIDDEN_DUPLICATE, PROBLEMS, NewJobBody, to_call, unknown_ids
@@ -67,7 +70,8 @@ class BatchEndpoints:
         """
         manager = await open_manager(call.app)
         kind = call.request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
-        lines = _lines(call.raw) if kind != JSON else await call.app.off_loop.read(_items, call.raw)
+        split = _items if kind == JSON else partial(_lines, most=call.limits.max_batch)
+        lines = await decode_beside(call.app.off_loop, split, call.raw)
         _check_number(len(lines), call.limits.max_batch)
         call.meter.count(len(lines))
         result = await call.app.off_loop.write(_submit, call, manager, lines)
@@ -86,7 +90,7 @@ def _check_number(number: int, limit: int) -> None:
         raise refuse(
             413,
             "batch-too-large",
-            f"the batch has {number:,} jobs, the limit is {limit:,}; send several batches",
+            f"the batch has {number:,} jobs or more, the limit is {limit:,}; send several batches",
         )
     if not number:
         raise refuse(422, "invalid-body", "the batch has no jobs; send a JSON array of jobs, or one in each line")
@@ -119,9 +123,10 @@ def _prepare(call: ApiCall[None, BatchQuery], manager: JobManager, lines: Sequen
         yield job
 
 
-def _lines(raw: bytes) -> list[Line]:
-    """Return the lines of an NDJSON body that are not blank, with their numbers from 1."""
-    return [(number, line) for number, line in enumerate(raw.split(b"\n"), 1) if line.strip()]
+def _lines(raw: bytes, most: int) -> list[Line]:
+    """Return the lines of an NDJSON body that are not blank, with their numbers from 1; at most `most` and one."""
+    filled = ((number, line) for number, line in enumerate(BytesIO(raw), 1) if line.strip())
+    return list(islice(filled, most + 1))
 
 
 def _items(raw: bytes) -> list[Line]:

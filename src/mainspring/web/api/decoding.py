@@ -1,6 +1,7 @@
 """Decodes bodies and query strings of requests. Every wrong one is a problem that names the place and the remedy.
 
 Invariants
+- A large body is decoded on a thread, so that the event loop goes on.
 - No input raises an exception other than `Refused`: neither deep nesting, nor invalid UTF-8, nor a number out of
   range.
 - An unknown field or parameter is refused, with the name that may have been meant.
@@ -9,7 +10,7 @@ Invariants
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import accumulate
@@ -19,6 +20,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from mainspring.errors import LimitExceeded
+from mainspring.jobs.off_loop import OffLoop
 from mainspring.security.http_limits import HttpLimits
 from mainspring.security.tokens import hide_tokens
 from mainspring.similar_names import did_you_mean
@@ -29,6 +31,8 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 MAX_DEPTH = HttpLimits().max_depth
 """How deep arrays and objects of a body may be nested. Deeper data would end in recursion errors elsewhere."""
+LARGE_BODY = 65_536
+"""A body with more bytes is decoded on another thread, so that other requests need not wait."""
 MAX_PARAMETERS = 100
 MAX_SHOWN = 200
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+', re.DOTALL)  # without backtracking: linear for any input
@@ -37,6 +41,11 @@ _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # up and down, as signed
 _PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL)
+
+
+async def decode_beside(off_loop: OffLoop, decode: Callable[[bytes], T], raw: bytes) -> T:
+    """Return `decode(raw)`. If the body `raw` is large, a thread of `off_loop` decodes it."""
+    return await off_loop.read(decode, raw) if len(raw) > LARGE_BODY else decode(raw)
 
 
 def decode_json(

@@ -30,7 +30,7 @@ from mainspring.security.asgi_types import AsgiScope, Receive, Send
 from mainspring.security.http_limits import HttpLimits
 from mainspring.security.permissions import Identity, Scope
 from mainspring.security.tokens import hide_tokens
-from mainspring.web.api.decoding import decode_json, decode_query
+from mainspring.web.api.decoding import decode_beside, decode_json, decode_query
 from mainspring.web.api.endpoint import API, JSON, NDJSON, ApiAnswer, ApiCall, Endpoint
 from mainspring.web.credentials import Authenticator
 from mainspring.web.guard import CALLER, REQUEST_ID, header_of
@@ -43,8 +43,6 @@ from mainspring.web.submit_rates import SubmitRates
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-LARGE_BODY = 65_536
-"""A body with more bytes is decoded on another thread, so that other requests need not wait."""
 RECHECK_NS = NANOSECONDS
 """If the body of a request takes longer than this to arrive, the caller is identified again, in nanoseconds."""
 _ALSO_NDJSON = "application/ndjson"
@@ -145,12 +143,9 @@ class ApiRouter:
         return await self.perform_write(endpoint, call) if endpoint.is_write else await endpoint.serve(call)
 
     async def _decode(self, raw: bytes, kind: Any) -> Any:
-        """Decode a body, an empty one as `{}`.
-
-        A large body is decoded on a thread, so that other requests need not wait. Raises `Refused` if it is wrong.
-        """
-        decode = partial(decode_json, raw if raw.strip() else b"{}", kind, max_depth=self._limits.max_depth)
-        return await self._app.off_loop.read(decode) if len(raw) > LARGE_BODY else decode()
+        """Decode a body, an empty one as `{}`; raise `Refused` if it is wrong."""
+        decode = partial(decode_json, kind=kind, max_depth=self._limits.max_depth)
+        return await decode_beside(self._app.off_loop, decode, raw if raw.strip() else b"{}")
 
     async def invoke(
         self,

@@ -3,7 +3,8 @@
 Invariants
 - Every answer that is a page has the strict content security policy: only files of this server, no inline script
   and no inline style.
-- The order is: path, method, caller, scope, CSRF token, then the coroutine of the page or action.
+- The order is: path, method, caller, scope, CSRF token, then the coroutine of the page or action. Only the form
+  of the login is read before the caller is known.
 - A browser that is not logged in sees the login page at every path, so it does not learn which pages exist.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -30,6 +31,7 @@ from mainspring.security.asgi_types import AsgiScope, Receive, Send
 from mainspring.security.http_limits import HttpLimits
 from mainspring.security.permissions import Identity
 from mainspring.security.tokens import hide_tokens
+from mainspring.web.api.decoding import decode_beside
 from mainspring.web.credentials import Authenticator
 from mainspring.web.dashboard import assets, callers
 from mainspring.web.dashboard.callers import NOT_LOGGED_IN, Callers, Visitor
@@ -113,6 +115,12 @@ class Dashboard:
         self._pages = [(split_pattern(page.path), page) for page in pages]
         self._actions = [(split_pattern(action.path), action) for action in all_actions(app)]
         self._renderer = _shared_renderer(tuple(navigation_for(pages)))
+        self.own_paths: Mapping[str, Callable[[Request], Awaitable[Response]]] = {
+            "login": self._login,
+            "logout": self._logout,
+            "theme": self._theme,
+        }
+        """What changes only the session or a cookie of a browser, by its path: `BROWSER_STATE` of the guard."""
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Serve one request. For a browser, an error becomes a page; for other clients, it is raised."""
@@ -140,12 +148,8 @@ class Dashboard:
                 return Response(WELCOME, media_type="text/plain")
             case [""] if "token" in request.query_params:
                 return await self._log_in_by_link(request)
-            case ["login"]:
-                return await self._login(request)
-            case ["logout"]:
-                return await self._logout(request)
-            case ["theme"]:
-                return await self._theme(request)
+            case [name] if name in self.own_paths:
+                return await self.own_paths[name](request)
             case ["live", *rest]:
                 return await self._live(request, rest or [""])
             case _:
@@ -277,7 +281,7 @@ class Dashboard:
             raise HTTPException(404 if self._find(segments) is None else 405)
         action, values = found
         _check_scopes(action, visitor.identity)
-        form = parse_form(await request.body())
+        form = await self._read_form(request)
         callers.check_csrf(visitor, form.get("csrf", ("",))[-1])
         visitor = await self._identify(request)  # the token may have been revoked while the form arrived
         page_call = await self._page_call(request, visitor.identity, values)
@@ -310,6 +314,9 @@ class Dashboard:
         _write_note(request, response, done)
         return response
 
+    async def _read_form(self, request: Request) -> dict[str, tuple[str, ...]]:
+        return await decode_beside(self._app.off_loop, parse_form, await request.body())
+
     # -- login and logout
 
     async def _login(self, request: Request) -> Response:
@@ -325,7 +332,7 @@ class Dashboard:
                 error = NO_COOKIE if "kept" in request.query_params else None
                 return self._login_page(request, following, error)
             return RedirectResponse(_root(request) + following, SEE_OTHER)
-        form = parse_form(await request.body())
+        form = await self._read_form(request)
         following = local_path(form.get("next", ("",))[-1])
         try:
             session_id = await self.callers.log_in(request, form.get("token", ("",))[-1])
@@ -373,7 +380,7 @@ class Dashboard:
     async def _logout(self, request: Request) -> Response:
         _require_method(request, "POST")
         visitor = await self._identify(request)
-        callers.check_csrf(visitor, parse_form(await request.body()).get("csrf", ("",))[-1])
+        callers.check_csrf(visitor, (await self._read_form(request)).get("csrf", ("",))[-1])
         self.callers.log_out(request)
         response = RedirectResponse(f"{_root(request)}/login", SEE_OTHER)
         callers.delete_session_cookie(request, response)
@@ -385,7 +392,8 @@ class Dashboard:
         Any value except `light` and `dark` deletes the cookie.
         """
         _require_method(request, "POST")
-        form = parse_form(await request.body())
+        await self._identify(request)
+        form = await self._read_form(request)
         response = RedirectResponse(_root(request) + local_path(form.get("next", ("",))[-1]), SEE_OTHER)
         theme = form.get("theme", ("",))[-1]
         options = callers.cookie_options(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Iterator
 
@@ -14,7 +15,8 @@ from mainspring.security.tokens import make_token
 from mainspring.web.asgi import build
 from mainspring.web.credentials import TokenAuthenticator
 from mainspring.web.dashboard.dashboard import POLICY
-from tests.asgi_client import request
+from mainspring.web.guard import EARLY_BODY
+from tests.asgi_client import Answer, request
 from tests.dashboard_client import FORM, HTML, DashboardBrowser
 
 
@@ -100,6 +102,28 @@ def test_failed_logins_are_throttled(app: Mainspring) -> None:
     statuses = [browser.log_in("msp_wrong").status for _ in range(11)]
     assert statuses == [401] * 10 + [429]
     assert browser.log_in().status == 429, "the right token waits as well"
+
+
+def test_the_form_of_a_login_is_small_and_not_compressed(app: Mainspring) -> None:
+    asgi = app.asgi(auth="tokens")
+    token = app.tokens.create("ann", scopes=["read"]).secret
+
+    def log_in(body: bytes, *headers: tuple[str, str]) -> Answer:
+        return request(asgi, "/login", method="POST", headers=[FORM, *headers], body=body)
+
+    form = f"token={token}&next=".encode()
+    assert log_in(form.ljust(EARLY_BODY, b"/")).status == 303
+    assert log_in(form.ljust(EARLY_BODY + 1, b"/")).problem == "body-too-large"
+    assert log_in(form, ("content-length", str(EARLY_BODY + 1))).problem == "body-too-large"
+    assert log_in(gzip.compress(form), ("content-encoding", "gzip")).problem == "content-encoding"
+
+
+def test_a_theme_is_chosen_by_a_browser_that_is_logged_in(app: Mainspring) -> None:
+    browser = DashboardBrowser(app, is_logged_in=False)
+    assert browser.send("/theme", {"theme": "dark"}).status == 401
+    browser.log_in()
+    assert browser.send("/theme", {"theme": "dark", "next": "/jobs"}).headers["location"] == "/jobs"
+    assert browser.cookies["mainspring_theme"] == "dark"
 
 
 def test_a_form_of_another_page_is_refused(app: Mainspring) -> None:
