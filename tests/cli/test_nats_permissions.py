@@ -64,10 +64,16 @@ def check(file: Path) -> subprocess.CompletedProcess[str]:
 def test_scripts_get_users_urls_and_subjects(shop: ShopProgram) -> None:
     found = shop.run("nats", "permissions", "--prefix", "shop", "--account", "APPS", "--json").json
     assert [grant["user"] for grant in found] == ["shop-submitter", "shop-worker", "shop-operator"]
-    assert {grant["account"] for grant in found} == {"APPS"}
+    assert {grant["data_account"] for grant in found} == {"APPS"}
+    assert [grant["account"] for grant in found] == ["SHOP_SUBMITTER", "SHOP_WORKER", "SHOP_OPERATOR"]
     assert found[1]["url"] == "nats://shop-worker:PASSWORD@HOST:4222?prefix=shop&role=worker"
     assert found[1]["password_variable"] == "SHOP_WORKER_PASSWORD"
-    assert "$JS.API.CONSUMER.MSG.NEXT.shop.*" in found[1]["publish"]
+    assert "shop.api.CONSUMER.MSG.NEXT.shop.*" in found[1]["publish"]
+    assert {
+        "subject": "$JS.API.CONSUMER.MSG.NEXT.shop.*",
+        "to": "shop.api.CONSUMER.MSG.NEXT.shop.*",
+        "is_streamed": True,
+    } in found[1]["services"]
     assert "_INBOX_shop_worker.>" in found[1]["subscribe"]
 
 
@@ -76,6 +82,8 @@ def test_scripts_get_users_urls_and_subjects(shop: ShopProgram) -> None:
     [
         (["--prefix", "a b"], "prefix 'a b': the prefix of a NATS store must have 1 to 64"),
         (["--account", "no good"], "account 'no good' is no name"),
+        (["--account", "MAINSPRING_WORKER"], "the account MAINSPRING_WORKER would be that of the data and of"),
+        (["--prefix", "a-b", "--prefix", "A_b"], "the account A_B_SUBMITTER would be that of"),
         (["--administrators", "--json"], "leave out --json and --role"),
         (["--role", "boss"], "'boss' is not one of 'submitter', 'worker', 'operator'"),
     ],

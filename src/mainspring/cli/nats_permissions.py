@@ -1,8 +1,9 @@
-"""`mainspring nats permissions`: prints the permissions that submitters, workers and operators need on NATS."""
+"""`mainspring nats permissions`: prints accounts and users for NATS: submitters, workers and operators."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
 import click
 from msgspec import Struct
@@ -10,7 +11,7 @@ from msgspec import Struct
 from mainspring.cli.commands import Command
 from mainspring.cli.options import json_option
 from mainspring.cli.output import print_json, print_line
-from mainspring.engines.nats.permissions import permissions_of
+from mainspring.engines.nats.permissions import Service, rights_of
 from mainspring.engines.nats.settings import ROLES, Role
 from mainspring.engines.nats.subject_names import DEFAULT_PREFIX
 from mainspring.errors import EngineUnavailable
@@ -18,19 +19,25 @@ from mainspring.errors import EngineUnavailable
 SERVERS = "nats://{user}:PASSWORD@HOST:4222"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 SYSTEM_ACCOUNT = "SYS"
+RESPONSE_THRESHOLD = "60s"
+"""For how long an account waits for the next reply to a request with many replies; an idle pull waits for 30 s."""
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """The NATS user of a role: its account and name, its permissions, and the URL for clients."""
+    """The account and the NATS user of a role, with what the account imports and what the user may do."""
 
     prefix: str
     role: Role
+    data_account: str
+    """The account that has JetStream, and from which the account of the role imports."""
     account: str
     user: str
     password_variable: str
     """The environment variable from which nats-server reads the password."""
     url: str
     """The URL for clients, with placeholders for the password and the host, which the user must replace."""
+    services: tuple[Service, ...]
+    streams: tuple[str, ...]
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
 
@@ -49,7 +56,8 @@ class Grant(Struct, frozen=True, kw_only=True):
 )
 @click.option(
     "--account",
-    help="Put all users into this account; without this option, each prefix has its own account, which is safer.",
+    help="Keep the data of all prefixes in this account; without this option, each prefix has an account for its "
+    "data, which is safer.",
     metavar="NAME",
 )
 @click.option(
@@ -61,7 +69,7 @@ class Grant(Struct, frozen=True, kw_only=True):
 def permissions(
     *, prefixes: tuple[str, ...], role: Role | None, account: str | None, administrators: bool, as_json: bool
 ) -> None:
-    """Print accounts and users for nats-server; each role gets the permissions that it needs.
+    """Print accounts and users for nats-server; each role gets the rights that it needs.
 
     Include the output in the configuration of the server. The server reads the passwords from its environment. The
     comments in the output contain the URLs for clients. The command reads and changes nothing.
@@ -82,28 +90,46 @@ def permissions(
         raise click.UsageError(
             "--administrators is a part of the complete configuration; leave out --json and --role"
         )
+    _require_distinct(grants)
     if as_json:
         print_json(grants)
     else:
         print_line(to_configuration(grants, administrators=administrators))
 
 
-def make_grant(prefix: str, role: Role, account: str | None = None) -> Grant:
-    """Return the NATS user for a role of the application with this prefix, with its permissions.
+def _require_distinct(grants: Sequence[Grant]) -> None:
+    """Raise `click.BadParameter` if two accounts would have the same name."""
+    taken: dict[str, str] = {SYSTEM_ACCOUNT: "the system account"}
+    wanted = {grant.data_account: "the data" for grant in grants}
+    for account, owner in [*wanted.items(), *((grant.account, f"the user {grant.user}") for grant in grants)]:
+        if account in taken:
+            raise click.BadParameter(
+                f"the account {account} would be that of {taken[account]} and of {owner}; choose another "
+                "--account or --prefix, or run the command once for each prefix"
+            )
+        taken[account] = owner
 
-    Without `account`, the account is named after the prefix. Raises `EngineUnavailable` for an invalid prefix.
+
+def make_grant(prefix: str, role: Role, account: str | None = None) -> Grant:
+    """Return the account and the NATS user for a role of the application with this prefix.
+
+    Without `account`, the account with the data is named after the prefix. Raises `EngineUnavailable` for an
+    invalid prefix.
     """
-    permissions = permissions_of(prefix, role)
+    rights = rights_of(prefix, role)
     user = f"{prefix}-{role}"
     return Grant(
         prefix=prefix,
         role=role,
-        account=account or _to_variable(prefix),
+        data_account=account or _to_variable(prefix),
+        account=_to_variable(f"{prefix}_{role}"),
         user=user,
-        password_variable=_to_variable(f"{prefix}_{role}_PASSWORD"),
+        password_variable=_to_variable(f"{user}_PASSWORD"),
         url=f"{SERVERS.format(user=user)}?prefix={prefix}&role={role}",
-        publish=permissions.publish,
-        subscribe=permissions.subscribe,
+        services=rights.services,
+        streams=rights.streams,
+        publish=rights.publish,
+        subscribe=rights.subscribe,
     )
 
 
@@ -112,15 +138,12 @@ def _to_variable(text: str) -> str:
     return name if NAME.fullmatch(name) else f"APP_{name}"
 
 
-def to_configuration(grants: list[Grant], *, administrators: bool = False) -> str:
+def to_configuration(grants: Sequence[Grant], *, administrators: bool = False) -> str:
     """Return the accounts and users in the configuration format of nats-server, with client URLs as comments.
 
-    With `administrators`, each account has a user without restrictions, for backups and repairs of its streams,
-    and the servers have a system account. nats-server reads only one `accounts` block, so all users are in it.
+    With `administrators`, each account with streams has a user for backups and repairs, and the servers have a
+    system account. nats-server reads only one `accounts` block, so all users are in it.
     """
-    by_account: dict[str, list[Grant]] = {}
-    for grant in grants:
-        by_account.setdefault(grant.account, []).append(grant)
     width = max(len(grant.user) for grant in grants)
     lines = [
         "# Made by `mainspring nats permissions`. Include it in the configuration of every server of the cluster.",
@@ -129,13 +152,11 @@ def to_configuration(grants: list[Grant], *, administrators: bool = False) -> st
         *(f"#   {grant.user:{width}}  {grant.url}" for grant in grants),
         "accounts {",
     ]
-    for account, users in by_account.items():
-        lines += [f"  {account} {{", "    jetstream: enabled", "    users: ["]
-        lines += [line for grant in users for line in _to_user(grant)]
-        if administrators:
-            password = f"${_to_variable(f'{account}_ADMINISTRATOR_PASSWORD')}"
-            lines.append(f'      {{ user: "{account.lower()}-administrator", password: {password} }}')
-        lines += ["    ]", "  }"]
+    for account in dict.fromkeys(grant.data_account for grant in grants):
+        takers = [grant for grant in grants if grant.data_account == account]
+        lines += _to_data_account(account, takers, has_administrator=administrators)
+    for grant in grants:
+        lines += _to_role_account(grant)
     if administrators:
         lines.append(f'  {SYSTEM_ACCOUNT} {{ users: [{{ user: "system", password: $NATS_SYSTEM_PASSWORD }}] }}')
     lines.append("}")
@@ -144,12 +165,48 @@ def to_configuration(grants: list[Grant], *, administrators: bool = False) -> st
     return "\n".join(lines)
 
 
-def _to_user(grant: Grant) -> list[str]:
-    lines = [f'      {{ user: "{grant.user}", password: ${grant.password_variable}, permissions: {{']
+def _to_data_account(account: str, grants: Sequence[Grant], *, has_administrator: bool) -> Iterator[str]:
+    yield f"  {account} {{"
+    yield "    jetstream: enabled"
+    if has_administrator:
+        # A push consumer delivers only to subjects that a client subscribes to. So the administrator subscribes to
+        # replies only, and no consumer can deliver to the JetStream API or to a stream.
+        password = f"${_to_variable(f'{account}_ADMINISTRATOR_PASSWORD')}"
+        yield "    users: ["
+        yield f'      {{ user: "{account.lower()}-administrator", password: {password}, permissions: {{'
+        yield '          subscribe: { allow: ["_INBOX.>"] }'
+        yield "      } }"
+        yield "    ]"
+    services = {service.subject: service for grant in grants for service in grant.services}
+    yield "    exports: ["
+    for subject, service in services.items():
+        takers = ", ".join(
+            grant.account for grant in grants if any(subject == own.subject for own in grant.services)
+        )
+        many = f', response_type: stream, threshold: "{RESPONSE_THRESHOLD}"' if service.is_streamed else ""
+        yield f'      {{ service: "{subject}"{many}, accounts: [{takers}] }}'
+    for stream in dict.fromkeys(stream for grant in grants for stream in grant.streams):
+        takers = ", ".join(grant.account for grant in grants if stream in grant.streams)
+        yield f'      {{ stream: "{stream}", accounts: [{takers}] }}'
+    yield "    ]"
+    yield "  }"
+
+
+def _to_role_account(grant: Grant) -> Iterator[str]:
+    yield f"  {grant.account} {{"
+    yield "    users: ["
+    yield f'      {{ user: "{grant.user}", password: ${grant.password_variable}, permissions: {{'
     for verb, subjects in (("publish", grant.publish), ("subscribe", grant.subscribe)):
-        lines += [
-            f"          {verb}: {{ allow: [",
-            *(f'            "{subject}"' for subject in subjects),
-            "          ] }",
-        ]
-    return [*lines, "      } }"]
+        yield f"          {verb}: {{ allow: ["
+        yield from (f'            "{subject}"' for subject in subjects)
+        yield "          ] }"
+    yield "      } }"
+    yield "    ]"
+    yield "    imports: ["
+    for service in grant.services:
+        renamed = f', to: "{service.to}"' if service.to != service.subject else ""
+        yield f'      {{ service: {{ account: {grant.data_account}, subject: "{service.subject}" }}{renamed} }}'
+    for stream in grant.streams:
+        yield f'      {{ stream: {{ account: {grant.data_account}, subject: "{stream}" }} }}'
+    yield "    ]"
+    yield "  }"

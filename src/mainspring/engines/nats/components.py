@@ -29,7 +29,7 @@ from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.settings_cache import SettingsCache
 from mainspring.engines.nats.settling import NatsJobSettler
 from mainspring.engines.nats.streams import Streams
-from mainspring.engines.nats.subject_names import CONNECTIONS, SubjectNames
+from mainspring.engines.nats.subject_names import API, CONNECTIONS, USER_INFO, SubjectNames
 from mainspring.engines.nats.submitting import JobSubmitter
 from mainspring.engines.nats.tokens import NatsTokens
 from mainspring.engines.nats.transaction import TransactionManager
@@ -152,7 +152,7 @@ class NatsComponents:
 
 def _optional_subjects(names: SubjectNames) -> tuple[str, ...]:
     """Return the subjects, in lower case, that a user without permission for them can do without."""
-    optional = (names.presence, CONNECTIONS, names.activity, *_optional_requests(names))
+    optional = (names.presence, CONNECTIONS, USER_INFO, names.activity, *_optional_requests(names))
     return tuple(subject.lower() for subject in optional)
 
 
@@ -160,4 +160,4 @@ def _optional_requests(names: SubjectNames) -> list[str]:
     """Return the subjects of API requests about streams that jobs do not need: activity and idempotency keys."""
     verbs = ("STREAM.INFO", "STREAM.CREATE", "STREAM.UPDATE", "DIRECT.GET")
     streams = (names.activity_stream, names.requests_stream)
-    return [f"$JS.API.{verb}.{stream}" for verb in verbs for stream in streams]
+    return [f"{api}.{verb}.{stream}" for api in (API, names.api) for verb in verbs for stream in streams]

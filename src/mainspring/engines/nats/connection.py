@@ -122,6 +122,10 @@ class Connection:
         self._client = client
         await self._inbox.open(client)
         await self.pulls.subscribe(client)
+        await self._after_connect()
+
+    async def _after_connect(self) -> None:
+        """Prepare a new connection, on the event loop, before other requests use it."""
 
     def _log_slow_connect(self, seconds: float) -> None:
         logger.warning(
@@ -220,6 +224,7 @@ class Connection:
     async def _on_reconnect(self) -> None:
         logger.warning("reconnected to NATS at %s", self.address)
         self.pulls.drop_idle()  # pull requests that were sent before are lost
+        await self._after_connect()
         self.on_connection(True)
 
     @property

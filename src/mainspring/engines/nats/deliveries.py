@@ -104,7 +104,7 @@ class PullRequests:
         self._idle: dict[str, float] = {}  # consumers with an idle pull, and the time at which the pull ends
         self._drained: dict[str, float] = {}  # consumers that had no more messages, and when that was
         self._unfinished: dict[asyncio.Future[bool], str] = {}  # replies, with the subjects of their requests
-        self.stream = ""
+        self.stream = self.api_subject = ""
         self.idle_seconds = IDLE_SECONDS
         """How long an idle pull waits for a message.
 
@@ -182,7 +182,7 @@ class PullRequests:
         self._drained.clear()
 
     def _request_subject(self, consumer: str) -> str:
-        return f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{consumer}"
+        return f"{self.api_subject}.CONSUMER.MSG.NEXT.{self.stream}.{consumer}"
 
     def _receive_idle(self, message: ReceivedMessage) -> None:
         status = message.status

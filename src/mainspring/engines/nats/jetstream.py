@@ -10,6 +10,7 @@ import asyncio
 import json
 from base64 import b64decode
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from mainspring.clock import Clock
@@ -18,8 +19,9 @@ from mainspring.engines.nats.connection import NO_LEADER, TRY_SECONDS, Connectio
 from mainspring.engines.nats.deliveries import Delivery, FetchRequest
 from mainspring.engines.nats.replies import CollectedReplies, parse_revision
 from mainspring.engines.nats.settings import NatsSettings
+from mainspring.engines.nats.subject_names import API, USER_INFO, imported_api
 from mainspring.engines.nats.write_batch import MAX_BATCH, NO_MESSAGE, StoredMessage, Write, WriteBatch
-from mainspring.errors import LimitExceeded
+from mainspring.errors import EngineUnavailable, LimitExceeded
 
 WRONG_LAST_SEQUENCE = (10071, 10164)
 BUSY = (10176, 10210, 10211)  # a change of leaders interrupted the batch, or there are too many batches
@@ -49,6 +51,8 @@ class JetStream(Connection):
         self._stream = stream
         self._batch_count = 0
         self.pulls.stream = stream
+        self.api_subject = self.pulls.api_subject = API
+        """The subject of the JetStream API; the account of a role imports it under another name."""
         self.reads_leader = False
         """Whether a read of several records asks the leader, because replicas may lag behind.
 
@@ -58,6 +62,38 @@ class JetStream(Connection):
         """The revision of the last job record that this process has stored."""
 
     # -- requests
+
+    async def _after_connect(self) -> None:
+        """Find out under which subject this user reaches the JetStream API.
+
+        An account of a role has no JetStream of its own. The server then answers that, and the account imports the
+        requests that the role may send: see `permissions.py`.
+        """
+        if self.settings.role is None:
+            return
+        with suppress(EngineUnavailable):  # the request that needs the API reports the problem
+            reply = await self._request_json(f"{API}.INFO", b"", loop_time() + TRY_SECONDS)
+            is_imported = reply.get("error", {}).get("err_code") in NOT_ENABLED
+            self.api_subject = imported_api(self.settings.prefix) if is_imported else API
+            self.pulls.api_subject = self.api_subject
+
+    @property
+    def has_imported_api(self) -> bool:
+        """Whether this user is in the account of a role, which imports the JetStream API."""
+        return self.api_subject != API
+
+    async def read_account(self, seconds: float) -> str:
+        """Return the name of this user's account; an empty text if the server does not tell it in time.
+
+        A user with a role in an account with JetStream, as earlier versions printed them, may not ask.
+        """
+        if self.settings.role is not None and not self.has_imported_api:
+            return ""
+        try:
+            reply = await self.request(USER_INFO, b"", loop_time() + seconds)
+            return str(json.loads(reply.data).get("data", {}).get("account", ""))
+        except (EngineUnavailable, ValueError):
+            return ""
 
     def api(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Call the JetStream API and return the reply; raise `ServerError` if the server refuses.
@@ -69,7 +105,7 @@ class JetStream(Connection):
     async def api_async(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Call the JetStream API as `api` does, for coroutines on the event loop."""
         data = json.dumps(body).encode() if body else b""
-        reply = await self._request_json(f"$JS.API.{verb}", data, self._deadline())
+        reply = await self._request_json(f"{self.api_subject}.{verb}", data, self._deadline())
         if "error" in reply:
             raise ServerError(reply["error"])
         return reply
@@ -148,7 +184,7 @@ class JetStream(Connection):
         self, body: dict[str, Any], deadline: float | None, stream: str | None = None
     ) -> dict[str, Any] | None:
         """Return the message that `body` asks for, from the leader of the stream; None if there is no such one."""
-        subject = f"$JS.API.STREAM.MSG.GET.{stream or self._stream}"
+        subject = f"{self.api_subject}.STREAM.MSG.GET.{stream or self._stream}"
         reply = await self._request_json(subject, json.dumps(body).encode(), deadline)
         if "error" not in reply:
             return dict(reply["message"])
@@ -172,7 +208,9 @@ class JetStream(Connection):
         deadline = self._deadline()
         while deadline is None or loop_time() < deadline:
             if self._connected().is_connected:
-                found = await self.pulls.collect(f"$JS.API.DIRECT.GET.{stream or self._stream}", body, TRY_SECONDS)
+                found = await self.pulls.collect(
+                    f"{self.api_subject}.DIRECT.GET.{stream or self._stream}", body, TRY_SECONDS
+                )
                 if found is not None:
                     return found
             else:
@@ -209,7 +247,7 @@ class JetStream(Connection):
     async def _count(self, subject: str, stream: str) -> int:
         # the first message of a batch says how many would follow
         body = json.dumps({"next_by_subj": subject, "seq": 1, "batch": 1}).encode()
-        reply = await self.request(f"$JS.API.DIRECT.GET.{stream}", body, self._deadline())
+        reply = await self.request(f"{self.api_subject}.DIRECT.GET.{stream}", body, self._deadline())
         return 0 if reply.status is not None else 1 + int(reply.header(b"Nats-Num-Pending") or 0)
 
     # -- writing
@@ -360,7 +398,7 @@ class JetStream(Connection):
         Do not wait for the reply: a lost purge does no harm.
         """
         body = json.dumps({"filter": subject, "keep": newest}).encode()
-        self.send([(f"$JS.API.STREAM.PURGE.{self._stream}", body)])
+        self.send([(f"{self.api_subject}.STREAM.PURGE.{self._stream}", body)])
 
     def purge_before(self, subjects: Sequence[tuple[str, int]]) -> None:
         """Purge the messages of each subject that are older than the given revision.
@@ -372,7 +410,7 @@ class JetStream(Connection):
 
     def _purge(self, subject: str, before: int | None = None) -> tuple[str, bytes]:
         body = {"filter": subject} if before is None else {"filter": subject, "seq": before}
-        return f"$JS.API.STREAM.PURGE.{self._stream}", json.dumps(body).encode()
+        return f"{self.api_subject}.STREAM.PURGE.{self._stream}", json.dumps(body).encode()
 
     def store(self, subject: str, data: bytes) -> int:
         """Store one message, which replaces any message of its subject; return its revision.

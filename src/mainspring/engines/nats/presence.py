@@ -15,6 +15,8 @@ An observing process finds a worker dead if all of these conditions hold:
   cannot confirm that; neither can a server that no route leads to. Then the worker keeps its jobs until its lease
   ends.
 - The observing process was connected all the time, and the worker has sent no heartbeat in that time.
+- Both processes are in the same account of the servers. Messages and lists of connections do not pass from one
+  account to another. While users move to other accounts, the worker keeps its jobs until its lease ends.
 
 So a worker that is connected, or that reconnects within two seconds, keeps its jobs. A worker whose connection is
 closed for longer loses its jobs, even if the worker is alive. Such a worker starts no jobs once its connection has
@@ -67,6 +69,8 @@ class Presence(Struct, frozen=True, array_like=True):
     """The id of the server that the process is connected to. The id changes when the server restarts."""
     connection: int
     """The number that this server has given to the connection of the process."""
+    account: str = ""
+    """The account of the process on the servers; empty if the process does not know it, as in earlier versions."""
 
 
 class OwnPresence:
@@ -79,6 +83,7 @@ class OwnPresence:
     def __init__(self, jetstream: JetStream, names: SubjectNames) -> None:
         self._jetstream = jetstream
         self.token = token_hex(8)
+        self._account = ""
         self._subject = names.presence + self.token
         self._lock = Lock()  # guards the following attributes; held during a check
         self._client: BatchingClient | None = None  # the client that has the subscription
@@ -101,10 +106,19 @@ class OwnPresence:
                 return None
             now = self._jetstream.monotonic()
             if connection != self._checked or (not self._is_heard and now >= self._check_at):
+                self._account = self._jetstream.run_on_loop(self._jetstream.read_account(ANSWER_SECONDS))
                 self._is_heard = self._jetstream.run_on_loop(self._check())
                 self._checked, self._check_at = connection, now + CHECK_AGAIN
                 self._warn()
-            return Presence(self.token, *connection) if self._is_heard else None
+            return Presence(self.token, *connection, self._account) if self._is_heard else None
+
+    def is_observable(self, presence: Presence) -> bool:
+        """Return whether this process can find out if another one is connected: both are in the same account.
+
+        Processes of earlier versions do not declare their account. They use no account of a role.
+        """
+        is_earlier = not presence.account and not self._jetstream.has_imported_api
+        return presence.token != self.token and (is_earlier or presence.account == self._account)
 
     def _warn(self) -> None:
         if not self._is_heard and self._jetstream.is_connected and not self._is_warned:
@@ -301,7 +315,7 @@ class PresenceMonitor:
         `signs` has the subjects and connections that workers have declared. The caller has just read them from the
         server; they replace those of the last call.
         """
-        self._signs = choose_watched((sign for sign in signs if sign.presence.token != self._own.token), own)
+        self._signs = choose_watched((sign for sign in signs if self._own.is_observable(sign.presence)), own)
         if self._signs:
             self._jetstream.call_soon(self._start)
 

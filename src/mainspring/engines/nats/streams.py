@@ -129,7 +129,7 @@ class Streams:
 
         If the stream was deleted, create it again, if this process may.
         """
-        reply = self._jetstream.ask(f"$JS.API.STREAM.INFO.{self._names.stream}")
+        reply = self._jetstream.ask(f"{self._jetstream.api_subject}.STREAM.INFO.{self._names.stream}")
         info = _decode_info(reply) if reply else _StreamInfo()
         if info.created == self.created:
             return info.state.last_seq
@@ -163,7 +163,8 @@ class Streams:
             raise EngineUnavailable(
                 engine=f"NATS at {self._jetstream.address}",
                 reason=f"JetStream is not enabled for this account, or cannot be used: {error}",
-                remedy="start nats-server with -js, or enable jetstream in the account",
+                remedy="start nats-server with -js, or enable jetstream in the account; if this user has the "
+                "account of a role, name prefix and role in the URL, such as ?prefix=shop&role=worker",
             ) from error
 
     def stream_config(self) -> dict[str, Any]:

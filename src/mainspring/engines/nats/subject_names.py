@@ -32,6 +32,10 @@ from hashlib import blake2b
 
 from mainspring.errors import EngineUnavailable
 
+API = "$JS.API"
+"""The subject of the JetStream API in an account with JetStream."""
+USER_INFO = "$SYS.REQ.USER.INFO"
+"""The subject on which the server answers which user and account this connection has."""
 CONNECTIONS = "$SYS.REQ.ACCOUNT.PING.CONNZ"
 """The subject on which all servers answer which connections of this account they have."""
 DEFAULT_PREFIX = "mainspring"
@@ -65,6 +69,11 @@ def from_token(token: str) -> str:
         return urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
     raw = _ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), token)
     return raw.encode("latin-1").decode()
+
+
+def imported_api(prefix: str) -> str:
+    """Return the subject under which the account of a role imports the JetStream API."""
+    return f"{prefix}.api"
 
 
 @lru_cache(REMEMBERED)
@@ -112,6 +121,7 @@ class SubjectNames:
         """The counts of what processes did, in a stream of their own."""
         self.requests = f"{prefix}.request."
         """The requests with an idempotency key, in a stream of their own."""
+        self.api = imported_api(prefix)
         self.notifications = f"{prefix}.note."
         """Not stored: notifications to the processes that are connected."""
         self.presence = f"{prefix}.presence."

@@ -1,0 +1,83 @@
+"""Accounts of roles: an installation changes to them while it works, and processes know their account."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mainspring import JobStatus, Mainspring
+from mainspring.cli.nats_permissions import make_grant
+from mainspring.engines.nats.presence import Presence
+from mainspring.engines.nats.settings import ROLES
+from mainspring.errors import EngineUnavailable
+from tests.nats.restricted_servers import PASSWORD, RestrictedServers, run_program
+from tests.nats.servers import MakeServers
+from tests.support import PATIENCE, eventually
+
+pytestmark = pytest.mark.long
+
+
+def one_account_for_all() -> str:
+    """Return a configuration as earlier versions printed it: the users share the account of the data."""
+    users = [f'{{ user: "shop-{role}", password: {PASSWORD} }}' for role in ROLES]
+    return f"accounts {{ SHOP {{ jetstream: enabled, users: [ {', '.join(users)} ] }} }}"
+
+
+def engine_of(app: Mainspring) -> Any:
+    return app.manager().engine
+
+
+def test_jobs_go_on_when_the_servers_get_accounts_for_roles(
+    make_nats_server: MakeServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for role in ROLES:
+        monkeypatch.setenv(make_grant("shop", role).password_variable, PASSWORD)
+    file = tmp_path / "accounts.conf"
+    file.write_text(one_account_for_all())
+    place = RestrictedServers(make_nats_server(include=file), tmp_path)
+    submitter, worker = place.app("submitter"), place.app("worker")
+    with place.app("operator") as operator:
+        operator.manager()
+    with submitter, worker, worker.running():
+        assert submitter.plain.submit().wait(PATIENCE) is JobStatus.COMPLETED
+        assert not engine_of(worker).components.jetstream.has_imported_api
+        file.write_text(run_program("nats", "permissions", "--prefix", "shop"))
+        place.servers.stop()  # not a reload: the first one leaves new imports without effect
+        place.servers.restart()
+        assert eventually(lambda: engine_of(submitter).components.jetstream.has_imported_api)
+        assert eventually(lambda: engine_of(worker).components.jetstream.has_imported_api)
+        handles = []
+
+        def is_submitted() -> bool:
+            try:
+                handles.append(submitter.plain.after(0.1).submit())
+            except EngineUnavailable:  # the connection may be lost once more
+                return False
+            return True
+
+        assert eventually(is_submitted)
+        assert handles[0].wait(PATIENCE) is JobStatus.COMPLETED
+
+
+def test_a_worker_is_watched_only_by_processes_of_its_account(
+    make_nats_server: MakeServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Probes and lists of connections do not pass from one account to another: a living worker would look dead."""
+    for role in ROLES:
+        monkeypatch.setenv(make_grant("shop", role).password_variable, PASSWORD)
+    file = tmp_path / "accounts.conf"
+    file.write_text(run_program("nats", "permissions", "--prefix", "shop"))
+    place = RestrictedServers(make_nats_server(include=file), tmp_path)
+    with place.app("operator") as operator:
+        operator.manager()
+    with place.app("worker") as app, app.running():
+        engine = engine_of(app)
+        (record,) = engine._workers.read_all().values()
+        assert record.record.presence.account == "SHOP_WORKER"
+        watching = engine.components.monitor._own
+        assert watching.is_observable(Presence("other", "server", 1, "SHOP_WORKER"))
+        for account in ("SHOP", "SHOP_OPERATOR", ""):
+            assert not watching.is_observable(Presence("other", "server", 1, account))
+        assert not watching.is_observable(record.record.presence)  # itself

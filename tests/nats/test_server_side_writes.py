@@ -1,0 +1,162 @@
+"""The server writes nothing for a role that the role may not write: by replies, deliveries, traces, schedules."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, get_args
+
+import nats
+import pytest
+
+from mainspring.cli.nats_permissions import make_grant
+from mainspring.engines.nats.settings import ROLES, Role, inbox_of
+from tests.nats.restricted_servers import PASSWORD, RestrictedServers, run_program
+from tests.nats.server_side_writes import (
+    FOR_ALL,
+    LANE,
+    OWN,
+    Attacker,
+    Way,
+    make_consumer,
+    targets_of,
+    wait_until_answered,
+    ways_of,
+)
+from tests.nats.servers import MakeServers, running_servers
+from tests.support import PATIENCE
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestrictedServers]:
+    """One server with the printed configuration and the streams of an application."""
+    folder = tmp_path_factory.mktemp("rights")
+    printed = folder / "accounts.conf"
+    printed.write_text(run_program("nats", "permissions", "--prefix", "shop", "--administrators"))
+    with pytest.MonkeyPatch.context() as patch:
+        for role in get_args(Role):
+            patch.setenv(make_grant("shop", role).password_variable, PASSWORD)
+        for variable in ("SHOP_ADMINISTRATOR_PASSWORD", "NATS_SYSTEM_PASSWORD"):
+            patch.setenv(variable, PASSWORD)
+        with running_servers(include=printed) as servers:
+            place = RestrictedServers(servers, folder)
+            with place.app("operator") as operator:
+                operator.manager()
+                operator.tokens.create("front end", scopes=["submit"])
+            asyncio.run(keep_a_consumer(place))
+            yield place
+
+
+async def keep_a_consumer(place: RestrictedServers) -> None:
+    async with administrator(place) as admin:
+        config = {"durable_name": "kept", "filter_subject": "shop.ready.kept.>", "ack_policy": "explicit"}
+        await admin.ask("$JS.API.CONSUMER.DURABLE.CREATE.shop.kept", {"stream_name": "shop", "config": config})
+
+
+@asynccontextmanager
+async def administrator(place: RestrictedServers) -> AsyncIterator[Attacker]:
+    client = await nats.connect(place.servers.urls, user="shop-administrator", password=PASSWORD)
+    try:
+        yield Attacker(client, "$JS.API")
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def attacker(place: RestrictedServers, role: Role) -> AsyncIterator[Attacker]:
+    """Yield a user of a role, without Mainspring. Denied requests are no error here."""
+
+    async def ignore(_error: Exception) -> None: ...
+
+    client = await nats.connect(
+        place.servers.urls,
+        user=f"shop-{role}",
+        password=PASSWORD,
+        inbox_prefix=inbox_of("shop", role).encode(),
+        error_cb=ignore,
+    )
+    try:
+        yield Attacker(client, "shop.api")
+    finally:
+        await client.close()
+
+
+async def read_state(admin: Attacker) -> dict[str, Any]:
+    """Return what an attack could change: streams, their configurations, consumers, and subjects with messages."""
+    listed = await admin.ask("$JS.API.STREAM.LIST")
+    state: dict[str, Any] = {}
+    for stream in listed["streams"]:
+        name = stream["config"]["name"]
+        info = await admin.ask(f"$JS.API.STREAM.INFO.{name}", {"subjects_filter": ">"})
+        subjects = info["state"].get("subjects", {})
+        others = {subject for subject in subjects if subject != OWN and not subject.startswith(LANE)}
+        state[name] = (info["created"], info["config"], others)
+    kept = await admin.ask("$JS.API.CONSUMER.INFO.shop.kept")
+    state["consumer"] = (kept["created"], kept.get("paused"))
+    return state
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_server_publishes_nothing_for_a_role_that_the_role_may_not_publish(
+    role: Role, place: RestrictedServers
+) -> None:
+    async def attack() -> tuple[dict[str, Any], dict[str, Any]]:
+        async with administrator(place) as admin, attacker(place, role) as user:
+            before = await read_state(admin)
+            for target, body in targets_of(role).items():
+                for way in ways_of(role):
+                    await way(user, target, body)
+                await wait_until_answered(user)
+            return before, await read_state(admin)
+
+    before, after = asyncio.run(attack())
+    assert after == before
+
+
+def test_no_consumer_of_a_worker_delivers_to_a_reserved_subject(place: RestrictedServers) -> None:
+    """A consumer delivers to subscriptions of clients only, and in this account there are none but inboxes."""
+
+    async def attack() -> tuple[list[Any], bool]:
+        async with administrator(place) as admin, attacker(place, "worker") as user:
+            names = [
+                await make_consumer(user, target, {"deliver_subject": target}) for target in targets_of("worker")
+            ]
+            infos = [await admin.ask(f"$JS.API.CONSUMER.INFO.shop.{name}") for name in names]
+            control = user.client.new_inbox()
+            heard = await admin.client.subscribe(inbox := admin.client.new_inbox())
+            await user.store(f"{LANE}.control", b"heard")
+            config = {"name": "control", "filter_subject": f"{LANE}.control", "ack_policy": "explicit"}
+            body = {"stream_name": "shop", "config": config | {"deliver_subject": inbox}}
+            await user.ask(f"shop.api.CONSUMER.CREATE.shop.control.{LANE}.control", body)
+            assert control != inbox
+            return infos, (await heard.next_msg(PATIENCE)).data == b"heard"
+
+    infos, is_heard = asyncio.run(attack())
+    assert is_heard  # to an inbox in the account of the data it does deliver
+    assert infos
+    for info in infos:
+        assert info.get("error") or not (info.get("push_bound") or info["delivered"]["consumer_seq"])
+
+
+@pytest.mark.parametrize("way", FOR_ALL, ids=lambda way: way.__name__)
+def test_in_an_account_with_the_streams_each_of_these_ways_writes(way: Way, make_nats_server: MakeServers) -> None:
+    """The control: the attacks of the test above are real."""
+    servers = make_nats_server()
+
+    async def attack() -> None:
+        client = await nats.connect(servers.urls)
+        try:
+            user = Attacker(client, "$JS.API")
+            shop = {"name": "shop", "subjects": ["shop.key.>"], "allow_direct": True, "max_msgs_per_subject": 1}
+            await user.ask("$JS.API.STREAM.CREATE.shop", shop)
+            await user.ask("$JS.API.STREAM.CREATE.tokens", {"name": "tokens", "subjects": ["shop.tokens"]})
+            await way(user, "shop.tokens", b"evil")
+            while not (await user.ask("$JS.API.STREAM.INFO.tokens"))["state"]["messages"]:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        finally:
+            await client.close()
+
+    asyncio.run(asyncio.wait_for(attack(), PATIENCE))
