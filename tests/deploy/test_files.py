@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.cli.nats_process import find_server
 from mainspring.jobs.worker.stop_report import PATIENCE_FOR_ANSWERS
 from tests.deploy.files import (
     COMPOSE,
@@ -22,7 +21,6 @@ from tests.deploy.files import (
     UNIT,
     read_compose,
     read_dockerfile,
-    read_passwords,
     read_unit,
 )
 from tests.support import PATIENCE
@@ -163,13 +161,8 @@ def test_the_servers_are_those_that_the_tests_run_with() -> None:
         assert f"{name}:/data" in services[name]["volumes"]
 
 
-def test_a_server_takes_its_configuration() -> None:
-    done = run(find_server(), "-t", "-c", DEPLOY / "nats" / "nats.conf", NATS_NAME="nats-1", **read_passwords())
-    assert done.returncode == 0, done.stderr
-
-
 def test_the_rights_are_those_that_are_printed() -> None:
-    done = run(sys.executable, "-m", "mainspring", "nats", "permissions", "--prefix", "shop")
+    done = run(sys.executable, "-m", "mainspring", "nats", "permissions", "--prefix", "shop", "--administrators")
     assert (DEPLOY / "nats" / "accounts.conf").read_text() == done.stdout
 
 

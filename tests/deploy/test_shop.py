@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mainspring import JobStatus, Mainspring
-from tests.deploy.files import DEPLOY, read_compose, read_dockerfile, read_passwords
-from tests.nats.servers import MakeServers, Servers
+from tests.deploy.files import DEPLOY, read_compose, read_dockerfile
+from tests.deploy.shipped_cluster import ShippedCluster
 from tests.programs import Program, program, read_line
 from tests.support import PATIENCE
 
@@ -24,23 +24,15 @@ PROGRAM = {"mainspring": ["-m", "mainspring"], "python": []}
 class Composed:
     """Programs as the compose file starts them."""
 
-    def __init__(self, servers: Servers, folder: Path) -> None:
+    def __init__(self, cluster: ShippedCluster, folder: Path) -> None:
         self._services: dict[str, Any] = read_compose()["services"]
-        self._servers = servers
+        self._cluster = cluster
         self._folder = folder
-
-    def url(self, name: str) -> str:
-        """Return the URL of a service, with our servers in place of its own."""
-        url = str(self._services[name]["environment"]["MAINSPRING_URL"])
-        for number, node in enumerate(self._servers.nodes, 1):
-            url = url.replace(f"@nats-{number}:4222", f"@127.0.0.1:{node.port}")
-        assert "nats-" not in url
-        return url
 
     def environment(self, name: str) -> dict[str, str]:
         """Return the environment of a service; its temporary folder is ours."""
         own = {"XDG_CACHE_HOME": str(self._folder), "MAINSPRING_HEALTH_DIR": str(self._folder)}
-        return {**os.environ, **own, "MAINSPRING_URL": self.url(name)}
+        return {**os.environ, **own, **self._cluster.environment(name)}
 
     def is_healthy(self, name: str) -> bool:
         """Check a service with the command of the image."""
@@ -56,20 +48,16 @@ class Composed:
         return program(*command, folder=DEPLOY / "app", environment=self.environment(name))
 
 
-def test_the_shop_sells_with_the_rights_that_it_has(
-    make_nats_cluster: MakeServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, password in read_passwords().items():
-        monkeypatch.setenv(name, password)
-    servers = make_nats_cluster(include=DEPLOY / "nats" / "accounts.conf")
-    composed = Composed(servers, tmp_path)
+def test_the_shop_sells_with_the_rights_that_it_has(shipped: ShippedCluster, tmp_path: Path) -> None:
+    composed = Composed(shipped, tmp_path)
+    operator_url = composed.environment("prepare")["MAINSPRING_URL"]
     with composed.start("prepare") as prepare:
         assert prepare.wait(PATIENCE) == 0
     with ExitStack() as stack:
         worker = stack.enter_context(composed.start("worker"))
         shop = stack.enter_context(composed.start("shop"))
         assert read_line(shop).startswith("order 1: ")
-        with Mainspring(f"{composed.url('prepare')}&projection={tmp_path}/jobs.db") as operator:
+        with Mainspring(f"{operator_url}&projection={tmp_path}/jobs.db") as operator:
             (packed,) = operator.jobs(type="shop.pack", limit=1)
             assert operator.handle(packed.id).wait(PATIENCE) is JobStatus.COMPLETED
         assert composed.is_healthy("worker")
@@ -78,5 +66,4 @@ def test_the_shop_sells_with_the_rights_that_it_has(
         assert shop.wait(PATIENCE) == 0
         assert worker.wait(PATIENCE) == 0
         assert not composed.is_healthy("worker")
-    logs = "".join(node.process.log.read_text() for node in servers.nodes)
-    assert "Violation" not in logs
+    assert "Violation" not in shipped.logs()

@@ -38,7 +38,7 @@ COMMANDS = {
         "tokens": "Make, list and revoke the tokens of the HTTP server.",
         "keys": "Make and list the keys with which jobs are signed.",
         "migrate": "Move jobs and schedules from a SQLite file to NATS.",
-        "nats": "Start NATS servers for development, and print permissions for production.",
+        "nats": "Start NATS servers for development; permissions and certificates for production.",
     },
     "Try it out": {
         "bench": "Measure the speed of Mainspring on this machine, with the engine of your store.",

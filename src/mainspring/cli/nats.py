@@ -1,4 +1,4 @@
-"""`mainspring nats`: starts NATS servers for development, and prints permissions for production servers."""
+"""`mainspring nats`: starts NATS servers for development, and makes what production servers need."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from mainspring.cli.commands import CommandGroup
+from mainspring.cli.nats_certificates import certificates
 from mainspring.cli.nats_permissions import permissions
 from mainspring.cli.nats_servers import NatsServers
 from mainspring.cli.options import NumberRange
@@ -22,7 +23,9 @@ from mainspring.cli.output import print_message
 CHECK_SECONDS = 1.0  # seconds between two checks whether the servers run
 CHECKS_UNTIL_RESTART = 5  # checks until a killed node is restarted; until then the cluster runs without it
 
-nats = CommandGroup("nats", help="Start NATS servers for development, and print permissions for production.")
+nats = CommandGroup(
+    "nats", help="Start NATS servers for development; permissions and certificates for production."
+)
 
 
 @nats.command("dev")
@@ -77,6 +80,7 @@ def dev(
 
 
 nats.add_command(permissions)
+nats.add_command(certificates)
 
 
 def _restart_killed(servers: NatsServers, away: dict[str, int]) -> None:

@@ -36,9 +36,17 @@ _shared_deadline: ContextVar[float | None] = ContextVar("deadline", default=None
 TRY_SECONDS = 2.0  # an unanswered request is sent again after this time
 NO_RESPONDERS = NO_LEADER = 503  # no connection is subscribed; from the API of a stream: the stream has no leader
 PENDING_BYTES = 64 * 1024 * 1024
-CREDENTIALS_REMEDY = "check user and password, token, nkey or credentials, and that the server knows them"
+CREDENTIALS_REMEDY = (
+    "check user and password, token, nkey or credentials, that the server knows them, and the certificate of this "
+    "client if the server asks for one"
+)
 TLS_REMEDY = (
     "give the server a certificate (`tls` in its configuration), or connect without TLS: nats:// and no tls="
+)
+NOT_TRUSTED = "CERTIFICATE_VERIFY_FAILED"
+NOT_TRUSTED_REMEDY = (
+    "give the authority that has signed the certificate of the server (certificates= in the URL, or tls=), and an "
+    "address that the certificate names"
 )
 NO_REPLY = "the server does not reply"
 QUIET_SECONDS = 2.0  # a first connection that takes longer than this is logged
@@ -104,7 +112,7 @@ class Connection:
             "token": settings.token,
             "user_credentials": settings.credentials,
             "nkeys_seed_str": settings.nkeys_seed,
-            "tls": settings.tls,
+            "tls": settings.tls_context(),
         }
         client = BatchingClient()
         seconds = settings.timeout or 60
@@ -114,8 +122,7 @@ class Connection:
         except (OSError, nats.errors.Error, TimeoutError, ValueError) as error:
             await _close(client)
             reason = self._refusal or self._last_error or str(error) or NO_REPLY
-            remedy = CREDENTIALS_REMEDY if self._refusal else TLS_REMEDY if reason == NO_TLS else None
-            raise self.unavailable(f"no connection: {reason}", remedy=remedy) from error
+            raise self.unavailable(f"no connection: {reason}", remedy=self._remedy_for(reason)) from error
         finally:
             slow_warning.cancel()
         client.options["max_reconnect_attempts"] = -1  # after the first connection, reconnect without a limit
@@ -126,6 +133,14 @@ class Connection:
 
     async def _after_connect(self) -> None:
         """Prepare a new connection, on the event loop, before other requests use it."""
+
+    def _remedy_for(self, reason: str) -> str | None:
+        """Return what to do about a connection that was not accepted; None if the reason is none of the usual."""
+        if NOT_TRUSTED in reason:
+            return NOT_TRUSTED_REMEDY
+        if self._refusal:
+            return CREDENTIALS_REMEDY
+        return TLS_REMEDY if reason == NO_TLS else None
 
     def _log_slow_connect(self, seconds: float) -> None:
         logger.warning(

@@ -2,7 +2,7 @@
 
 nats://host:4222                     several servers with commas: nats://a:4222,b:4222
 nats://user:password@host, nats://token@host, tls://host
-?prefix=shop&replicas=3&lease=20&timeout=10&role=worker   settings, below
+?prefix=shop&replicas=3&lease=20&timeout=10&role=worker&certificates=FOLDER   settings, below
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from mainspring.engines.nats.subject_names import DEFAULT_PREFIX
 from mainspring.errors import EngineUnavailable
+from mainspring.security.certificates import client_context
 
 SCHEMES = ("nats://", "tls://")
 SECRETS = ("password", "token", "nkeys_seed")
@@ -61,6 +62,11 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
     """The seed of an nkey, as text: `SU...`."""
     tls: ssl.SSLContext | None = None
     """A TLS context, for servers with a private certificate authority or that require a client certificate."""
+    certificates: str | None = None
+    """A client's folder of `mainspring nats certificates`: the connection uses TLS with these files.
+
+    The process reads the files when it connects first. Use it instead of `tls`.
+    """
     role: Role | None = None
     """The role whose permissions this process has, see `permissions.py`; None for all permissions.
 
@@ -78,13 +84,35 @@ class NatsSettings(Struct, frozen=True, kw_only=True):
     """Whether the streams and consumers exist already, so that this process creates none."""
 
     def __post_init__(self) -> None:
-        """Raise `EngineUnavailable` for an unknown role."""
+        """Raise `EngineUnavailable` for an unknown role, or if two settings say which certificates to use."""
         if self.role is not None and self.role not in ROLES:
             raise EngineUnavailable(
                 engine=f"role {self.role!r}",
                 reason="there is no such role",
                 remedy=f"use {', '.join(ROLES)}, or none",
             )
+        if self.tls is not None and self.certificates is not None:
+            raise EngineUnavailable(
+                engine=f"certificates {self.certificates!r}",
+                reason="tls= was given, too, and each says which certificates to use",
+                remedy="give one of them",
+            )
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return the TLS context of this process; None without TLS settings.
+
+        Raise `EngineUnavailable` if the files of `certificates` cannot be used.
+        """
+        if self.certificates is None:
+            return self.tls
+        try:
+            return client_context(self.certificates)
+        except OSError as error:
+            raise EngineUnavailable(
+                engine=f"certificates {self.certificates!r}",
+                reason=f"the files cannot be used: {error}",
+                remedy="give a client's folder of `mainspring nats certificates`, which this user can read",
+            ) from error
 
     @property
     def inbox(self) -> str:
@@ -157,6 +185,7 @@ def _read_query(query: str, url: str) -> dict[str, Any]:
         "timeout": float,
         "projection": str,
         "role": str,
+        "certificates": str,
     }
     found: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
