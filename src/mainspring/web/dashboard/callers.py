@@ -5,6 +5,8 @@ Invariants
 - A form changes something only if it has the CSRF token of the browser's cookie.
 - The cookie is HttpOnly and SameSite=Strict, and Secure unless the browser uses http at a loopback address.
 - The name of the cookie has the port, because browsers share cookies between all ports of a host.
+- With Secure, the name of the cookie begins with `__Host-`, so that no server of a subdomain can set it. Below a
+  mount path it begins with `__Secure-`, because `__Host-` needs the path `/`: only servers with TLS can set it.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class Callers:
         self._authenticator = authenticator
         self._tokens = authenticator if isinstance(authenticator, TokenAuthenticator) else None
         self.sessions = Sessions(clock)
-        self._throttle = LoginThrottle(clock=clock)
+        self.throttle = LoginThrottle(clock=clock)
 
     @property
     def has_login(self) -> bool:
@@ -88,30 +90,25 @@ class Callers:
         """Begin a session for a token, end the earlier session of the browser, and return the id for the cookie.
 
         Raises `TokenInvalid` for a token that cannot be used, and `Refused` for a text that is empty or too long,
-        after too many failed logins from the address, or if the server has no login. `is_link` says that the token
-        was in a link. Raises `Refused` for a link on a page of another site, because the author of that link could
-        see what the user submits. The link that the server prints when it starts may be on any page.
+        or if the server has no login. After many failed logins from an address, the error comes with a delay.
+        Requests of foreign pages do not count: their authors would slow the logins of others down.
+
+        `is_link` says that the token was in a link. Raises `Refused` for a link on a page of another site, because
+        the author of that link could see what the user submits. The link that the server prints when it starts may
+        be on any page.
         """
         if self._tokens is None:
             raise refuse(404, "not-found", "this server has no login with tokens; open its first page")
-        address = str((request.scope.get("client") or ("unknown",))[0])
-        seconds = self._throttle.seconds_left(address)
-        if seconds:
-            raise refuse(
-                429,
-                "too-many-logins",
-                f"too many logins from this address have failed; try again in {seconds} s",
-                retry_after=str(seconds),
-            )
+        is_foreign = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         token = token.strip()
         try:
             if not token or len(token) > MAX_LENGTH:
                 raise refuse(401, "token-missing", "the text is no token; a token looks like msp_..._...")
             identity = await self._tokens.identify_token(token)
         except (Refused, TokenInvalid):
-            self._throttle.failed(address)
+            if not is_foreign:
+                await self.throttle.failed(str((request.scope.get("client") or ("unknown",))[0]))
             raise
-        is_foreign = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         if is_link and is_foreign and not self._tokens.is_of_process(identity.token):
             raise refuse(
                 403, "origin-foreign", "the link is on a page of another site; log in with the token instead"
@@ -144,10 +141,12 @@ def _cookie_of(request: Request) -> str | None:
 
 
 def cookie_name(request: Request) -> str:
-    """Return the name of the cookie with the session id: it contains the port of the requested address."""
+    """Return the name of the cookie with the session id: with a prefix if it is Secure, and the port."""
     parts = split_host(request.headers.get("host", ""))
     port = None if parts is None else parts[1]
-    return "mainspring_session" + ("" if port is None else f"_{port}")
+    options = cookie_options(request)
+    prefix = "" if not options["secure"] else "__Host-" if options["path"] == "/" else "__Secure-"
+    return f"{prefix}mainspring_session" + ("" if port is None else f"_{port}")
 
 
 def is_loopback(request: Request) -> bool:

@@ -9,13 +9,15 @@ Invariants
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
 from mainspring.clock import NANOSECONDS, Clock, SystemClock
+from mainspring.web.problems import refuse
 
 LIFETIME_NS = 7 * 86_400 * NANOSECONDS
 """A session ends this long after its login, even if it is used, in nanoseconds."""
@@ -24,6 +26,10 @@ IDLE_NS = 12 * 3_600 * NANOSECONDS
 MAX_SESSIONS = 10_000
 MAX_CLIENTS = 10_000
 ID_BYTES = 32
+DELAY_SECONDS = 1.0
+"""How long the answer to a failed login waits, after too many of them, in seconds."""
+MAX_DELAYED = 10
+"""How many answers to one client address may wait; further failed logins are refused at once."""
 
 
 def make_id() -> str:
@@ -93,27 +99,55 @@ def csrf_token_of(cookie: str) -> str:
 
 
 class LoginThrottle:
-    """Limits the failed logins of each client address: `burst` of them at once, then one in `seconds`.
+    """Delays the answers to failed logins of a client address, after the first `burst` of them.
 
-    - `burst`: how many failed logins are possible at once
-    - `seconds`: after this time, one more is possible
+    It never delays a login that succeeds: tokens have 256 random bits, so a delay protects no token. It slows down
+    clients that send a wrong token again and again, which would fill the log.
+
+    - `burst`: how many failed logins are answered at once
+    - `seconds`: after this time without a failed login, one more is answered at once
     - `clock`: measures the time
+    - `sleep`: waits for a number of seconds
     """
 
-    def __init__(self, *, burst: int = 10, seconds: float = 6.0, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        burst: int = 10,
+        seconds: float = 6.0,
+        clock: Clock | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self._burst = burst
         self._pause = round(seconds * NANOSECONDS)
         self._now: Callable[[], int] = (clock or SystemClock()).monotonic_ns
+        self._sleep = sleep
         self._free_at: OrderedDict[str, int] = OrderedDict()  # when all failures of an address are forgotten
+        self._waiting: Counter[str] = Counter()  # how many answers to an address are delayed at present
 
-    def seconds_left(self, address: str) -> int:
-        """Return after how many seconds a client address may try to log in again; 0 if it may now."""
-        excess = self._free_at.get(address, 0) - self._now() - (self._burst - 1) * self._pause
-        return -(-excess // NANOSECONDS) if excess > 0 else 0
+    async def failed(self, address: str) -> None:
+        """Count a failed login of a client address, and wait before it is answered.
 
-    def failed(self, address: str) -> None:
-        """Count a failed login of a client address."""
+        Raises `Refused` at once if as many answers to the address wait already as an address may have.
+        """
         now = self._now()
-        self._free_at[address] = max(now, self._free_at.pop(address, 0)) + self._pause
+        free_at = max(now, self._free_at.pop(address, 0)) + self._pause
+        self._free_at[address] = min(free_at, now + (self._burst + 1) * self._pause)
         while len(self._free_at) > MAX_CLIENTS:
             self._free_at.popitem(last=False)
+        if free_at - now <= self._burst * self._pause:
+            return
+        if self._waiting[address] >= MAX_DELAYED:
+            raise refuse(
+                429,
+                "too-many-logins",
+                f"{MAX_DELAYED} failed logins of this address wait for their answers; log in with a right token",
+                retry_after=f"{DELAY_SECONDS:g}",
+            )
+        self._waiting[address] += 1
+        try:
+            await self._sleep(DELAY_SECONDS)
+        finally:
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]

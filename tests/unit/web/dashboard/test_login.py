@@ -14,7 +14,8 @@ from mainspring.security.permissions import ALL_PERMISSIONS
 from mainspring.security.tokens import make_token
 from mainspring.web.asgi import build
 from mainspring.web.credentials import TokenAuthenticator
-from mainspring.web.dashboard.dashboard import POLICY
+from mainspring.web.dashboard.dashboard import POLICY, Dashboard
+from mainspring.web.dashboard.sessions import DELAY_SECONDS, LoginThrottle
 from mainspring.web.guard import EARLY_BODY
 from tests.asgi_client import Answer, request
 from tests.dashboard_client import FORM, HTML, DashboardBrowser
@@ -97,11 +98,38 @@ def test_a_wrong_token_does_not_log_in(app: Mainspring, token: str) -> None:
     assert 'role="alert"' in answer.body.decode()
 
 
-def test_failed_logins_are_throttled(app: Mainspring) -> None:
+def delays_of(browser: DashboardBrowser) -> list[float]:
+    """Let the server record the delays of failed logins instead of waiting, and return this list."""
+    delays: list[float] = []
+
+    async def record(seconds: float) -> None:
+        delays.append(seconds)
+
+    dashboard: Dashboard = browser.asgi._app.state.dashboard  # type: ignore[attr-defined]
+    dashboard.callers.throttle = LoginThrottle(sleep=record)
+    return delays
+
+
+def test_failed_logins_are_delayed_and_the_right_token_is_not(app: Mainspring) -> None:
     browser = DashboardBrowser(app, is_logged_in=False)
-    statuses = [browser.log_in("msp_wrong").status for _ in range(11)]
-    assert statuses == [401] * 10 + [429]
-    assert browser.log_in().status == 429, "the right token waits as well"
+    delays = delays_of(browser)
+    assert [browser.log_in("msp_wrong").status for _ in range(30)] == [401] * 30
+    assert delays == [DELAY_SECONDS] * 20
+    assert browser.log_in().status == 303
+    assert browser.get(f"/?token={browser.token}").status == 200
+    assert len(delays) == 20, "the right token does not wait"
+
+
+def test_a_foreign_page_with_images_delays_no_login(app: Mainspring) -> None:
+    browser = DashboardBrowser(app, is_logged_in=False)
+    delays = delays_of(browser)
+    for site in ("cross-site", "same-site"):
+        for _ in range(20):
+            image = [("sec-fetch-site", site), ("sec-fetch-dest", "image")]
+            assert browser.get("/?token=msp_wrong", headers=image).status == 401
+    assert browser.log_in("msp_mistyped").status == 401
+    assert browser.log_in().status == 303
+    assert delays == []
 
 
 def test_the_form_of_a_login_is_small_and_not_compressed(app: Mainspring) -> None:
@@ -228,13 +256,33 @@ def test_a_server_behind_tls_keeps_its_cookie_for_its_own_port(app: Mainspring) 
     for host, name, is_secure in (
         ("127.0.0.1:8400", "mainspring_session_8400", False),
         ("localhost", "mainspring_session", False),
-        ("jobs.example.com", "mainspring_session", True),
-        ("192.168.0.7:8400", "mainspring_session_8400", True),
+        ("jobs.example.com", "__Host-mainspring_session", True),
+        ("192.168.0.7:8400", "__Host-mainspring_session_8400", True),
     ):
         answer = request(browser.asgi, "/login", method="POST", headers=[HTML, FORM], body=body, host=host)
         (cookie,) = answer.cookies
         assert cookie.startswith(f"{name}="), host
         assert ("; Secure" in cookie) == is_secure, host
+        assert "; Path=/;" in cookie
+        assert "domain" not in cookie.lower()
+
+
+def test_a_session_that_a_subdomain_has_set_is_none(app: Mainspring) -> None:
+    """A server of a subdomain can set `mainspring_session` for the whole domain, but no name with `__Host-`."""
+    attacker = DashboardBrowser(app)
+    (name, session_id), *_ = attacker.cookies.items()
+    assert name == "__Host-mainspring_session"
+    user = DashboardBrowser(app, asgi=attacker.asgi, is_logged_in=False)
+    user.cookies["mainspring_session"] = session_id
+    assert user.get("/").headers["location"] == "/login"
+
+
+def test_the_cookie_of_a_mounted_application_keeps_its_path(app: Mainspring) -> None:
+    browser = DashboardBrowser(app, root_path="/ops", is_logged_in=False)
+    (cookie,) = browser.log_in().cookies
+    assert cookie.startswith("__Secure-mainspring_session=")
+    assert {"Secure", "Path=/ops/", "HttpOnly"} <= set(cookie.split("; "))
+    assert browser.get("/").status == 200
 
 
 def test_the_log_names_the_caller_of_a_login_and_no_token(

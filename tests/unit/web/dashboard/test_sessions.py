@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from mainspring.testing.manual_clock import ManualClock
 from mainspring.web.dashboard import sessions
-from mainspring.web.dashboard.sessions import LoginThrottle, Sessions, csrf_token_of
+from mainspring.web.dashboard.sessions import (
+    DELAY_SECONDS,
+    MAX_DELAYED,
+    LoginThrottle,
+    Sessions,
+    csrf_token_of,
+)
+from mainspring.web.problems import Refused
 
 
 def test_a_session_knows_its_token_until_it_ends() -> None:
@@ -59,27 +68,77 @@ def test_the_memory_has_neither_the_session_id_nor_the_csrf_token() -> None:
     assert csrf_token_of(session) != session
 
 
-def test_failed_logins_of_one_address_are_bounded_and_forgotten() -> None:
-    clock = ManualClock()
-    throttle = LoginThrottle(burst=3, seconds=6, clock=clock)
-    for _ in range(3):
-        assert throttle.seconds_left("a") == 0
-        throttle.failed("a")
-    assert throttle.seconds_left("a") == 6
-    assert throttle.seconds_left("b") == 0
-    clock.advance(timedelta(seconds=6))
-    assert throttle.seconds_left("a") == 0
-    throttle.failed("a")
-    assert throttle.seconds_left("a") == 6
-    clock.advance(timedelta(minutes=1))
-    for _ in range(3):
-        assert throttle.seconds_left("a") == 0
-        throttle.failed("a")
+class Sleeper:
+    """Records delays, and lets them end when the test says so."""
+
+    def __init__(self) -> None:
+        self.delays: list[float] = []
+        self._may_end = asyncio.Event()
+
+    async def __call__(self, seconds: float) -> None:
+        self.delays.append(seconds)
+        await self._may_end.wait()
+
+    def end(self) -> None:
+        self._may_end.set()
+
+
+def make_throttle(**options: Any) -> tuple[LoginThrottle, ManualClock, Sleeper]:
+    clock, sleeper = ManualClock(), Sleeper()
+    return LoginThrottle(clock=clock, sleep=sleeper, **options), clock, sleeper
+
+
+def test_failed_logins_of_one_address_are_delayed_after_the_first_ones() -> None:
+    async def scenario() -> None:
+        throttle, clock, sleeper = make_throttle(burst=3, seconds=6)
+        sleeper.end()
+        for _ in range(3):
+            await throttle.failed("a")
+        assert sleeper.delays == []
+        await throttle.failed("a")
+        assert sleeper.delays == [DELAY_SECONDS]
+        await throttle.failed("b")
+        assert sleeper.delays == [DELAY_SECONDS], "another address is not delayed"
+        for _ in range(1_000):
+            await throttle.failed("a")
+        clock.advance(timedelta(seconds=4 * 6))
+        sleeper.delays.clear()
+        for _ in range(3):
+            await throttle.failed("a")
+        assert sleeper.delays == [], "a thousand failures are forgotten as soon as four"
+
+    asyncio.run(scenario())
+
+
+def test_few_answers_to_an_address_are_delayed_at_once() -> None:
+    async def scenario() -> None:
+        throttle, _, sleeper = make_throttle(burst=1)
+        await throttle.failed("a")
+        await throttle.failed("b")
+        waiting = [asyncio.create_task(throttle.failed("a")) for _ in range(MAX_DELAYED)]
+        await asyncio.sleep(0)
+        with pytest.raises(Refused, match="wait for their answers") as refused:
+            await throttle.failed("a")
+        assert refused.value.problem.type == "too-many-logins"
+        other = asyncio.create_task(throttle.failed("b"))
+        sleeper.end()
+        await asyncio.gather(other, *waiting)
+        await throttle.failed("a")
+        assert len(sleeper.delays) == MAX_DELAYED + 2
+
+    asyncio.run(scenario())
 
 
 def test_the_throttle_forgets_the_oldest_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        throttle, _, sleeper = make_throttle(burst=1)
+        sleeper.end()
+        for address in "abc":
+            await throttle.failed(address)
+        await throttle.failed("a")
+        assert sleeper.delays == []
+        await throttle.failed("c")
+        assert sleeper.delays == [DELAY_SECONDS]
+
     monkeypatch.setattr(sessions, "MAX_CLIENTS", 2)
-    throttle = LoginThrottle(burst=1, seconds=6, clock=ManualClock())
-    for address in "abc":
-        throttle.failed(address)
-    assert [throttle.seconds_left(address) for address in "abc"] == [0, 6, 6]
+    asyncio.run(scenario())
