@@ -309,10 +309,19 @@ class ScheduleBusy(MainspringError):
 class RefusedByStore(MainspringError):
     """The store works, but refused this data or this operation."""
 
-    def __init__(self, *, engine: str, reason: str, remedy: str = "try with other or smaller data") -> None:
+    def __init__(
+        self,
+        *,
+        engine: str,
+        reason: str,
+        remedy: str = "try with other or smaller data",
+        is_too_large: bool = False,
+    ) -> None:
         self.engine = engine
         self.reason = reason
         self.remedy = remedy
+        self.is_too_large = is_too_large
+        """Whether the data are larger than the store can hold, so that another try cannot succeed."""
         super().__init__(f"{engine} refused this: {reason}; nothing of it was stored; {remedy}")
 
 

@@ -13,7 +13,7 @@ from mainspring.errors import ArgumentsTooLarge, EngineUnavailable, LimitExceede
 from mainspring.jobs.commands import Delete
 from mainspring.jobs.engine import Capability
 from mainspring.jobs.ids import MAX_ID_LENGTH
-from mainspring.jobs.records import OutcomeKind
+from mainspring.jobs.records import Outcome, OutcomeKind
 from mainspring.jobs.status import JobStatus
 from tests.nats.chaos_workers import projection_in
 from tests.nats.fault_bench import FaultBench, fault_benches
@@ -102,6 +102,36 @@ def test_a_record_that_has_grown_too_large_is_refused_with_what_to_do(bench: Fau
         bench.settle(worker, lease, OutcomeKind.COMPLETED, result=b"y" * (bench.jetstream.max_payload // 2))
     assert bench.status() is JobStatus.RUNNING
     bench.complete(worker, lease)
+
+
+def test_an_outcome_that_was_stored_beside_one_that_is_refused_is_recognized(bench: FaultBench) -> None:
+    bench.submit("small")
+    bench.submit("large", payload=b"x" * (bench.jetstream.max_payload // 2))
+    worker = bench.enroll()
+    small, large = sorted(bench.take_when_there(worker, 2), key=lambda lease: len(lease.payload))
+    ended = Outcome(small, OutcomeKind.COMPLETED)
+    growing = Outcome(
+        large,
+        OutcomeKind.COMPLETED,
+        result=b"y" * (bench.jetstream.max_payload // 2),
+        keep_result_until=bench.now + 1_000_000,  # so that it is stored after the other one
+    )
+    with pytest.raises(LimitExceeded):
+        bench.nats.settle(worker, [ended, growing])
+    assert bench.nats.settle(worker, [ended]) == [True]
+    bench.complete(worker, large)
+
+
+def test_an_end_that_no_batch_of_the_server_could_hold_is_too_large(
+    bench: FaultBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, lease = bench.begin()
+    ended = Outcome(lease, OutcomeKind.COMPLETED, follow_up=bench.job("after"))
+    with monkeypatch.context() as patch:
+        patch.setattr("mainspring.engines.nats.transaction.MAX_BATCH", 1)
+        with pytest.raises(LimitExceeded, match=r"the end of job .*, in records"):
+            bench.nats.settle(worker, [ended])
+    assert bench.nats.settle(worker, [ended]) == [True]
 
 
 def test_the_limit_is_that_of_the_server(make_nats_server: MakeServers, tmp_path: Path) -> None:

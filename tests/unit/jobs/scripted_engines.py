@@ -95,15 +95,21 @@ class ScriptedEngine(GatedMemory):
         super().__init__(clock=clock)
         self.taken: list[Taken] = []  # the answers to `take`
         self._failing: dict[str, int] = {}
+        self._errors: dict[str, Exception] = {}
         self._done: defaultdict[str, SimpleQueue[Any]] = defaultdict(SimpleQueue)
 
     submit, enroll, renew, announce, take, start, settle, report, sweep = map(
         _scripted, ("submit", "enroll", "renew", "announce", "take", "start", "settle", "report", "sweep")
     )
 
-    def fail(self, verb: str, times: int = 1) -> None:
-        """Let the next calls of a method fail."""
+    def fail(self, verb: str, times: int = 1, error: Exception | None = None) -> None:
+        """Let the next calls of a method fail, by default as if the store could not be reached."""
         self._failing[verb] = times
+        self._errors[verb] = error or EngineUnavailable(engine="test", reason=f"{verb} fails", remedy="try again")
+
+    def failures_left(self, verb: str) -> int:
+        """Return how many of the next calls of a method will fail."""
+        return self._failing.get(verb, 0)
 
     def wait_for(self, verb: str) -> Any:
         """Wait for the next call of a method that was not waited for yet; return its last argument."""
@@ -123,7 +129,7 @@ class ScriptedEngine(GatedMemory):
     def _call(self, verb: str, *arguments: Any, **options: Any) -> Any:
         if self._failing.get(verb, 0) > 0:
             self._failing[verb] -= 1
-            raise EngineUnavailable(engine="test", reason=f"{verb} fails", remedy="try again")
+            raise self._errors[verb]
         answer = getattr(super(), verb)(*arguments, **options)
         if verb == "take":
             self.taken.append(answer)

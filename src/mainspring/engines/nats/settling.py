@@ -18,7 +18,8 @@ from mainspring.engines.nats.queueing import JobQueue
 from mainspring.engines.nats.submitting import JobSubmitter
 from mainspring.engines.nats.transaction import BatchTooLarge, Transaction, TransactionManager
 from mainspring.engines.nats.workers import WorkerRegistry
-from mainspring.errors import EngineUnavailable
+from mainspring.engines.nats.write_batch import MAX_BATCH
+from mainspring.errors import LimitExceeded
 from mainspring.jobs import transitions
 from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
 from mainspring.jobs.events import EventKind, event_after
@@ -62,8 +63,8 @@ class NatsJobSettler:
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         """Store outcomes, and end their leases; return for each outcome whether its lease was still valid.
 
-        After `EngineUnavailable`, the caller may settle the same outcomes again: this process recognizes those
-        that were stored.
+        After an error, the caller may settle the same outcomes again: this process recognizes those that were
+        stored. Raise `LimitExceeded` if an outcome is too large for the server.
         """
         results: dict[int, bool] = {}
         new = token_hex(8)
@@ -74,8 +75,8 @@ class NatsJobSettler:
             simple, others = _partition(outcomes, has_letters=bool(self._letter_handlers))
             results |= self._settle_part(worker, simple, nonces, self._commit_in_order)
             results |= self._settle_part(worker, others, nonces, self._transactions.commit_each)
-        except EngineUnavailable:
-            # The server may have stored the outcomes. If the worker sends them again, their nonces show that.
+        except Exception:
+            # The server may have stored some outcomes. If the worker sends them again, their nonces show that.
             for number, outcome in enumerate(outcomes):
                 self._uncertain[outcome.lease.id, outcome.lease.token] = nonces[number][0]
             raise
@@ -94,9 +95,14 @@ class NatsJobSettler:
             batch = outcomes[len(results) : len(results) + batch_size]
             try:
                 results |= self._settle_together(worker, dict(batch), nonces, commit)
-            except BatchTooLarge:
+            except BatchTooLarge as error:
                 if len(batch) == 1:
-                    raise
+                    raise LimitExceeded(
+                        what=f"the end of job {batch[0][1].lease.id!r}, in records,",
+                        size=error.size,
+                        limit=MAX_BATCH,
+                        remedy="let its handler make fewer jobs at its end, or put the job under fewer limits",
+                    ) from error
                 batch_size = max(1, len(batch) // 4)
         return results
 

@@ -43,6 +43,10 @@ TOMBSTONE_TTL = {"Nats-TTL": "604800s"}
 class BatchTooLarge(Exception):
     """Raised if the writes of a transaction do not fit into one atomic batch of the server."""
 
+    def __init__(self, size: int) -> None:
+        self.size = size
+        super().__init__(f"{size} messages, and a batch has at most {MAX_BATCH}")
+
 
 class Transaction:
     """The reads and writes of one attempt to run a piece of work, which are committed all or none."""
@@ -309,7 +313,7 @@ class Transaction:
                 changes.put(ready, data)
         changes.writes.extend(self.batch.writes)
         if len(changes) > MAX_BATCH:
-            raise BatchTooLarge
+            raise BatchTooLarge(len(changes))
         changes.sends = [*self.batch.sends, *((subject, data) for _, subject, data in self.batch.events)]
         changes.purges = self.batch.purges
         return changes

@@ -50,7 +50,11 @@ def translate(error: apsw.Error, path: str) -> MainspringError:
     """Return the error of Mainspring for an error of SQLite. It names the file, the reason and the remedy."""
     engine = f"SQLite file {path}"
     if isinstance(error, _DATA_ERRORS):
-        return RefusedByStore(engine=engine, reason=f"{type(error).__name__}: {error}")
+        return RefusedByStore(
+            engine=engine,
+            reason=f"{type(error).__name__}: {error}",
+            is_too_large=isinstance(error, apsw.TooBigError),
+        )
     if isinstance(error, apsw.NotADBError | apsw.CorruptError):
         return StoreCorrupt(
             engine=engine,

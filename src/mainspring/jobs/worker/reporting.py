@@ -4,8 +4,12 @@ Invariants
 - The first progress report of a job is stored at once. After that the latest is stored, at most every half second.
 - One progress report of a job is in flight at a time, so reports are stored in order.
 - The last progress report of a job is stored before its outcome.
-- An outcome is kept until the engine has accepted or refused it. If the engine is unavailable, the writer tries
-  again every second, and logs that once a minute.
+- An outcome is kept until the engine has answered whether the lease was still valid, for as long as the worker
+  lives. If the engine is unavailable, the writer tries again every second. If the engine raises another error, the
+  writer stores each outcome alone, and tries again after 1 s, 2 s, 4 s, at last every 60 s. It logs this once a
+  minute, and `trouble` describes it.
+- Only an outcome that the engine can never store, because it is too large or cannot be encoded (`UNSTORABLE`), is
+  replaced, once, by the failure of its job.
 - An outcome is stored under the number under which its job was leased, also if the worker has a new one by then.
 - The begin of a handler is reported only while the engine writes events, and before the handler's progress.
 
@@ -22,8 +26,10 @@ from functools import partial
 from threading import Lock
 from typing import TypeAlias
 
+from msgspec import EncodeError
+
 from mainspring.clock import NANOSECONDS
-from mainspring.errors import EngineUnavailable
+from mainspring.errors import EngineUnavailable, LimitExceeded, RefusedByStore
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.io_layer import MAX_BYTES, REPORT, SETTLE, CallbackReply, DeferredOperation, Operation
 from mainspring.jobs.layers import Layers
@@ -45,6 +51,10 @@ from mainspring.timing.wheel import TimerEntry
 
 INTERVAL_NS = 500_000_000  # nanoseconds between two progress reports of one job
 RETRY_NS = NANOSECONDS  # nanoseconds until the writer tries again to store an outcome
+MAX_RETRY_NS = 60 * NANOSECONDS  # the same for an outcome that the engine has refused several times
+UNSTORABLE = (LimitExceeded, UnicodeEncodeError, OverflowError, EncodeError)
+"""The errors by which an engine says that an outcome is too large or cannot be encoded. `RefusedByStore` also says
+so if its `is_too_large` is set."""
 
 Key: TypeAlias = tuple[Hashable, int]
 
@@ -238,6 +248,19 @@ class _OutcomeQueue:
         self.is_queued = False
 
 
+class _Unstored:
+    """An outcome that the engine could not store, or has refused. Only the control layer uses it."""
+
+    __slots__ = ("is_replaced", "outcome", "refusals", "retry", "worker")
+
+    def __init__(self, worker: int, outcome: Outcome) -> None:
+        self.worker = worker
+        self.outcome = outcome
+        self.refusals = 0  # how often the engine has refused it when it was stored alone
+        self.is_replaced = False  # the outcome says that the original one could not be stored
+        self.retry: TimerEntry | None = None  # the timer of the next try of a refused outcome
+
+
 class OutcomeWriter:
     """Stores the outcomes of jobs, and tells the control layer which outcomes the engine accepted."""
 
@@ -263,11 +286,12 @@ class OutcomeWriter:
         self._warned: set[str] = set()  # job types with a logged warning about a result
         self.stored = 0
         """A counter that grows whenever outcomes are added, so that a reader can detect activity."""
-        self._unstored: set[Key] = set()  # outcomes that could not be stored; only the control layer uses it
+        self._unstored: dict[Key, _Unstored] = {}  # only the control layer uses it
+        self._is_hasty = False  # a shutdown has begun: refused outcomes are tried again every second
         self._error: Exception | None = None  # the last error of storing outcomes
         self._failures = FailureLog()
         self.gives_up = False
-        """Whether to drop outcomes when the engine is unavailable. Other workers then rescue the jobs."""
+        """Whether to drop outcomes that cannot be stored now. Other workers then rescue the jobs."""
 
     def end(self, jobs: Sequence[LeasedJob], outcomes: Sequence[Outcome]) -> None:
         """Store the outcomes of handlers that have ended. A job whose end a shutdown has claimed is left out.
@@ -297,8 +321,19 @@ class OutcomeWriter:
         for worker in {job.worker for job, _ in ends}:
             self._store(worker, [outcome for job, outcome in ends if job.worker == worker])
 
+    def hasten(self) -> None:
+        """Try to store refused outcomes now, and every second from now on, because the worker shuts down.
+
+        Only the control layer calls it.
+        """
+        self._is_hasty = True
+        for unstored in self._unstored.values():
+            if unstored.retry is not None:
+                self._timer.cancel(unstored.retry)
+                self._retry(unstored)  # the call that the timer may have posted already then does nothing
+
     def close(self) -> None:
-        """Drop outcomes from now on if the engine is unavailable, because the timer for retries is about to be
+        """Drop outcomes from now on if they cannot be stored, because the timer for retries is about to be
         closed.
         """
         self.gives_up = True
@@ -372,7 +407,8 @@ class OutcomeWriter:
     def _answered(self, outcomes: list[Outcome], answers: list[bool]) -> None:
         self._in_flight.discard(id(outcomes))
         if self._unstored:
-            self._unstored.difference_update((outcome.lease.ref, outcome.lease.token) for outcome in outcomes)
+            for outcome in outcomes:
+                self._unstored.pop(_key_of(outcome), None)
             if not self._unstored:
                 self._failures.succeeded()
         settled = list(zip(outcomes, answers, strict=True))
@@ -386,30 +422,69 @@ class OutcomeWriter:
     def _failed(self, worker: int, outcomes: list[Outcome], error: Exception) -> None:
         self._in_flight.discard(id(outcomes))
         self._idle.announce()
-        if not isinstance(error, EngineUnavailable):
+        if isinstance(error, EngineUnavailable):
+            self._keep_all(worker, outcomes, error)
+        elif len(outcomes) > 1:
             for outcome in outcomes:  # one of them may cause the error, so each is stored alone
                 self._store_alone(worker, outcome)
-        elif self.gives_up:
-            what = format_count(len(outcomes), "outcome")
-            logger.error(
-                "the worker shuts down and could not store %s; other workers will rescue the jobs: %s", what, error
-            )
         else:
-            self._unstored.update((outcome.lease.ref, outcome.lease.token) for outcome in outcomes)
+            self._refused(worker, outcomes[0], error)
+
+    def _keep_all(self, worker: int, outcomes: list[Outcome], error: EngineUnavailable) -> None:
+        """Try again in a second to store outcomes together, because the engine is unavailable."""
+        if self.gives_up:
+            _log_dropped(outcomes, error)
+            return
+        for outcome in outcomes:
+            self._unstored.setdefault(_key_of(outcome), _Unstored(worker, outcome))
+        self._log_trouble(error, "every second")
+        self._timer.call_at(
+            self._clock.monotonic_ns() + RETRY_NS, lambda: self._control.post(self._store, worker, outcomes)
+        )
+
+    def _refused(self, worker: int, outcome: Outcome, error: Exception) -> None:
+        """Handle an error of an engine that works and was given one outcome: replace the outcome if it can never
+        be stored, else keep it and try again later.
+        """
+        key = _key_of(outcome)
+        unstored = self._unstored.get(key) or self._unstored.setdefault(key, _Unstored(worker, outcome))
+        if _is_unstorable(error) and not unstored.is_replaced:
+            unstored.is_replaced = True
+            unstored.outcome = _replacement(outcome, error)
             self._error = error
-            self._log_trouble(error)
-            self._timer.call_at(
-                self._clock.monotonic_ns() + RETRY_NS, lambda: self._control.post(self._store, worker, outcomes)
+            logger.error(
+                "the store refused the outcome of job %s, so that it becomes a dead letter: %s",
+                outcome.lease.id,
+                error,
+                extra=JobContext(outcome.lease).log_fields,
+            )
+            self._store_alone(worker, unstored.outcome)
+        elif self.gives_up:
+            _log_dropped([outcome], error)
+        else:
+            self._log_trouble(error, "at least every minute")
+            delay = RETRY_NS if self._is_hasty else min(RETRY_NS << unstored.refusals, MAX_RETRY_NS)
+            unstored.refusals = min(unstored.refusals + 1, 10)
+            unstored.retry = self._timer.call_at(
+                self._clock.monotonic_ns() + delay, lambda: self._control.post(self._retry, unstored)
             )
 
-    def _log_trouble(self, error: Exception) -> None:
+    def _retry(self, unstored: _Unstored) -> None:
+        """Store an outcome alone that the engine has refused, so that it cannot make the engine refuse others."""
+        if unstored.retry is not None:
+            unstored.retry = None
+            self._store_alone(unstored.worker, unstored.outcome)
+
+    def _log_trouble(self, error: Exception, again: str) -> None:
+        self._error = error
         seconds = self._failures.failed(self._clock.monotonic_ns())
         if seconds is None:
             return
         what = format_count(len(self._unstored), "outcome")
         if seconds:
-            text = "the worker could not store %s for %.0f s and tries again every second: %s"
-            logger.error(text, what, seconds, error)
+            logger.error(
+                "the worker could not store %s for %.0f s and tries again %s: %s", what, seconds, again, error
+            )
         else:
             logger.error("the worker could not store %s and tries again in a second: %s", what, error)
 
@@ -418,37 +493,28 @@ class OutcomeWriter:
         self._in_flight.add(id(batch))
         reply: CallbackReply[list[bool]] = CallbackReply(
             lambda answers: self._control.post(self._answered, batch, answers),
-            lambda error: self._control.post(self._failed_alone, worker, batch, error),
+            lambda error: self._control.post(self._failed, worker, batch, error),
         )
         self._io.dispatch(Operation(SETTLE, batch, reply, worker=worker))
 
-    def _failed_alone(self, worker: int, batch: list[Outcome], error: Exception) -> None:
-        """Store that a job failed, because the engine raised an error when its own outcome was stored alone.
 
-        If the engine is unavailable, try again in a second instead. If even the failure cannot be stored, log that
-        the job stays RUNNING.
-        """
-        self._in_flight.discard(id(batch))
-        outcome = batch[0]
-        reason = f"its outcome could not be stored: {type(error).__name__}"
-        replacement = Outcome(outcome.lease, FAILED, error=reason, cause=Cause.FAILURE)
-        fields = JobContext(outcome.lease).log_fields
-        if isinstance(error, EngineUnavailable):
-            self._failed(worker, batch, error)
-        elif outcome.error == reason:
-            logger.error(
-                "the store accepts no outcome of job %s: it stays RUNNING until this worker stops, and another "
-                "worker rescues it then: %s",
-                outcome.lease.id,
-                error,
-                extra=fields,
-            )
-            self._on_settled([(outcome, False)])
-        else:
-            logger.error(
-                "the store refused the outcome of job %s, so that it becomes a dead letter: %s",
-                outcome.lease.id,
-                error,
-                extra=fields,
-            )
-            self._store_alone(worker, replacement)
+def _key_of(outcome: Outcome) -> Key:
+    return outcome.lease.ref, outcome.lease.token
+
+
+def _is_unstorable(error: Exception) -> bool:
+    return isinstance(error, UNSTORABLE) or (isinstance(error, RefusedByStore) and error.is_too_large)
+
+
+def _replacement(outcome: Outcome, error: Exception) -> Outcome:
+    """Return the outcome of a job whose own outcome can never be stored: it has failed."""
+    reason = f"its outcome could not be stored: {type(error).__name__}"
+    return Outcome(outcome.lease, FAILED, error=reason, cause=Cause.FAILURE)
+
+
+def _log_dropped(outcomes: Sequence[Outcome], error: Exception) -> None:
+    logger.error(
+        "the worker shuts down and could not store %s; other workers will rescue the jobs: %s",
+        format_count(len(outcomes), "outcome"),
+        error,
+    )

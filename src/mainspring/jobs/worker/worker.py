@@ -156,15 +156,19 @@ class Worker:
         self._control.post(self._announcer.update)
 
     def request_stop(self) -> None:
-        """Begin a shutdown: tell the handlers, fetch no more jobs, hand back those whose handler has not begun."""
+        """Begin a shutdown: tell the handlers, fetch no more jobs, hand back those whose handler has not begun.
+
+        Outcomes that the engine has refused are tried again at once.
+        """
         self._control.post(self._handle, self.machine.stop_requested)
+        self._control.post(self._outcomes.hasten)
 
     def interrupt(self) -> None:
         """At the end of the grace period, interrupt the running handlers and end the leases of their jobs."""
         self._control.post(self._handle, self.machine.interrupt_requested)
 
     def hurry(self) -> None:
-        """Make a shutdown drop outcomes if the engine is unavailable, instead of trying again to store them."""
+        """Make a shutdown drop outcomes that cannot be stored now, instead of trying again to store them."""
         self._outcomes.gives_up = True
 
     def active_jobs(self) -> list[LeasedJob]:
