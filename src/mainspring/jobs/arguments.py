@@ -28,6 +28,7 @@ from msgspec.structs import astuple
 from mainspring.errors import InvalidArguments, UnknownSerializer
 from mainspring.jobs.ids import short_key
 from mainspring.jobs.masking import REDACTED
+from mainspring.jobs.peer_names import option_hint
 from mainspring.jobs.serializers import Decoder, Serializer, Serializers, to_builtin
 from mainspring.jobs.type_changes import Check, TypeChange, check_for
 from mainspring.plurals import format_count
@@ -382,9 +383,11 @@ class Arguments:
         for pattern in (_MISSING, _UNKNOWN):
             found = pattern.search(text)
             if found and not _PATH.search(text):
-                return InvalidArguments(
-                    handler=self._name, parameter=found["name"], problem=f"{text}, in a call of {self}"
-                )
+                problem = f"{text}, in a call of {self}"
+                hint = option_hint(found["name"])  # an option that another system takes among the arguments
+                if hint is not None and pattern is _UNKNOWN:
+                    problem = f"{problem}; for the option, {hint}"
+                return InvalidArguments(handler=self._name, parameter=found["name"], problem=problem)
         path = _PATH.search(text)
         if path:
             name = re.split(r"[.\[]", path["path"])[0]

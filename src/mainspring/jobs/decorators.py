@@ -29,6 +29,7 @@ from mainspring.jobs.job_function import (
     JobFunction,
 )
 from mainspring.jobs.limit_registry import LimitRegistry
+from mainspring.jobs.peer_names import explains_options, missing_attribute, refuse_options
 from mainspring.jobs.policies import CatchUp, Concurrency, Rate, Unique
 from mainspring.jobs.recurrence.declared_schedules import DeclaredSchedules
 from mainspring.jobs.remote_job import RemoteJobFunction, make_remote_handler
@@ -74,6 +75,11 @@ class Decorators(ABC):
         self.declared = DeclaredSchedules(self.limits)
         self.worker_hooks = WorkerHooks()
         self.dead_letter_handlers = DeadLetterHandlers(self.registry)
+
+    if not TYPE_CHECKING:  # type checkers would accept every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name, of_jobs=False)
 
     @overload
     def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJobFunction[P, R]: ...
@@ -178,12 +184,14 @@ class Decorators(ABC):
     ) -> JobFunction[..., Any]:
         if not callable(function):
             raise TypeError(f"@app.job decorates a function, got {function!r}; options are given by keyword")
-        known = set(HandlerOptions.__struct_fields__)
-        unknown = options.keys() - known
-        if unknown:
+        if isinstance(function, JobFunction):  # its schedule would go on without these options
             raise TypeError(
-                f"@app.job has no option {', '.join(sorted(unknown))}; it has name, {', '.join(sorted(known))}"
+                f"@app.job decorates a function, got the job function {function.name}; put @app.cron, @app.every "
+                "and @app.on_dead_letter above @app.job(...), which belongs directly above the function"
             )
+        known = set(HandlerOptions.__struct_fields__)
+        if not options.keys() <= known:
+            raise refuse_options("@app.job", options.keys() - known, known | {"name"})
         given = {key: value for key, value in options.items() if key != "retry" or value is not None}
         chosen = require_id(name, "name") if name is not None else default_name(function)
         handler = Handler(chosen, function, HandlerOptions(**given), self.serializer)
@@ -244,6 +252,7 @@ class Decorators(ABC):
         signature: Callable[P, R],
     ) -> RemoteJobFunction[P, R]: ...
 
+    @explains_options
     def remote_job(
         self,
         name: str,
@@ -335,6 +344,7 @@ class Decorators(ABC):
     def _source(self) -> ManagerProvider:
         """Return the application itself: its job functions get the job manager from it."""
 
+    @explains_options
     def cron(
         self,
         expression: str,
@@ -374,6 +384,7 @@ class Decorators(ABC):
         rule = Cron(expression, tz=tz, dst_gap=dst_gap, dst_fold=dst_fold)
         return self._recur(rule, name, misfire=misfire, overlap=overlap, jitter=jitter, start=start, end=end)
 
+    @explains_options
     def every(
         self,
         interval: Duration,

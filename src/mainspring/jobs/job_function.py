@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from mainspring.clock import Duration
 from mainspring.jobs.handle import JobHandle, ManagerProvider, open_manager
 from mainspring.jobs.handler_options import FollowingJob
 from mainspring.jobs.handlers import Handler
 from mainspring.jobs.off_loop import OffLoop, async_twin
+from mainspring.jobs.peer_names import explains_options, missing_attribute
 from mainspring.jobs.policies import Unique
 from mainspring.jobs.records import FollowUp
 from mainspring.jobs.retry import Retry
@@ -43,6 +44,11 @@ class JobFunction(Generic[P, R]):
         self._function = function
         self._source = source
         self._options = options or SubmitOptions()
+
+    if not TYPE_CHECKING:  # type checkers would accept every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name, of_jobs=True)
 
     @property
     def name(self) -> str:
@@ -111,7 +117,7 @@ class JobFunction(Generic[P, R]):
     def after(self, delay: Duration) -> Self:
         """Return a variant of this job function whose jobs are due `delay` after their submit."""
         _require_given(delay, "after", "the number of seconds or a timedelta")
-        return self.options(delay=delay)
+        return self._variant(self._options.changed(delay=delay))
 
     def at(self, instant: datetime) -> Self:
         """Return a variant of this job function whose jobs are due at `instant`, an aware datetime.
@@ -119,8 +125,9 @@ class JobFunction(Generic[P, R]):
         If the instant is in the past, the jobs are due at once.
         """
         _require_given(instant, "at", "an aware datetime")
-        return self.options(at=instant)
+        return self._variant(self._options.changed(at=instant))
 
+    @explains_options
     def options(
         self,
         *,
@@ -172,7 +179,10 @@ class JobFunction(Generic[P, R]):
         )
         if changed.unique is not None:
             self._handler.require_unique(changed.unique)
-        return type(self)(self._handler, self._function, self._source, changed)
+        return self._variant(changed)
+
+    def _variant(self, options: SubmitOptions) -> Self:
+        return type(self)(self._handler, self._function, self._source, options)
 
     def bind(self, **arguments: Any) -> BoundFollowUp:
         """Return a follow-up for `then=` with arguments of its own: `then=notify.bind(channel="mail")`.
