@@ -78,8 +78,8 @@ class RemoteClient:
         assert answer.status == 200, answer.body
         return answer.json
 
-    def leave(self) -> Answer:
-        return self.site.post(f"/workers/{self.number}", method="DELETE", token=self.token)
+    def leave(self, token: str | None = None) -> Answer:
+        return self.site.post(f"/workers/{self.number}", method="DELETE", token=token or self.token)
 
 
 def key_of(job: dict[str, Any]) -> dict[str, Any]:
@@ -396,6 +396,50 @@ class RemoteWorkerTests:
         actions = [entry["action"] for entry in entries]
         assert actions[:2] == ["worker.terminate", "worker.quiet"]
         assert site.post("/workers/999999/direct", {"direction": "quiet"}).problem == "worker-not-found"
+
+    # -- removals
+
+    def test_an_operator_removes_a_worker_of_another_token(self, site: ApiSite) -> None:
+        job_id = self.submit(site)
+        worker = RemoteClient(site, "plain", token=site.token("work"))
+        job = worker.claim_one()
+        for stranger in (site.token("work"), site.token("read"), site.token("operate", types=["resize"])):
+            assert worker.leave(stranger).problem in ("worker-not-found", "not-allowed")
+        assert worker.leave(site.token("operate")).json == {"number": worker.number, "released": [job_id]}
+        assert worker.settle(job, "completed").problem == "worker-not-found"
+        again = RemoteClient(site, "plain").claim_one()
+        assert (again["id"], again["attempt"], site.app.get(job_id).interruptions) == (job_id, 1, 1)
+        entry = site.get("/audit").json["entries"][0]
+        assert (entry["actor"], entry["action"], entry["target"]) == (
+            site.last_name,
+            "worker.remove",
+            str(worker.number),
+        )
+        assert worker.leave(site.token("operate")).problem == "worker-not-found"
+
+    def test_a_living_worker_of_the_application_is_not_removed(self, site: ApiSite) -> None:
+        with site.app.running():
+            (listed,) = site.app.workers()
+            answer = site.post(f"/workers/{listed.number}", method="DELETE")
+            assert (answer.status, answer.problem) == (409, "worker-alive")
+            assert "stop the process" in answer.json["detail"]
+
+    def test_the_jobs_of_a_worker_run_elsewhere_when_its_token_is_revoked(self, site: ApiSite) -> None:
+        job_ids = [self.submit(site), self.submit(site)]
+        worker = RemoteClient(site, "plain", token=site.token("work"), lease=300)
+        name = site.last_name
+        jobs = {job["id"]: job for job in worker.claim_all(2)}
+        site.app.cancel(job_ids[1])
+        other = RemoteClient(site, "plain", token=site.token("work"))
+        site.app.tokens.revoke(name)
+        again = other.claim_one()
+        assert (again["id"], again["attempt"]) == (job_ids[0], 1)
+        assert str(site.app.get(job_ids[1]).status) == "CANCELED"
+        assert worker.settle(jobs[job_ids[0]], "completed").problem == "token-invalid"
+        (entry,) = [each for each in site.app.audit() if each.action == "worker.remove"]
+        assert (entry.actor, entry.target) == ("mainspring", str(worker.number))
+        (attempt,) = site.app.get(job_ids[0]).history
+        assert attempt.error.endswith("was removed because its token was revoked")
 
     # -- what others see
 

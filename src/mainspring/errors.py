@@ -23,6 +23,7 @@ MainspringError
 ├── NoSigningKey
 ├── TokenInvalid
 ├── TokenNotFound
+├── WorkerAlive
 ├── WorkerNotFound
 ├── NotAllowed
 ├── CallbackRefused
@@ -220,6 +221,18 @@ class WorkerNotFound(MainspringError):
         super().__init__(
             f"this caller has no remote worker {number}: another token has enrolled it, it has left, or it sent "
             "no heartbeat within its lease; enroll again, and drop the results of its jobs"
+        )
+
+
+class WorkerAlive(MainspringError):
+    """A worker that is a process of the application is alive, so that it cannot be removed from the store."""
+
+    def __init__(self, *, number: int, name: str) -> None:
+        self.number = number
+        self.name = name
+        super().__init__(
+            f"worker {number} ({name}) is alive and is a process of the application, which would enroll again; "
+            "stop the process instead"
         )
 
 

@@ -44,6 +44,7 @@ from mainspring.errors import (
     TokenNotFound,
     UnknownHandler,
     UnknownSerializer,
+    WorkerAlive,
     WorkerNotFound,
     WouldDeadlock,
 )
@@ -246,6 +247,7 @@ __all__ = [
     "UnknownHandler",
     "UnknownSerializer",
     "UpcomingSlot",
+    "WorkerAlive",
     "WorkerNotFound",
     "WorkerStatus",
     "WouldDeadlock",

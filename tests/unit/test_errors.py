@@ -39,6 +39,7 @@ from mainspring.errors import (
     TokenNotFound,
     UnknownHandler,
     UnknownSerializer,
+    WorkerAlive,
     WorkerNotFound,
     WouldDeadlock,
 )
@@ -85,6 +86,7 @@ EXAMPLES: list[tuple[MainspringError, list[str]]] = [
     (TokenInvalid(problem="the token is revoked", remedy="make another"), ["is revoked; make another"]),
     (TokenNotFound(name="shpo", known=("shop",)), ["'shpo'", "did you mean 'shop'"]),
     (WorkerNotFound(number=7), ["no remote worker 7", "enroll again"]),
+    (WorkerAlive(number=7, name="web-1:4711"), ["worker 7 (web-1:4711) is alive", "stop the process"]),
     (NotAllowed(name="shop", scope="read", queue="mail"), ["'shop'", "scope read for all types and queue 'mail'"]),
     (
         CallbackRefused(url="https://a/b", reason="it is not listed", remedy="list it"),

@@ -114,6 +114,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "UnknownHandler",
         "UnknownSerializer",
         "UpcomingSlot",
+        "WorkerAlive",
         "WorkerNotFound",
         "WorkerStatus",
         "WouldDeadlock",

@@ -1,4 +1,4 @@
-"""`mainspring workers`: lists the workers of a store, and directs remote ones."""
+"""`mainspring workers`: lists the workers of a store, directs remote ones, and removes workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from mainspring.jobs.worker_status import Liveness, WorkerStatus
 
 STYLES = {Liveness.ALIVE: "green", Liveness.SILENT: "yellow", Liveness.DEAD: "red"}
 
-workers = CommandGroup("workers", help="List the workers of a store, on all machines, and direct remote ones.")
+workers = CommandGroup(
+    "workers", help="List the workers of a store, on all machines; direct or remove remote ones."
+)
 
 
 @workers.command("list")
@@ -84,3 +86,23 @@ def direct_worker(*, number: int, direction: str, as_json: bool, app: str | None
         print_json({"number": number, "direction": direction, "changed": is_changed})
     else:
         print_line(f"worker {number} is asked to {'be quiet' if direction == Direction.QUIET else direction}")
+
+
+@workers.command("remove")
+@click.argument("number", cls=Argument, type=int, metavar="NUMBER", help="The number of a worker.")
+@json_option
+@app_options
+def remove_worker(*, number: int, as_json: bool, app: str | None, url: str | None) -> None:
+    """Remove a remote worker, or another one that is silent or dead. Its jobs run elsewhere.
+
+    A remote worker loses its jobs at once, and no attempt is used up. Its program can enroll again as long as its
+    token is valid: mainspring tokens revoke NAME takes the token away, too.
+
+    Example: mainspring workers remove 7
+    """
+    with open_app(app, url) as application:
+        left = application.manager().remove_worker(number)
+    if as_json:
+        print_json({"number": number, "released": left})
+    else:
+        print_line(f"worker {number} is removed; jobs that run elsewhere: {len(left)}")

@@ -52,10 +52,11 @@ class EngineNote(Struct, frozen=True, gc=False):
     """Something that a call of the engine did, but did not return: it counts jobs of one queue and type.
 
     "submitted": the engine stored jobs by itself, for a dead-letter handler or a replay. "crashed": the worker of
-    running jobs died. "expired": jobs had not started when they expired.
+    running jobs died. "interrupted": their remote worker was removed. "expired": jobs had not started when they
+    expired.
     """
 
-    what: Literal["submitted", "crashed", "expired"]
+    what: Literal["submitted", "crashed", "interrupted", "expired"]
     queue: str
     type: str
     count: int = 1

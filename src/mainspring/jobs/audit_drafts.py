@@ -41,6 +41,7 @@ from mainspring.jobs.commands import (
     PutSchedule,
     PutToken,
     RemoveSchedule,
+    RemoveWorker,
     Reopen,
     Replay,
     Reschedule,
@@ -84,8 +85,12 @@ ALL_ACTIONS = (
     "worker.run",
     "worker.quiet",
     "worker.terminate",
+    "worker.remove",
 )
 """Every value that `AuditEntry.action` can have."""
+
+STORE_ACTOR = "mainspring"
+"""The name of the actor of changes that no caller has asked for."""
 
 _numbers = count(1)
 
@@ -248,6 +253,11 @@ class AuditDraft:
         return f"{id_at(self._now)}{self.number & 0xFFFF_FFFF:08x}{index & 0xFFF:03x}{self._random}"
 
 
+def draft_of_store(now: int) -> AuditDraft:
+    """Return the draft for a change that an engine makes by itself: it removes a worker whose token has ended."""
+    return AuditDraft(Actor(name=STORE_ACTOR, source="program"), now)
+
+
 def _names(names: Iterable[str]) -> tuple[str, ...] | None:
     """Return names in alphabetical order; None if there are none, or more than `MAX_NAMES`."""
     found = sorted(names)
@@ -274,8 +284,8 @@ def _describe(arrangement: Arrangement) -> _Description | None:
             return "redaction.remove", type_, {}
         case PutToken() | RevokeToken():
             return _describe_token(arrangement)
-        case DirectWorker(number, direction):
-            return f"worker.{direction}", str(number), {}
+        case DirectWorker() | RemoveWorker():
+            return _describe_worker(arrangement)
         case PutRedaction() | NoteTokenUses():  # a process declares redactions by itself
             return None
 
@@ -294,6 +304,14 @@ def _describe_token(arrangement: PutToken | RevokeToken) -> _Description:
             return "token.create", record.name, {"token": record.id, "scopes": list(record.scopes)}
         case RevokeToken(token):
             return "token.revoke", token, {"token": token}
+
+
+def _describe_worker(arrangement: DirectWorker | RemoveWorker) -> _Description:
+    match arrangement:
+        case DirectWorker(number, direction):
+            return f"worker.{direction}", str(number), {}
+        case RemoveWorker(number, reason):
+            return "worker.remove", str(number), {"reason": reason}
 
 
 def _describe_schedule(arrangement: PutSchedule | PauseSchedule | RemoveSchedule) -> _Description:

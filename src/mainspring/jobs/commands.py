@@ -199,6 +199,18 @@ class DirectWorker(Struct, frozen=True, gc=False):
     direction: Direction
 
 
+class RemoveWorker(Struct, frozen=True, gc=False):
+    """Remove a worker: it loses its leases, and the next sweep of any process lets its jobs run elsewhere.
+
+    The jobs of a remote worker are interrupted: no attempt is used up, and no crash is counted. Another worker is
+    declared dead. If it lives, it enrolls again under another number.
+    """
+
+    number: int
+    reason: str
+    """Why, as the end of a sentence about the worker: `was removed by an operator`."""
+
+
 TokenArrangement: TypeAlias = PutToken | RevokeToken | NoteTokenUses
 """A change of the tokens of HTTP clients. Workers need not be told."""
 
@@ -214,5 +226,6 @@ Arrangement: TypeAlias = (
     | PutRedaction
     | DropRedaction
     | DirectWorker
+    | RemoveWorker
     | TokenArrangement
 )

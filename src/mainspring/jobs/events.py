@@ -23,7 +23,7 @@ class EventKind(StrEnum):
     SNOOZED = "snoozed"
     INTERRUPTED = "interrupted"
     RESCUED = "rescued"
-    """The job's worker died, and the job will run again."""
+    """The job's worker died or was removed, and the job will run again."""
     FAILED = "failed"
     """The job was given up and became a dead letter."""
     CANCELED = "canceled"

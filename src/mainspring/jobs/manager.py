@@ -16,7 +16,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.clock import Duration, deadline_after, to_nanoseconds
-from mainspring.errors import InvalidTransition, JobNotFound
+from mainspring.errors import InvalidTransition, JobNotFound, WorkerAlive, WorkerNotFound
 from mainspring.jobs.activity import MAX_PAIRS, ActivityRecorder
 from mainspring.jobs.activity_writer import ActivityWriter
 from mainspring.jobs.audit import AuditNote, current_actor
@@ -28,11 +28,12 @@ from mainspring.jobs.commands import (
     Changed,
     Command,
     DropRedaction,
+    RemoveWorker,
     Reopen,
     Reschedule,
 )
 from mainspring.jobs.context import JobContext
-from mainspring.jobs.engine import Engine
+from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.handler_options import HandlerOptions
 from mainspring.jobs.handlers import Handler, HandlerRegistry
 from mainspring.jobs.ids import require_id
@@ -45,6 +46,7 @@ from mainspring.jobs.middleware import Middlewares
 from mainspring.jobs.off_loop import OffLoop
 from mainspring.jobs.policies import Keep, ProcessSettings, WorkerSettings
 from mainspring.jobs.processes.application import ChildSetup
+from mainspring.jobs.records import WorkerRecord
 from mainspring.jobs.recurrence.firing_middleware import fire_with_middleware
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing, ScheduleRecord
 from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
@@ -55,6 +57,7 @@ from mainspring.jobs.submit_options import SubmitOptions
 from mainspring.jobs.worker import stop_report
 from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker_hooks import WorkerHooks
+from mainspring.jobs.worker_status import Liveness, to_worker_status
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.validation import require_positive
@@ -398,6 +401,27 @@ class JobManager(JobQueries):
         if there is an actor.
         """
         return self._io.call(ARRANGE, arrangements, audit=self._draft(note)) if arrangements else []
+
+    def remove_worker(
+        self, number: int, *, check: Callable[[WorkerRecord], None] | None = None
+    ) -> builtins.list[str]:
+        """Remove a remote worker, or one that is silent or dead; return the ids of the jobs that it was running.
+
+        The next sweep of any process lets these jobs run elsewhere. Raises `WorkerNotFound` if there is no such
+        worker, and `WorkerAlive` if it is a process of the application that is alive. `check` may raise another
+        error for the worker that was found.
+        """
+        worker = next((each for each in self.engine.workers() if each.number == number), None)
+        if worker is None:
+            raise WorkerNotFound(number=number)
+        if check is not None:
+            check(worker)
+        status = to_worker_status(worker, self.engine.now())
+        if not status.is_remote and status.state is Liveness.ALIVE:
+            raise WorkerAlive(number=number, name=worker.info.name)
+        left = self.engine.leased(number) if Capability.REMOTE_WORKERS in self.engine.capabilities else []
+        self.arrange([RemoveWorker(number, "was removed by an operator")])
+        return [running.lease.id for running in left]
 
     def fire(self, firings: Sequence[Firing]) -> builtins.list[Fired]:
         """Advance schedules and store the jobs of their occurrences, with the middleware around it.

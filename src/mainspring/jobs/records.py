@@ -402,10 +402,12 @@ class RemoteTerms(Struct, frozen=True):
     """The terms of a remote worker: a program that claims jobs over HTTP, through any server of the store."""
 
     caller: str
-    """The caller that has enrolled the worker: the id of its token. Only this caller may act for the worker."""
+    """The caller that has enrolled the worker: see `Identity.caller`. Only this caller may act for the worker."""
     lease: int
     """A remote worker that sent no heartbeat for so many microseconds counts as dead."""
     direction: Direction = Direction.RUN
+    removed: str | None = None
+    """Why the worker was removed: see `RemoveWorker.reason`. None as long as it was not removed."""
 
 
 class WorkerInfo(Struct, frozen=True):

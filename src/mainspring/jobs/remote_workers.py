@@ -242,6 +242,21 @@ class RemoteWorkers:
         await self._call(lambda engine: engine.leave(number))
         return [running.lease.id for running in left]
 
+    async def has(self, number: int, caller: str) -> bool:
+        """Return whether a caller has a living remote worker with this number."""
+        try:
+            await self._find(number, caller)
+        except WorkerNotFound:
+            return False
+        return True
+
+    async def remove(self, number: int, check: Callable[[WorkerRecord], None]) -> list[str]:
+        """Remove a worker for an operator, as `JobManager.remove_worker` does, and rescue its jobs at once."""
+        left = await self._off_loop.write(self._manager.remove_worker, number, check=check)
+        self._keep_sweeping()
+        log_rescue(await self._call(lambda engine: engine.sweep(0)))
+        return left
+
     # -- claims
 
     async def claim(
@@ -296,6 +311,11 @@ class RemoteWorkers:
                     await asyncio.wait_for(wake.wait(), max(pause, 0.001))
                 except TimeoutError:
                     continue
+            except WorkerNotFound:
+                await (
+                    authorize()
+                )  # the worker may have been removed because its token has ended: that is the error
+                raise
             finally:
                 self._waiting.pop(wake, None)
 

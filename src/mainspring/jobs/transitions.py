@@ -168,27 +168,39 @@ def rescued(
     max_crashes: int = MAX_CRASHES,
     *,
     at_most_once: bool = False,
+    removed: str | None = None,
     worker_name: Callable[[int], str] = str,
 ) -> R:
-    """Return the job after the death of its worker.
+    """Return the job after the death of its worker, or after the removal of its remote worker.
 
     A job that was leased but not started can be claimed again. A running job is charged with a crash and runs
     again, unless a stop was requested, which cancels it. It becomes a dead letter if this crash is the last one
-    allowed, or if it must not start again (`at_most_once`). `worker_name` returns the name of a worker by its
-    number, for the history.
+    allowed, or if it must not start again (`at_most_once`). If its worker was removed, the job is charged with an
+    interruption instead, and never becomes a dead letter for the number of its crashes.
+
+    - `removed`: why the worker was removed, see `RemoveWorker.reason`; None if it has died
+    - `worker_name`: returns the name of a worker by its number, for the history
     """
     if job.status is JobStatus.PENDING:
         return replace(job, owner=None)
-    crashes = job.crashes + 1
+    crashes = job.crashes + (removed is None)
+    end = f"its worker {job.owner} {removed or 'died'}"
     worker = None if job.owner is None else worker_name(job.owner)
-    attempt = Attempt(job.starts, job.started, now, Cause.CRASH, f"its worker {job.owner} died", worker)
-    charged = replace(job, crashes=crashes, owner=None, stop_requested=False, history=(*job.history, attempt))
+    cause = Cause.CRASH if removed is None else Cause.DEPLOY
+    charged = replace(
+        job,
+        crashes=crashes,
+        interruptions=job.interruptions + (removed is not None),
+        owner=None,
+        stop_requested=False,
+        history=(*job.history, Attempt(job.starts, job.started, now, cause, end, worker)),
+    )
     if job.stop_requested:
         return _move(charged, JobStatus.CANCELED, finished=now)
     if at_most_once:
-        error = f"at most once: its worker {job.owner} died after it had started"
-        return _move(charged, JobStatus.FAILED, finished=now, error=error)
-    if crashes >= max_crashes:
+        text = f"{end} after it had started" if removed is None else f"it had started, and {end}"
+        return _move(charged, JobStatus.FAILED, finished=now, error=f"at most once: {text}")
+    if removed is None and crashes >= max_crashes:
         error = f"quarantined: {crashes} workers died while they ran it"
         return _move(charged, JobStatus.FAILED, finished=now, error=error)
     return _move(charged, JobStatus.PENDING)

@@ -67,6 +67,8 @@ def _includes(allowed: frozenset[str] | None, name: str | None) -> bool:
     return allowed is None or name in allowed
 
 
+TOKEN_CALLER = "token "
+"""The beginning of `Identity.caller` for a caller with a token, before the id of the token."""
 ALL_PERMISSIONS = Permissions(scopes=frozenset({Scope.ADMIN}))
 
 
@@ -82,6 +84,13 @@ class Identity:
     def allows(self, scope: Scope, *, type: str | None = None, queue: str | None = None) -> bool:
         """Return whether the caller may do an action: see `Permissions.allows`."""
         return self.permissions.allows(scope, type=type, queue=queue)
+
+    @property
+    def caller(self) -> str:
+        """The name under which rates, idempotency keys, remote workers and schedules of the caller are kept: by
+        the id of its token, else by its name.
+        """
+        return f"{TOKEN_CALLER}{self.token}" if self.token is not None else f"caller {self.name}"
 
     def require(self, scope: Scope, *, type: str | None = None, queue: str | None = None) -> None:
         """Raise `NotAllowed` unless the caller may do an action: see `Permissions.allows`."""

@@ -192,6 +192,11 @@ def authenticate(token: str, records: Mapping[str, TokenRecord], now: int) -> To
     return record
 
 
+def removal_reason(*, is_revoked: bool) -> str:
+    """Return why a remote worker is removed whose token has ended: see `RemoveWorker.reason`."""
+    return f"was removed because its token {'was revoked' if is_revoked else 'has expired'}"
+
+
 def hide_tokens(text: str) -> str:
     """Return a text for logs, in which `***` stands for the secret of each token. Prefix and id are kept."""
     return _ANY_TOKEN.sub(lambda found: found[0][: len(PREFIX) + 1 + ID_LENGTH] + "_***", text)

@@ -200,7 +200,7 @@ class IdempotentWrites:
         self, manager: JobManager, identity: Identity, key: str, digest: str
     ) -> tuple[RequestRecord, NewRequest]:
         request = NewRequest(
-            caller=caller_of(identity),
+            caller=identity.caller,
             key=key,
             digest=digest,
             first_id=first_id(manager.engine.now()),
@@ -256,11 +256,6 @@ class IdempotentWrites:
                     error,
                 )
         return answer
-
-
-def caller_of(identity: Identity) -> str:
-    """Return the name under which the keys and rates of a caller are kept: by its token's id, else by its name."""
-    return f"token {identity.token}" if identity.token is not None else f"caller {identity.name}"
 
 
 def _stored_problem(problem: Problem) -> StoredAnswer:

@@ -38,6 +38,7 @@ from mainspring.errors import (
     TokenNotFound,
     UnknownHandler,
     UnknownSerializer,
+    WorkerAlive,
     WorkerNotFound,
 )
 
@@ -57,6 +58,7 @@ _ERRORS: tuple[tuple[type[MainspringError], int, str], ...] = (
     (InvalidTransition, 409, "invalid-transition"),
     (JobFailed, 409, "job-failed"),
     (ScheduleBusy, 409, "schedule-busy"),
+    (WorkerAlive, 409, "worker-alive"),
     (SignatureInvalid, 409, "signature-invalid"),
     (ArgumentsTooLarge, 413, "arguments-too-large"),
     (CallbackRefused, 422, "callback-refused"),

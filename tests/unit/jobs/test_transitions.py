@@ -356,6 +356,24 @@ def test_one_crash_makes_a_dead_letter_of_a_job_that_runs_at_most_once() -> None
     assert (held_only.status, held_only.owner) == (JobStatus.PENDING, None)
 
 
+@pytest.mark.parametrize(
+    ("job", "once", "status", "error"),
+    [
+        (RUNNING, False, JobStatus.PENDING, None),
+        (replace(RUNNING, crashes=MAX_CRASHES), False, JobStatus.PENDING, None),
+        (STOPPED, True, JobStatus.CANCELED, None),
+        (RUNNING, True, JobStatus.FAILED, "at most once: it had started, and its worker 7 was removed"),
+    ],
+)
+def test_a_job_whose_worker_was_removed_is_interrupted(
+    job: JobRecord, *, once: bool, status: JobStatus, error: str | None
+) -> None:
+    after = rescued(job, NOW + 1, at_most_once=once, removed="was removed")
+    assert (after.status, after.owner, after.crashes, after.interruptions) == (status, None, job.crashes, 1)
+    assert (after.error, after.stop_requested) == (error, False)
+    assert after.history == (Attempt(1, NOW, NOW + 1, "deploy", "its worker 7 was removed", "7"),)
+
+
 def test_how_many_crashes_are_too_many_can_be_told() -> None:
     assert [rescued(RUNNING, NOW, most).status for most in (1, 2)] == [JobStatus.FAILED, JobStatus.PENDING]
 

@@ -55,7 +55,7 @@ RIGHTS: dict[str, frozenset[Scope]] = {
     "claim_jobs": ADMIN | {Scope.WORK},
     "settle_jobs": ADMIN | {Scope.WORK},
     "beat_worker": ADMIN | {Scope.WORK},
-    "leave_worker": ADMIN | {Scope.WORK},
+    "leave_worker": ADMIN | {Scope.WORK, Scope.OPERATE},
     "direct_worker": ADMIN | {Scope.OPERATE},
 }
 """The scopes that each endpoint admits. A token with any other scope is refused. Add each new endpoint here."""

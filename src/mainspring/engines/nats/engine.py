@@ -16,17 +16,17 @@ from mainspring.engines.nats.audit import NatsAudit, RecordArrangement, record_n
 from mainspring.engines.nats.components import NatsComponents
 from mainspring.engines.nats.deliveries import IN_PROGRESS, nak
 from mainspring.engines.nats.projector import JobPruner, kept_by_status
-from mainspring.engines.nats.remote_workers import NatsRemoteWorkers
+from mainspring.engines.nats.remote_workers import NatsRemoteWorkers, find_unauthorized
 from mainspring.engines.nats.requests import NatsRequests
 from mainspring.engines.nats.settings import NatsSettings, parse_url
 from mainspring.engines.nats.spent_envelopes import SpentEnvelopes
-from mainspring.engines.nats.workers import HeartbeatThread
+from mainspring.engines.nats.workers import HeartbeatEntry, HeartbeatThread
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
 from mainspring.jobs.activity import MINUTE, EngineNote
 from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.audit import AuditEntry, AuditQuery
-from mainspring.jobs.audit_drafts import AuditDraft
+from mainspring.jobs.audit_drafts import AuditDraft, draft_of_store
 from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.commands import (
     Arrangement,
@@ -45,6 +45,7 @@ from mainspring.jobs.commands import (
     PutSchedule,
     PutToken,
     RemoveSchedule,
+    RemoveWorker,
     RevokeToken,
     TokenArrangement,
 )
@@ -294,6 +295,8 @@ class NatsEngine:
                 return self.components.tokens.change(arrangement, record)
             case DirectWorker():
                 return self._remote.direct(arrangement, record)
+            case RemoveWorker():
+                return self._remote.remove(arrangement, record, self.components.rescuer.in_flight.of)
 
     def _arrange_schedule(
         self, arrangement: PutSchedule | PauseSchedule | RemoveSchedule, record: RecordArrangement
@@ -460,7 +463,7 @@ class NatsEngine:
         return Pruned(0, is_more=is_more_audit)
 
     def sweep(self, worker: int) -> Swept:
-        rescued, quarantined = self.components.rescuer.sweep()
+        rescued, quarantined = self.components.rescuer.sweep(self._remove_unauthorized)
         # The notifications of new lanes and of stop requests may be lost.
         has_new_lanes = bool(self.components.lanes.read_new(self.components.transactions.begin()))
         must_stop = self.components.stop_requests.read()
@@ -468,6 +471,17 @@ class NatsEngine:
         if rescued or has_new_lanes or must_stop or were_skipped:
             self._wake()
         return Swept(rescued, quarantined, self.components.waiting_jobs.find(self._types.get(worker, frozenset())))
+
+    def _remove_unauthorized(self, entries: dict[int, HeartbeatEntry]) -> bool:
+        """Remove the remote workers whose token was revoked or has expired, with an audit entry for each.
+
+        Return whether there was one.
+        """
+        now = self.now()
+        removals = find_unauthorized(entries, self.components.tokens.list, now)
+        if removals:
+            self.arrange(removals, audit=draft_of_store(now))
+        return bool(removals)
 
     def repair_orphans(self, overdue: int | None = None) -> list[str]:
         """Repair overdue jobs that have neither a message nor a live worker; return the ids of the repaired jobs.

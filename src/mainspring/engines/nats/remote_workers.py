@@ -12,7 +12,7 @@ lists. The process that gets the message of this job then hands the job back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -21,13 +21,15 @@ from mainspring.engines.nats.audit import RecordArrangement
 from mainspring.engines.nats.deliveries import ACK, nak
 from mainspring.engines.nats.leases import ActiveLeases
 from mainspring.engines.nats.transaction import Transaction, TransactionManager
-from mainspring.engines.nats.workers import HeartbeatRecord
+from mainspring.engines.nats.workers import HeartbeatEntry, HeartbeatRecord
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs import transitions
-from mainspring.jobs.commands import DirectWorker
+from mainspring.jobs.commands import DirectWorker, RemoveWorker
 from mainspring.jobs.records import Lease, RemoteTerms, RunningLease, WorkerInfo
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.security.permissions import TOKEN_CALLER
+from mainspring.security.tokens import TokenRecord, removal_reason
 
 T = TypeVar("T")
 
@@ -179,6 +181,38 @@ class NatsRemoteWorkers:
         self._transactions.run(work)
         return any(attempts)
 
+    def remove(
+        self,
+        arrangement: RemoveWorker,
+        record_change: RecordArrangement,
+        find_jobs: Callable[[int], Sequence[str]],
+    ) -> bool:
+        """Declare that a worker has left; return whether this changed anything.
+
+        If it does, `record_change` is called in the same transaction. The next sweep rescues the jobs of the
+        worker: those in its record, or, of a worker that is no remote one, those that `find_jobs` finds.
+        """
+        attempts: list[bool] = []
+
+        def work(transaction: Transaction) -> None:
+            subject = self._names.worker(arrangement.number)
+            record = transaction.get_struct(subject, HeartbeatRecord)
+            attempts.append(record is not None and not record.has_left)
+            if record is not None and attempts[-1]:
+                terms = record.remote
+                left = replace(
+                    record,
+                    beat=0,
+                    left_behind=tuple(find_jobs(arrangement.number) if terms is None else record.leases),
+                    has_left=True,
+                    remote=None if terms is None else replace(terms, removed=arrangement.reason),
+                )
+                transaction.put_struct(subject, left)
+                record_change(transaction, None)
+
+        self._transactions.run(work)
+        return any(attempts)
+
     def _read(self, transaction: Transaction, worker: int) -> HeartbeatRecord | None:
         record = transaction.get_struct(self._names.worker(worker), HeartbeatRecord)
         return None if record is None or record.remote is None or record.has_left else record
@@ -192,6 +226,26 @@ class NatsRemoteWorkers:
             return True
 
         return self._transactions.run(work)
+
+
+def find_unauthorized(
+    entries: Mapping[int, HeartbeatEntry], read_tokens: Callable[[], Sequence[TokenRecord]], now: int
+) -> list[RemoveWorker]:
+    """Return the removals of the remote workers whose token was revoked or has expired.
+
+    `read_tokens` is called only if a remote worker with a token is alive.
+    """
+    callers = {
+        number: record.remote.caller.removeprefix(TOKEN_CALLER)
+        for number, (record, _) in entries.items()
+        if record.remote is not None and not record.has_left and record.remote.caller.startswith(TOKEN_CALLER)
+    }
+    tokens = {token.id: token for token in read_tokens()} if callers else {}
+    return [
+        RemoveWorker(number, removal_reason(is_revoked=tokens[caller].revoked is not None))
+        for number, caller in callers.items()
+        if caller in tokens and tokens[caller].ended(now) is not None
+    ]
 
 
 def _with_leases(record: HeartbeatRecord, replies: dict[str, str], now: int) -> HeartbeatRecord:

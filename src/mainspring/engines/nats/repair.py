@@ -12,7 +12,7 @@ for skipped messages; this costs one request, and a few more if the consumer of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -27,7 +27,7 @@ from mainspring.engines.nats.queueing import JobQueue, NatsLane, NatsLanes
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.subject_names import from_token
 from mainspring.engines.nats.transaction import Transaction, TransactionManager
-from mainspring.engines.nats.workers import SilenceWatch, WorkerRegistry
+from mainspring.engines.nats.workers import HeartbeatEntry, SilenceWatch, WorkerRegistry
 from mainspring.jobs import transitions
 from mainspring.jobs.activity import EngineNote
 from mainspring.jobs.engine import MAX_CRASHES
@@ -102,7 +102,8 @@ class NatsJobRescuer:
         self._event_log = event_log
         self._dead_letters = dead_letters
         self._monitor = monitor
-        self._in_flight = in_flight
+        self.in_flight = in_flight
+        """Finds the jobs of a worker that is no remote one."""
         self._max_crashes = max_crashes
         self._silences = SilenceWatch(transactions.jetstream.monotonic)
         self._rescued: list[str] = []
@@ -114,11 +115,13 @@ class NatsJobRescuer:
         If the job has crashed too often, must not start a second time, or was asked to stop, the job ends instead.
         """
         was_running = job.status is JobStatus.RUNNING
+        removed = self._workers.removal_of(job.owner) if was_running and job.owner is not None else None
         after = transitions.rescued(
             job,
             transaction.now,
             self._max_crashes,
             at_most_once=job.at_most_once,
+            removed=removed,
             worker_name=self._workers.name_of,
         )
         if job.needs_admission and was_running:
@@ -130,7 +133,7 @@ class NatsJobRescuer:
         else:
             transaction.put_job(after)
         if was_running:
-            transaction.note(EngineNote("crashed", job.queue, job.type))
+            transaction.note(EngineNote("crashed" if removed is None else "interrupted", job.queue, job.type))
             self._event_log.write_started(transaction, job)
             self._report(transaction, after)
 
@@ -143,8 +146,13 @@ class NatsJobRescuer:
             if job.status is JobStatus.PENDING:
                 transaction.batch.after_commit(lambda: self._rescued.append(job.id))
 
-    def sweep(self) -> tuple[list[str], list[str]]:
+    def sweep(
+        self, remove_unauthorized: Callable[[dict[int, HeartbeatEntry]], bool]
+    ) -> tuple[list[str], list[str]]:
         """Rescue the jobs of workers that have left jobs behind, were found dead, or are remote and silent.
+
+        `remove_unauthorized` gets all workers, removes remote ones whose token has ended, and returns whether it
+        found any.
 
         Return the ids of the jobs that were queued again since the last sweep, and of those that became dead
         letters. Only jobs that were running are in these lists. Also let the presence monitor watch the workers
@@ -152,6 +160,8 @@ class NatsJobRescuer:
         """
         self.take_over()
         entries = self._workers.read_all()
+        if remove_unauthorized(entries):
+            entries = self._workers.read_all()
         for number, (record, _) in entries.items():
             if record.has_left:
                 self._rescue_all(number, record.left_behind)
@@ -171,7 +181,7 @@ class NatsJobRescuer:
         A worker that has sent a heartbeat or has left meanwhile is not touched.
         """
         for number, revision in self._monitor.take_dead().items():
-            left_behind = self._in_flight.of(number)
+            left_behind = self.in_flight.of(number)
             if self._workers.declare_dead(number, revision, left_behind):
                 logger.warning(
                     "worker %d has lost its connection and counts as dead; jobs of it that are rescued now: %d",

@@ -203,6 +203,12 @@ class WorkerRegistry:
             self._names_of_others[worker] = known
         return known
 
+    def removal_of(self, worker: int) -> str | None:
+        """Return why a remote worker was removed; None if it was not, or if its record is gone."""
+        data = self._jetstream.read_one(self._names.worker(worker)).data
+        terms = decode(data, HeartbeatRecord).remote if data else None
+        return None if terms is None else terms.removed
+
     def enroll(self, info: WorkerInfo) -> int:
         """Store the record of a worker of this process, and return its number."""
         number = self._jetstream.store(f"{self._names.workers}new", b"")

@@ -55,7 +55,7 @@ from mainspring.errors import EngineUnavailable
 from mainspring.jobs.activity import MINUTE, EngineNote
 from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.audit import AuditEntry, AuditQuery
-from mainspring.jobs.audit_drafts import AuditDraft
+from mainspring.jobs.audit_drafts import AuditDraft, draft_of_store
 from mainspring.jobs.backlog import Backlog
 from mainspring.jobs.commands import (
     Arrangement,
@@ -74,6 +74,7 @@ from mainspring.jobs.commands import (
     PutSchedule,
     PutToken,
     RemoveSchedule,
+    RemoveWorker,
     RevokeToken,
     TokenArrangement,
 )
@@ -98,7 +99,8 @@ from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecor
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.store_statistics import LOOKAHEAD, StoreStatistics, UpcomingJobs
 from mainspring.jobs.timestamps import instants_of
-from mainspring.security.tokens import TokenRecord
+from mainspring.security.permissions import TOKEN_CALLER
+from mainspring.security.tokens import TokenRecord, removal_reason
 
 BUSY_TIMEOUT_SECONDS = 30.0
 # A submit wakes the workers of other processes if a job is due within this time. Otherwise they find the job in
@@ -304,6 +306,9 @@ class SqliteEngine:
             case DirectWorker(number, direction):
                 self._database.write(sql.DIRECT, (number, direction.value))
                 return self._database.changes() == 1
+            case RemoveWorker(number, reason):
+                self._database.write(sql.REMOVE, (number, reason))
+                return self._database.changes() == 1
 
     def _arrange_schedule(self, arrangement: PutSchedule | PauseSchedule | RemoveSchedule) -> bool:
         match arrangement:
@@ -421,12 +426,23 @@ class SqliteEngine:
 
     def sweep(self, worker: int) -> Swept:
         with self.unit(durable=True):
+            self._remove_unauthorized()
             dead = self._find_dead(worker)
             swept = self._rescuer.rescue(dead)
             if dead:
                 self._dead_workers += dead
                 self._wake_all()
             return swept
+
+    def _remove_unauthorized(self) -> None:
+        """Remove the remote workers whose token was revoked or has expired, with an audit entry for each."""
+        now = self.now()
+        found = pairs_of_integers(self._database.write(sql.UNAUTHORIZED, (now, TOKEN_CALLER)))
+        if found:
+            removals = [
+                RemoveWorker(number, removal_reason(is_revoked=bool(revoked))) for number, revoked in found
+            ]
+            self._audit.arrange(self._arrange, removals, draft_of_store(now))
 
     def _find_dead(self, worker: int) -> list[int]:
         others = dict(pairs_of_integers(self._database.write(sql.OTHERS, (worker,))))

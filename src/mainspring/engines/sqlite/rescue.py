@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Literal
+
+import msgspec
 
 from mainspring.clock import NANOSECONDS, Clock
 from mainspring.engines.sqlite import statements as sql
-from mainspring.engines.sqlite.codec import pairs_of_integers, strings, to_json
+from mainspring.engines.sqlite.codec import strings, to_json
 from mainspring.engines.sqlite.dead_letters import DeadLetterNotifier
 from mainspring.engines.sqlite.explain import find_waiting
 from mainspring.engines.sqlite.schema import DECLARED_DEAD, NOT_READY
@@ -33,9 +36,11 @@ WHERE grp IS NOT NULL AND status = 0 AND owner IS NULL AND wait = 0 AND ready > 
 """
 CAP_RATE_WAITS = "UPDATE waits SET until = ?1 WHERE until > ?1"
 
+_ended_lanes = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
+
 
 class JobRescuer:
-    """Rescues the jobs of dead workers. For use inside a unit (one transaction)."""
+    """Rescues the jobs of dead and of removed workers. For use inside a unit (one transaction)."""
 
     def __init__(self, store: Store, max_crashes: int, dead_letters: DeadLetterNotifier) -> None:
         self._store = store
@@ -66,8 +71,9 @@ class JobRescuer:
             rescued = strings(write(sql.RESCUED, (batch, self._max_crashes)))
             quarantined = strings(write(sql.QUARANTINED, (batch, self._max_crashes)))
             stopped = strings(write(sql.STOPPED, (batch,)))
-            for lane, jobs in pairs_of_integers(write(sql.CRASHED_LANES, (batch,))):
-                self._store.notes.add(EngineNote("crashed", *self._store.lanes.queue_and_type(lane), jobs))
+            for lane, jobs, is_removed in _ended_lanes(write(sql.ENDED_LANES, (batch,))):
+                what: Literal["interrupted", "crashed"] = "interrupted" if is_removed else "crashed"
+                self._store.notes.add(EngineNote(what, *self._store.lanes.queue_and_type(lane), jobs))
             memberships = self._heads.memberships_of_workers(dead)
             self._parked_groups.release_limits_of_dead(dead)
             write(sql.RESCUE, (batch, self._max_crashes, now))

@@ -336,6 +336,17 @@ DIRECT = """
 UPDATE workers SET remote = json_set(remote, '$.direction', ?2)
 WHERE id = ?1 AND remote IS NOT NULL AND heartbeat <> 0 AND remote ->> 'direction' IS NOT ?2
 """
+# ?2 the reason
+REMOVE = """
+UPDATE workers SET heartbeat = 0, remote = json_set(remote, '$.removed', ?2) WHERE id = ?1 AND heartbeat <> 0
+"""
+# ?1 now, ?2 the beginning of the name of a caller with a token: the remote workers whose token was revoked or has
+# expired, with whether it was revoked
+UNAUTHORIZED = """
+SELECT json_group_array(json_array(w.id, t.record ->> 'revoked' IS NOT NULL))
+FROM workers AS w CROSS JOIN tokens AS t ON w.remote ->> 'caller' = ?2 || t.id
+WHERE w.remote IS NOT NULL AND w.heartbeat <> 0 AND t.ended <= ?1
+"""
 IS_ENROLLED = "SELECT EXISTS (SELECT 1 FROM workers WHERE id = ?1 AND heartbeat <> 0)"
 RENEW = "UPDATE workers SET heartbeat = ?2 WHERE id = ?1 AND heartbeat <> 0"
 SHORTEN_LEASE = """
@@ -363,13 +374,15 @@ STOPPED = """
 SELECT json_group_array(id) FROM jobs
 WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 1 AND stop IS NOT NULL
 """
-# [lane, number of jobs]
-CRASHED_LANES = """
-SELECT json_group_array(json_array(lane, crashed)) FROM (
-    SELECT lane, count(*) AS crashed FROM jobs
-    WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 1 GROUP BY lane)
+_REMOVED = "(SELECT remote ->> 'removed' FROM workers WHERE id = owner)"  # why the worker was removed, or NULL
+# [lane, number of jobs, whether their workers were removed]
+ENDED_LANES = f"""
+SELECT json_group_array(json_array(lane, ended, is_removed)) FROM (
+    SELECT lane, count(*) AS ended, {_REMOVED} IS NOT NULL AS is_removed FROM jobs
+    WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 1 GROUP BY lane, is_removed)
 """
-_GIVEN_UP = "(once IS NOT NULL OR crashes + 1 >= ?2)"
+_GIVEN_UP = f"(once IS NOT NULL OR (crashes + 1 >= ?2 AND {_REMOVED} IS NULL))"
+_END = f"'its worker ' || owner || ' ' || coalesce({_REMOVED}, 'died')"
 RESCUED = f"SELECT json_group_array(id) FROM jobs WHERE {_CRASHED} AND NOT {_GIVEN_UP}"
 QUARANTINED = f"SELECT json_group_array(id) FROM jobs WHERE {_CRASHED} AND {_GIVEN_UP}"
 RESCUE = f"""
@@ -381,14 +394,16 @@ UPDATE jobs SET
         WHEN {_GIVEN_UP} THEN {_QUARANTINE} ELSE {_RUN_AGAIN} END,
     finished = iif(stop IS NOT NULL OR {_GIVEN_UP}, ?3, NULL),
     error = CASE WHEN stop IS NOT NULL THEN error
-        WHEN once IS NOT NULL THEN 'at most once: its worker ' || owner || ' died after it had started'
-        WHEN crashes + 1 >= ?2 THEN 'quarantined: ' || (crashes + 1) || ' workers died while they ran it'
+        WHEN once IS NOT NULL AND {_REMOVED} IS NULL THEN 'at most once: ' || {_END} || ' after it had started'
+        WHEN once IS NOT NULL THEN 'at most once: it had started, and ' || {_END}
+        WHEN {_GIVEN_UP} THEN 'quarantined: ' || (crashes + 1) || ' workers died while they ran it'
         ELSE error END,
-    crashes = crashes + 1,
+    crashes = crashes + ({_REMOVED} IS NULL),
+    interruptions = interruptions + ({_REMOVED} IS NOT NULL),
     owner = NULL,
     stop = NULL,
     history = json_insert(coalesce(history, '[]'), '$[#]', json_object('number', starts, 'started', started,
-        'ended', ?3, 'cause', 'crash', 'error', 'its worker ' || owner || ' died',
+        'ended', ?3, 'cause', iif({_REMOVED} IS NULL, 'crash', 'deploy'), 'error', {_END},
         'worker', coalesce((SELECT name FROM workers WHERE id = owner), CAST(owner AS TEXT))))
 WHERE owner IN (SELECT value FROM json_each(?1)) AND +status = 1
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,7 +18,7 @@ from mainspring.errors import NotAllowed, WorkerNotFound
 from mainspring.jobs.commands import DirectWorker
 from mainspring.jobs.engine import STALE
 from mainspring.jobs.processes.messages import AnswerKind, ChildAnswer
-from mainspring.jobs.records import Direction, Outcome, Progress, RemoteTerms, WorkerInfo
+from mainspring.jobs.records import Direction, Outcome, Progress, RemoteTerms, WorkerInfo, WorkerRecord
 from mainspring.jobs.remote_workers import Held, HeldState, Settled, Settlement
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS, to_datetime, to_microseconds
@@ -40,7 +41,6 @@ from mainspring.web.api.endpoint import (
 )
 from mainspring.web.credentials import Authenticator
 from mainspring.web.event_hub import EventHub
-from mainspring.web.idempotency import caller_of
 from mainspring.web.problems import Problem, Refused, refuse
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ class SettledListView(Struct, frozen=True, kw_only=True):
 
 
 class LeftView(Struct, frozen=True, kw_only=True):
-    """The answer to a worker that has left, with the jobs whose outcomes it had not reported."""
+    """The answer to the removal of a worker, with the jobs whose outcomes it had not reported."""
 
     number: int
     released: Annotated[list[str], Meta(description="The ids of jobs that it had not settled. They run again.")]
@@ -287,7 +287,7 @@ class RemoteWorkerEndpoints:
             types,
             queues,
             {name: timeout for name, timeout in timeouts.items() if timeout is not None},
-            remote=RemoteTerms(caller_of(identity), lease),
+            remote=RemoteTerms(identity.caller, lease),
         )
         number = await call.app.manager().remote_workers.enroll(info)
         view = EnrolledView(
@@ -308,7 +308,7 @@ class RemoteWorkerEndpoints:
         the claim waits, and `Refused` if the worker has too many jobs whose outcomes it has not reported, or too
         many claims wait.
         """
-        number, caller = _number_of(call), caller_of(call.identity)
+        number, caller = _number_of(call), call.identity.caller
         _check_waiting(call)
         authenticator: Authenticator = call.request.app.state.authenticator
         hub: EventHub = call.request.scope["app"].state.event_hub
@@ -322,7 +322,7 @@ class RemoteWorkerEndpoints:
             identity = await authenticator.identify(call.request.scope)
             if not identity.permissions.has(Scope.WORK):
                 raise NotAllowed(name=identity.name, scope=str(Scope.WORK))
-            if caller_of(identity) != caller:
+            if identity.caller != caller:
                 raise WorkerNotFound(number=number)
             return identity.permissions
 
@@ -370,7 +370,7 @@ class RemoteWorkerEndpoints:
 
         Raises `Refused` if none was accepted, if a job is named twice, or if a field does not fit its outcome.
         """
-        number, caller = _number_of(call), caller_of(call.identity)
+        number, caller = _number_of(call), call.identity.caller
         items = call.body.jobs
         _require_once(items)
         remote, now = call.app.manager().remote_workers, call.app.manager().engine.now()
@@ -392,7 +392,7 @@ class RemoteWorkerEndpoints:
         If the body has a list of jobs, a job that the worker got a lease ago and that the list lacks runs again
         elsewhere. Raises `WorkerNotFound` for a worker of another caller, and `Refused` if a job is named twice.
         """
-        number, caller = _number_of(call), caller_of(call.identity)
+        number, caller = _number_of(call), call.identity.caller
         manager = call.app.manager()
         now = manager.engine.now()
         if call.body.jobs is not None:
@@ -407,12 +407,21 @@ class RemoteWorkerEndpoints:
         )
 
     async def leave(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
-        """Remove a worker that ends, and answer the ids of the jobs whose outcomes it has not reported.
+        """Remove a worker, and answer the ids of the jobs that it was running, which run again elsewhere.
 
-        These jobs run again elsewhere, and no attempt is used up.
+        A caller with the scope `work` removes a worker of its own, which ends; an operator any remote worker, and
+        other workers that are silent or dead. Raises `WorkerNotFound` if there is no such worker for the caller,
+        `WorkerAlive` for a living worker of the application, and `NotAllowed` unless an operator may operate on
+        all types and queues of the worker.
         """
-        number = _number_of(call)
-        released = await call.app.manager().remote_workers.leave(number, caller_of(call.identity))
+        number, identity = _number_of(call), call.identity
+        remote = call.app.manager().remote_workers
+        if identity.permissions.has(Scope.WORK) and await remote.has(number, identity.caller):
+            released = await remote.leave(number, identity.caller)
+        elif identity.permissions.has(Scope.OPERATE):
+            released = await remote.remove(number, partial(_require_operator, identity))
+        else:
+            raise WorkerNotFound(number=number)
         return ApiAnswer(content=LeftView(number=number, released=released))
 
     async def direct(self, call: ApiCall[DirectBody, NoQuery]) -> ApiAnswer:
@@ -426,11 +435,16 @@ class RemoteWorkerEndpoints:
         found = [each for each in await call.app.off_loop.read(manager.engine.workers) if each.number == number]
         if not found or found[0].info.remote is None or found[0].is_gone:
             raise WorkerNotFound(number=number)
-        for type_ in found[0].info.types:
-            for queue in found[0].info.queues or (None,):
-                call.identity.require(Scope.OPERATE, type=type_, queue=queue)
+        _require_operator(call.identity, found[0])
         await call.app.off_loop.write(manager.arrange, [DirectWorker(number, direction)])
         return ApiAnswer(content=DirectedView(number=number, direction=direction))
+
+
+def _require_operator(identity: Identity, worker: WorkerRecord) -> None:
+    """Raise `NotAllowed` unless a caller may operate on all types and queues of a worker."""
+    for type_ in worker.info.types or (None,):
+        for queue in worker.info.queues or (None,):
+            identity.require(Scope.OPERATE, type=type_, queue=queue)
 
 
 def _check_waiting(call: ApiCall[ClaimBody, NoQuery]) -> None:
@@ -739,9 +753,13 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
             method="DELETE",
             path="/workers/{number}",
             subject="workers",
-            summary="Remove a worker that ends.",
-            description="Jobs that it has not settled run again elsewhere, and no attempt is used up.",
-            scopes=(Scope.WORK,),
+            summary="Remove a worker that ends, or one that an operator does not trust.",
+            description=(
+                "Jobs that it has not settled run again elsewhere, and no attempt is used up. With the scope "
+                "`work`, a token removes its own workers; with `operate`, any remote worker, and other workers "
+                "that are silent or dead."
+            ),
+            scopes=(Scope.WORK, Scope.OPERATE),
             serve=workers.leave,
             path_parameters=_NUMBER,
             answers={
@@ -749,6 +767,6 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                     type=LeftView, description="It has left.", example={"number": 3, "released": [_JOB["id"]]}
                 )
             },
-            problems=("worker-not-found",),
+            problems=("worker-not-found", "worker-alive"),
         ),
     ]

@@ -35,7 +35,7 @@ from mainspring.web.api.endpoint import API, JSON, NDJSON, ApiAnswer, ApiCall, E
 from mainspring.web.credentials import Authenticator
 from mainspring.web.guard import CALLER, REQUEST_ID, header_of
 from mainspring.web.idempotency import HEADER as IDEMPOTENCY_KEY
-from mainspring.web.idempotency import IdempotentWrites, WriteAnswer, caller_of, digest_of, parse_key
+from mainspring.web.idempotency import IdempotentWrites, WriteAnswer, digest_of, parse_key
 from mainspring.web.paths import match_segments, path_segments, split_pattern
 from mainspring.web.problems import refuse
 from mainspring.web.submit_rates import SubmitRates
@@ -138,7 +138,7 @@ class ApiRouter:
             request_id=request.scope[REQUEST_ID],
             request=request,
             limits=self._limits,
-            meter=self._rates.meter(caller_of(identity)),
+            meter=self._rates.meter(identity.caller),
         )
         return await self.perform_write(endpoint, call) if endpoint.is_write else await endpoint.serve(call)
 
@@ -186,7 +186,7 @@ class ApiRouter:
             request_id=request.scope[REQUEST_ID],
             request=request,
             limits=self._limits,
-            meter=self._rates.meter(caller_of(identity)),
+            meter=self._rates.meter(identity.caller),
         )
         answer = await (self.perform_write(endpoint, call) if endpoint.is_write else endpoint.serve(call))
         return answer.content
