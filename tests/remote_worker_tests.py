@@ -212,6 +212,33 @@ class RemoteWorkerTests:
         assert settled["status"] == "CANCELED"
         assert worker.beat(job)["jobs"] == [{**key_of(job), "state": "lost", "reason": None}]
 
+    @pytest.mark.parametrize("contact", ["heartbeat", "claim"])
+    def test_a_canceled_job_that_its_worker_does_not_stop_ends_after_a_lease(
+        self, site: ApiSite, contact: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job_id, other_id = self.submit(site), self.submit(site)
+        worker = RemoteClient(site, "plain", lease=45)
+        jobs = {job["id"]: job for job in worker.claim_all(2)}
+        assert site.app.cancel(job_id) is False
+        engine = site.app.manager().engine
+        now = engine.now
+        for seconds, status in ((29, "RUNNING"), (46, "CANCELED")):
+            monkeypatch.setattr(engine, "now", lambda: now() + seconds * 1_000_000)  # noqa: B023
+            if contact == "claim":
+                worker.claim()
+            elif status == "RUNNING":
+                assert [each["state"] for each in worker.beat(*jobs.values())["jobs"]].count("stop") == 1
+            else:
+                states = {each["id"]: each["state"] for each in worker.beat(*jobs.values())["jobs"]}
+                assert states == {job_id: "lost", other_id: "run"}
+            assert str(site.app.get(job_id).status) == status
+        monkeypatch.undo()
+        assert site.app.get(job_id).error == "canceled: its worker did not stop it within its lease"
+        late = worker.settle(jobs[job_id], "completed").json["jobs"][0]
+        assert late["status"] == "CANCELED", "a late settlement changes nothing"
+        assert str(site.app.get(job_id).status) == "CANCELED"
+        assert worker.settle(jobs[other_id], "completed").json["jobs"][0]["status"] == "COMPLETED"
+
     def test_a_job_past_its_timeout_is_asked_to_stop_and_fails_by_its_timeout(self, site: ApiSite) -> None:
         job_id = self.submit(site, "late")
         worker = RemoteClient(site, "late")

@@ -270,7 +270,14 @@ class RunningLease(Struct, frozen=True, gc=False):
 
     lease: Lease
     started: int
-    is_asked_to_stop: bool
+    stop_asked: int | None
+    """When the job was asked to stop, first; None if it was not. If a process of an earlier version has asked, the
+    start of the attempt, because such a process stores no time."""
+
+    @property
+    def is_asked_to_stop(self) -> bool:
+        """Whether the job was asked to stop."""
+        return self.stop_asked is not None
 
 
 class OutcomeKind(Enum):

@@ -12,6 +12,8 @@ Invariants
   interrupted: the answer to the claim was lost, and no program runs the job.
 - The caller of a claim that waits is checked before each look for jobs, and once more before it gets jobs: a token
   that was revoked meanwhile gets none.
+- A job that was asked to stop, and that its worker does not settle within two thirds of a lease, ends as CANCELED
+  with the next heartbeat or claim of the worker. If there is none, a rescue ends it when the lease has ended.
 - A signed job is verified before a worker gets it, and again before its outcome makes or signs anything.
 - The answer to a settlement says nothing about jobs of types and queues that the worker does not serve.
 - The methods are coroutines, which wait for the engine without blocking the event loop.
@@ -61,6 +63,7 @@ from mainspring.jobs.worker.lease_table import LeasedJob
 from mainspring.jobs.worker.maintenance import log_rescue
 from mainspring.jobs.worker.outcomes import FollowUpFactory, OutcomeFactory, for_interruption, masked
 from mainspring.jobs.worker.slots import Slots
+from mainspring.plurals import format_count
 from mainspring.security.permissions import Permissions, Scope
 
 if TYPE_CHECKING:
@@ -347,7 +350,7 @@ class RemoteWorkers:
             reserved = self._claiming[number]
             self._claiming[number] += jobs
         try:
-            running = await self._read(self._engine.leased, number)
+            running = await self._end_ignored_stops(worker, await self._read(self._engine.leased, number))
             if len(running) >= most:
                 return None
             room = min(jobs, most - len(running) - reserved)
@@ -359,6 +362,31 @@ class RemoteWorkers:
                 self._claiming[number] -= jobs
                 if not self._claiming[number]:
                     del self._claiming[number]
+
+    async def _end_ignored_stops(
+        self, worker: WorkerRecord, running: Sequence[RunningLease]
+    ) -> Sequence[RunningLease]:
+        """End the jobs that a worker was asked to stop two thirds of a lease ago; return the other jobs.
+
+        A worker that sends its heartbeats in time has so one lease for an answer, at most.
+        """
+        assert worker.info.remote is not None
+        before = self._engine.now() - worker.info.remote.lease * 2 // 3
+        ignored = [each for each in running if each.stop_asked is not None and each.stop_asked <= before]
+        if not ignored:
+            return running
+        logger.warning(
+            "remote worker %d (%s) did not stop %s within its lease; canceled without its answer: %s",
+            worker.number,
+            worker.info.name,
+            format_count(len(ignored), "job"),
+            ", ".join(each.lease.id for each in ignored[:5]),
+        )
+        error = "canceled: its worker did not stop it within its lease"
+        await self._settle(
+            worker.number, [Outcome(each.lease, OutcomeKind.CANCELED, error=error) for each in ignored]
+        )
+        return [each for each in running if each not in ignored]
 
     async def _take(
         self,
@@ -444,9 +472,10 @@ class RemoteWorkers:
         elsewhere, or end if they run at most once. Raises `WorkerNotFound` if the caller has no such worker.
         """
         self._keep_sweeping()
-        _, terms = await self._find(number, caller)
+        worker, terms = await self._find(number, caller)
         terms = await self._renew(number, terms, longest_lease)
-        running = {each.lease.id: each for each in await self._read(self._engine.leased, number)}
+        leased = await self._end_ignored_stops(worker, await self._read(self._engine.leased, number))
+        running = {each.lease.id: each for each in leased}
         given = held or ()
         current = {each.id: found for each in given if (found := _match(running, each.id, each.token)) is not None}
         news = [(current[each.id].lease, each.progress) for each in given if each.id in current and each.progress]

@@ -140,7 +140,7 @@ class NatsCommands:
             return True
         if job.status is JobStatus.RUNNING:
             if not job.stop_requested:
-                transaction.put_job(change(job, stop_requested=True))
+                transaction.put_job(change(job, stop_requested=True, stop_asked=transaction.now))
             transaction.batch.send(f"{transaction.names.notifications}stop", job.id.encode())
         return False
 

@@ -44,6 +44,9 @@ class StoredJob(JobRecord, frozen=True, array_like=True):
 
     search: tuple[str, ...] = ()
     """The search keys of the job, for the projection: see `NewJob.search`."""
+    stop_asked: int | None = None
+    """When the running attempt was asked to stop; without meaning unless `stop_requested`. None if a process of
+    version 0.1 has asked."""
 
     @property
     def needs_admission(self) -> bool:

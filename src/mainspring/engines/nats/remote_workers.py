@@ -158,7 +158,9 @@ class NatsRemoteWorkers:
         for job in map(transaction.job, record.leases):
             if job is not None and (job.owner, job.status) == (worker, JobStatus.RUNNING):
                 lease = transitions.lease_of(job, job.place, is_started=True, at_most_once=job.at_most_once)
-                found.append(RunningLease(lease, job.started or job.due, job.stop_requested))
+                started = job.started or job.due
+                asked = max(job.stop_asked or 0, started) if job.stop_requested else None
+                found.append(RunningLease(lease, started, asked))
         return found
 
     def direct(self, arrangement: DirectWorker, record_change: RecordArrangement) -> bool:

@@ -80,7 +80,7 @@ class Commands:
     def _cancel(self, ids: list[str]) -> None:
         if ids:
             batch = to_json(ids)
-            self._database.write(sql.REQUEST_STOP, (batch,))
+            self._database.write(sql.REQUEST_STOP, (batch, self._now()))
             self._database.write(sql.CANCEL, (batch, self._now()))
             ids.clear()
 

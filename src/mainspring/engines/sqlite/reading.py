@@ -297,10 +297,11 @@ def read_leased(connection: apsw.Connection, worker: int) -> list[RunningLease]:
     """List the leases of the jobs that a worker is running, with their starts and stop requests."""
     rows: list[Any] = connection.execute(sql.LEASED, (worker,)).fetchall()
     found: list[RunningLease] = []
-    for once, *row in rows:
+    for once, stop, *row in rows:
         record = to_record(row)
         lease = transitions.lease_of(record, row[-1], is_started=True, at_most_once=once is not None)
-        found.append(RunningLease(lease, record.started or record.due, record.stop_requested))
+        started = record.started or record.due
+        found.append(RunningLease(lease, started, None if stop is None else max(stop, started)))
     return found
 
 

@@ -52,7 +52,7 @@ MIGRATIONS = (
         finished      INTEGER,
         result        ANY,
         error         TEXT,
-        stop          INTEGER,                        -- 1: a caller asked for it to stop while it runs
+        stop          INTEGER,                        -- when a caller asked for it to stop; 1: at an unknown time
         origin        TEXT,                           -- the dead letter that it replays
         replayed_as   TEXT,
         history       TEXT                            -- JSON: the attempts that did not end well

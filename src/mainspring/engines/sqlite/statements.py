@@ -295,7 +295,10 @@ CANCEL = f"""
 UPDATE jobs SET status = {_CANCEL}, finished = ?2, owner = NULL, error = 'canceled before it started', {_MOVES}
 WHERE id IN (SELECT value FROM json_each(?1)) AND +status = 0
 """
-REQUEST_STOP = "UPDATE jobs SET stop = 1 WHERE id IN (SELECT value FROM json_each(?1)) AND +status = 1"
+# batch of ids; ?2 now
+REQUEST_STOP = """
+UPDATE jobs SET stop = coalesce(stop, ?2) WHERE id IN (SELECT value FROM json_each(?1)) AND +status = 1
+"""
 REOPEN = f"""
 UPDATE jobs SET status = {_REOPEN}, due = ?2, ready = ?2, turn = ?2, finished = NULL, error = NULL, failures = 0,
     timeouts = 0, crashes = 0, expires = NULL, wait = {_WAITS}, {_MOVES}
@@ -419,7 +422,7 @@ WORKERS = (
 )
 # ?1 worker
 LEASED = f"""
-SELECT j.once, {RECORD_COLUMNS} FROM jobs AS j CROSS JOIN lanes AS l ON l.id = j.lane
+SELECT j.once, j.stop, {RECORD_COLUMNS} FROM jobs AS j CROSS JOIN lanes AS l ON l.id = j.lane
 WHERE j.owner = ?1 AND j.owner IS NOT NULL AND j.status = 1 ORDER BY j.seq
 """
 # ?1 now

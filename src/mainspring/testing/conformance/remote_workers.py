@@ -78,8 +78,13 @@ class RemoteWorkerTests(EngineSuite):
         bench.submit("a", "b")
         claim(bench, worker, 2)
         other.change(CancelJob("b"))
-        found = {each.lease.id: each.is_asked_to_stop for each in other.engine.leased(worker)}
-        assert found == {"a": False, "b": True}
+        asked = {each.lease.id: each.stop_asked for each in other.engine.leased(worker)}
+        assert asked["a"] is None
+        assert asked["b"] is not None
+        assert bench.record("b").created <= asked["b"] <= bench.engine.now()
+        bench.change(CancelJob("b"))
+        found = {each.lease.id: (each.is_asked_to_stop, each.stop_asked) for each in bench.engine.leased(worker)}
+        assert found == {"a": (False, None), "b": (True, asked["b"])}, "the first request counts"
 
     @needs(Capability.REMOTE_WORKERS)
     def test_limits_hold_and_are_freed_by_any_process(self, bench: Bench, other: Bench) -> None:
