@@ -6,6 +6,8 @@ request.
 
 Invariants
 - Each request is answered, also if a route raises an error.
+- Where a request ends is certain: the connection of one whose headers contradict each other is closed, so that no
+  proxy and this server see different requests in the same bytes.
 - Until the caller of a request is identified, its body has at most 16 KiB and is not compressed. A closed
   application answers nothing but probes. So a caller without a token costs the event loop little time.
 - A log line has the path without the query, which may contain a token, and no header but the request id.
@@ -134,6 +136,7 @@ class RequestGuard:
             self._log(scope, answer, began)
 
     def _check(self, scope: AsgiScope) -> None:
+        _check_framing(scope)
         if self._is_closed and route_path(scope) not in PROBES:
             raise closed()
         size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
@@ -194,6 +197,21 @@ def _request_id(scope: Mapping[str, Any]) -> str:
     given = [value for name, value in scope["headers"] if name.lower() == b"x-request-id"]
     text = given[0].decode("latin-1") if len(given) == 1 else ""
     return text if _REQUEST_ID.fullmatch(text) and hide_tokens(text) == text else uuid4().hex
+
+
+def _check_framing(scope: Mapping[str, Any]) -> None:
+    """Raise `Refused`, which closes the connection, if it is not certain where a request ends (RFC 9112, 6.1)."""
+    if header_of(scope, b"transfer-encoding") is None:
+        return
+    is_old = scope.get("http_version") == "1.0"
+    if is_old or any(name.lower() == b"content-length" for name, _ in scope["headers"]):
+        other = "HTTP/1.0, which does not know it" if is_old else "Content-Length"
+        raise refuse(
+            400,
+            "not-http",
+            f"the request has Transfer-Encoding and {other}, so that its end is not certain; send one of them",
+            connection="close",
+        )
 
 
 def _check_host(host: str | None, rule: HostRule) -> None:

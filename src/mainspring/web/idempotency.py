@@ -47,6 +47,9 @@ Both make jobs with the same ids, so that a slow server does no harm.
 """
 MAX_ANSWER = 262_144
 """The size of the largest compressed answer that is kept, in bytes. That of 10,000 jobs has about 30 KiB."""
+MAX_UNPACKED = 8_388_608
+"""The size of the largest answer that is kept, before it is compressed, in bytes. No more is decompressed, so that
+a program that can write to the store cannot use up the memory of the server."""
 COMPRESSED_FROM = 1_024
 PASSING = frozenset({401, 403, 408, 425, 429})
 """The statuses below 500 whose answers are not kept, because a repetition may be answered differently."""
@@ -122,15 +125,27 @@ def encode_answer(answer: StoredAnswer) -> bytes:
     """Encode an answer for the store, compressed if it is long; of one that is too large, only the status."""
     data = msgspec.msgpack.encode(answer)
     packed = b"z" + zlib.compress(data, 6) if len(data) >= COMPRESSED_FROM else b"-" + data
-    if len(packed) <= MAX_ANSWER:
+    if len(packed) <= MAX_ANSWER and len(data) <= MAX_UNPACKED:
         return packed
     short = StoredAnswer(answer.status, {}, b"", is_too_large=True)
     return b"-" + msgspec.msgpack.encode(short)
 
 
-def decode_answer(data: bytes) -> StoredAnswer:
-    """Decode an answer that `encode_answer` has encoded."""
-    return _decode_answer(zlib.decompress(data[1:]) if data[:1] == b"z" else data[1:])
+def decode_answer(data: bytes) -> StoredAnswer | None:
+    """Decode an answer that `encode_answer` has encoded; return None for other data, and for too many."""
+    try:
+        return _decode_answer(_unpack(data[1:]) if data[:1] == b"z" else data[1:])
+    except (zlib.error, msgspec.MsgspecError):
+        return None
+
+
+def _unpack(packed: bytes) -> bytes:
+    """Decompress data up to `MAX_UNPACKED`; raise `zlib.error` if they become larger, or are not complete."""
+    stream = zlib.decompressobj()
+    data = stream.decompress(packed, MAX_UNPACKED + 1)
+    if not stream.eof or len(data) > MAX_UNPACKED:
+        raise zlib.error(f"the data are cut, or become larger than {MAX_UNPACKED:,} bytes")
+    return data
 
 
 def is_kept(status: int) -> bool:
@@ -269,8 +284,19 @@ def _stored_problem(problem: Problem) -> StoredAnswer:
     )
 
 
-def _repeat(stored: StoredAnswer, key: str) -> WriteAnswer:
-    """Return the answer that the first request got; raise `Refused` if it is a problem or was not kept."""
+def _repeat(stored: StoredAnswer | None, key: str) -> WriteAnswer:
+    """Return the answer that the first request got; raise `Refused` if it is a problem, or was not kept.
+
+    `stored` is None if the store has an answer that cannot be decoded.
+    """
+    if stored is None:
+        logger.error("the stored answer for the idempotency key %r cannot be read: the store was changed", key)
+        raise refuse(
+            409,
+            "idempotency-answer-too-large",
+            f"the request with the key {key!r} was carried out, and its answer in the store is damaged or too "
+            "large; read the objects that it has changed",
+        )
     if stored.is_too_large:
         raise refuse(
             409,

@@ -7,9 +7,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import tracemalloc
+import zlib
 from collections.abc import Awaitable, Callable, Iterator
+from functools import cache
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,10 +27,12 @@ from mainspring.jobs.submission import PreparedJob
 from mainspring.security import Identity, Permissions, Scope
 from mainspring.security.asgi_types import AsgiApp
 from mainspring.security.http_limits import HttpLimits
+from mainspring.web import idempotency
 from mainspring.web.idempotency import (
     BUSY_SECONDS,
     MAX_ANSWER,
     MAX_KEY,
+    MAX_UNPACKED,
     IdempotentWrites,
     StoredAnswer,
     WriteAnswer,
@@ -114,7 +120,39 @@ def test_the_ids_of_the_largest_batch_are_small_enough_to_be_kept() -> None:
 def test_an_answer_that_is_too_large_is_not_kept_but_its_status_is() -> None:
     stored = encode_answer(StoredAnswer(201, {}, random.Random(1).randbytes(2 * MAX_ANSWER)))
     assert len(stored) < 100
-    assert decode_answer(stored).is_too_large
+    kept = decode_answer(stored)
+    assert kept is not None
+    assert (kept.status, kept.is_too_large) == (201, True)
+
+
+def test_an_answer_that_compresses_well_is_kept_only_if_it_can_be_read_again() -> None:
+    frame = len(msgspec.msgpack.encode(StoredAnswer(201, {}, bytes(MAX_UNPACKED - 100)))) - (MAX_UNPACKED - 100)
+    largest = StoredAnswer(201, {}, bytes(MAX_UNPACKED - frame))
+    assert decode_answer(encode_answer(largest)) == largest
+    kept = decode_answer(encode_answer(StoredAnswer(201, {}, bytes(MAX_UNPACKED - frame + 1))))
+    assert kept is not None
+    assert kept.is_too_large
+
+
+@cache
+def bomb() -> bytes:
+    """Return a stored answer of 100 kB that becomes 100 MB."""
+    packer = zlib.compressobj(9)
+    head = msgspec.msgpack.encode(StoredAnswer(201, {}, b""))[:-4]
+    return (
+        b"z" + packer.compress(head) + b"".join(packer.compress(bytes(2**20)) for _ in range(100)) + packer.flush()
+    )
+
+
+def test_a_stored_answer_is_not_decompressed_without_a_bound() -> None:
+    data = bomb()
+    assert len(data) < MAX_ANSWER
+    tracemalloc.start()
+    try:
+        assert decode_answer(data) is None
+        assert tracemalloc.get_traced_memory()[1] < 4 * MAX_UNPACKED
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("status", [200, 201, 204, 400, 404, 409, 410, 413, 422])
@@ -176,6 +214,18 @@ def later(app: Mainspring, monkeypatch: pytest.MonkeyPatch) -> Callable[[float],
         monkeypatch.setattr(engine._requests, "_now", now)
 
     return pass_time
+
+
+def test_a_repetition_whose_stored_answer_was_changed_is_not_carried_out(
+    app: Mainspring, asgi: AsgiApp, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, data in enumerate((bomb(), bomb()[:1_000], b"", b"z", b"zx", b"-", b"-x")):
+        monkeypatch.setattr(idempotency, "encode_answer", lambda _, data=data: data)
+        assert submit(asgi, token, f"k{number}").status == 201
+        again = submit(asgi, token, f"k{number}")
+        assert (again.status, again.problem) == (409, "idempotency-answer-too-large")
+        assert "was carried out" in again.json["detail"]
+        assert number_of_jobs(app) == number + 1
 
 
 def test_the_same_key_and_body_get_the_same_answer_and_make_one_job(
