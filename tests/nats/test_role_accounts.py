@@ -9,6 +9,7 @@ import pytest
 
 from mainspring import JobStatus, Mainspring
 from mainspring.cli.nats_permissions import make_grant
+from mainspring.engines.nats import queueing
 from mainspring.engines.nats.presence import Presence
 from mainspring.engines.nats.settings import ROLES
 from mainspring.errors import EngineUnavailable
@@ -81,3 +82,44 @@ def test_a_worker_is_watched_only_by_processes_of_its_account(
         for account in ("SHOP", "SHOP_OPERATOR", ""):
             assert not watching.is_observable(Presence("other", "server", 1, account))
         assert not watching.is_observable(record.record.presence)  # itself
+
+
+def test_single_submits_do_not_cut_off_the_jobs_behind_them(
+    make_nats_server: MakeServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message without data and headers would end the deliveries to a fetch from another account."""
+    for role in ROLES:
+        monkeypatch.setenv(make_grant("shop", role).password_variable, PASSWORD)
+    file = tmp_path / "accounts.conf"
+    file.write_text(run_program("nats", "permissions", "--prefix", "shop"))
+    place = RestrictedServers(make_nats_server(include=file), tmp_path)
+    with place.app("operator") as operator:
+        operator.manager()
+    submitter, worker = place.app("submitter"), place.app("worker")
+    with submitter, worker:
+        handles = [submitter.plain.submit() for _ in range(60)]
+        deliveries = engine_of(worker).components.jetstream.pulls
+        with worker.running():
+            for handle in handles:
+                assert handle.wait(PATIENCE) is JobStatus.COMPLETED
+        assert not deliveries._cut  # each fetch got all that the consumer had
+
+
+def test_messages_of_earlier_versions_that_cut_off_others_only_delay_them(
+    make_nats_server: MakeServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for role in ROLES:
+        monkeypatch.setenv(make_grant("shop", role).password_variable, PASSWORD)
+    file = tmp_path / "accounts.conf"
+    file.write_text(run_program("nats", "permissions", "--prefix", "shop"))
+    place = RestrictedServers(make_nats_server(include=file), tmp_path)
+    with place.app("operator") as operator:
+        operator.manager()
+    monkeypatch.setattr(queueing, "APART", None)
+    submitter, worker = place.app("submitter"), place.app("worker")
+    with submitter, worker:
+        handles = [submitter.plain.submit() for _ in range(20)]
+        with worker.running():
+            for handle in handles:
+                assert handle.wait(PATIENCE) is JobStatus.COMPLETED
+        assert engine_of(worker).components.jetstream.pulls._cut

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from mainspring.engines.nats.client import BatchingClient, ReceivedMessage, encode_message
+from mainspring.engines.nats.subject_names import API
 from mainspring.engines.nats.write_batch import StoredMessage
 
 IDLE_SECONDS = 30.0
@@ -23,6 +24,8 @@ FRESH_SECONDS = 0.05
 
 An older idle pull may have been lost on the way, or with the leader of its consumer.
 """
+CUT_SECONDS = 10.0
+"""For so long, messages of a consumer are fetched one by one, after the server has delivered fewer than it had."""
 ACK = b"+ACK"
 IN_PROGRESS = b"+WPI"
 LIMITER_HEADER = "Mainspring-Limiter"
@@ -102,6 +105,7 @@ class PullRequests:
         self._replies: dict[str, _PendingFetch | _LongReply] = {}  # by reply subject
         self._count = 0
         self._idle: dict[str, float] = {}  # consumers with an idle pull, and the time at which the pull ends
+        self._cut: dict[str, float] = {}  # consumers whose messages are fetched one by one, and until when
         self._drained: dict[str, float] = {}  # consumers that had no more messages, and when that was
         self._unfinished: dict[asyncio.Future[bool], str] = {}  # replies, with the subjects of their requests
         self.stream = self.api_subject = ""
@@ -149,6 +153,7 @@ class PullRequests:
         """Forget the idle pulls of this process, because the server does not have them any more."""
         self._idle.clear()
         self._drained.clear()
+        self._cut.clear()
 
     # -- idle pulls
 
@@ -206,8 +211,9 @@ class PullRequests:
         return [delivery for reply in replies for delivery in reply]
 
     async def _fetch(self, request: FetchRequest, seconds: float) -> list[Delivery]:
-        body = b'{"batch":%d,"no_wait":true}' % request.most
-        fetch = _PendingFetch(request.most)
+        most = 1 if self._loop_time() < self._cut.get(request.consumer, 0.0) else request.most
+        body = b'{"batch":%d,"no_wait":true}' % most
+        fetch = _PendingFetch(most)
         self._fetches[request.consumer] = fetch
         try:
             is_complete = await self._request(
@@ -216,6 +222,10 @@ class PullRequests:
         finally:
             if self._fetches.get(request.consumer) is fetch:
                 del self._fetches[request.consumer]
+        if not is_complete and fetch.found and self.api_subject != API:
+            # An earlier version stores messages without data and headers. In the account of a role, the server
+            # ends its deliveries with such a message. The messages behind it come again after the lease.
+            self._cut[request.consumer] = self._loop_time() + CUT_SECONDS
         if is_complete and not (fetch.found and fetch.found[-1].pending):
             self._drained[request.consumer] = self._loop_time()
         return fetch.found

@@ -26,6 +26,12 @@ from mainspring.engines.nats.transaction import Transaction
 from mainspring.engines.nats.write_batch import StoredMessage, Write, schedule_headers
 from mainspring.jobs.timestamps import MICROSECONDS
 
+APART = {"Mainspring-Record": "apart"}
+"""The header of a message without data, whose job is in the record only.
+
+A server takes a message without data and headers for the end of the deliveries to a request from another account.
+"""
+
 
 class NatsLane(Struct, frozen=True, gc=False):
     """The queue, job type and priority that all jobs of one consumer share."""
@@ -159,7 +165,7 @@ class JobQueue:
         ready = names.ready_of(job.queue, job.type, job.priority, job.id)
         record = Write(names.job(job.id), encode(job), 0)
         if job.due <= now + LEAD:
-            return [Write(ready, b""), record]
+            return [Write(ready, b"", headers=APART), record]
         return [Write(names.scheduled("job", job.id), b"", 0, schedule_headers(ready, job.due - LEAD)), record]
 
     def dequeue(self, transaction: Transaction, job: StoredJob) -> StoredJob:
