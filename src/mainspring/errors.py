@@ -32,7 +32,8 @@ MainspringError
 └── EngineUnavailable
     ├── StoreCorrupt
     ├── StoreTooNew
-    └── StoreMoved
+    ├── StoreMoved
+    └── StoreReplaced
 
 Errors can be pickled and copied, so they can be passed between threads, processes and machines.
 """
@@ -461,3 +462,10 @@ class StoreMoved(EngineUnavailable):
     def __init__(self, *, engine: str, reason: str, remedy: str, target: str) -> None:
         self.target = target
         super().__init__(engine=engine, reason=reason, remedy=remedy)
+
+
+class StoreReplaced(EngineUnavailable):
+    """The file of the store was removed, replaced, renamed or truncated while this process used it.
+
+    The process must be restarted: until then, every call raises this error, also if the file comes back.
+    """

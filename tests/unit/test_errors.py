@@ -34,6 +34,7 @@ from mainspring.errors import (
     SignatureInvalid,
     StoreCorrupt,
     StoreMoved,
+    StoreReplaced,
     StoreTooNew,
     TokenInvalid,
     TokenNotFound,
@@ -105,6 +106,7 @@ EXAMPLES: list[tuple[MainspringError, list[str]]] = [
         StoreMoved(engine="SQLite file x", reason="moved to nats://a", remedy="use that", target="nats://a"),
         ["SQLite file x", "nats://a"],
     ),
+    (StoreReplaced(engine="SQLite file x", reason="it was removed", remedy="restart"), ["was removed; restart"]),
 ]
 SAMPLES = [error for error, _ in EXAMPLES]
 CLASSES = [
@@ -161,7 +163,7 @@ def test_arguments_that_are_too_large_are_caught_as_either() -> None:
     assert issubclass(ArgumentsTooLarge, LimitExceeded)
 
 
-@pytest.mark.parametrize("error_class", [StoreCorrupt, StoreMoved, StoreTooNew])
+@pytest.mark.parametrize("error_class", [StoreCorrupt, StoreMoved, StoreReplaced, StoreTooNew])
 def test_a_bad_file_is_caught_as_an_unavailable_engine(error_class: type[MainspringError]) -> None:
     assert issubclass(error_class, EngineUnavailable)
 

@@ -95,6 +95,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "Statistics",
         "StoreCorrupt",
         "StoreMoved",
+        "StoreReplaced",
         "StoreTooNew",
         "Submit",
         "Suspend",

@@ -23,6 +23,7 @@ from mainspring.errors import (
     ScheduleBusy,
     ScheduleInvalid,
     ScheduleNotFound,
+    StoreReplaced,
     UnknownHandler,
     WorkerNotFound,
 )
@@ -76,6 +77,8 @@ class ExitCode(IntEnum):
     """The command line is invalid: an option, an argument of a handler, or a cron expression."""
     UNAVAILABLE = 3
     """The store cannot be reached or used."""
+    STORE_REPLACED = 4
+    """The file of the store was removed, replaced, renamed or truncated while the command ran."""
     INTERRUPTED = 130
     """The user pressed Ctrl+C."""
     OUTPUT_CLOSED = 141
@@ -87,6 +90,7 @@ EXIT_CODES = {
     ExitCode.FAILURE: "the command found nothing, found a problem, or failed",
     ExitCode.USAGE: "wrong usage",
     ExitCode.UNAVAILABLE: "the store is unavailable",
+    ExitCode.STORE_REPLACED: "the file of the store was removed or replaced meanwhile",
     ExitCode.INTERRUPTED: "interrupted by Ctrl+C",
     ExitCode.OUTPUT_CLOSED: "the reader closed the output",
 }
@@ -132,7 +136,9 @@ def run_cli(commands: Callable[..., Any]) -> int:
 
 
 def exit_code_for(error: MainspringError) -> ExitCode:
-    """Return the exit code for an error of Mainspring: 3 if the store is not usable, 2 for wrong usage, else 1."""
+    """Return the exit code for an error: 3 or 4 if the store is not usable, 2 for wrong usage, else 1."""
+    if isinstance(error, StoreReplaced):
+        return ExitCode.STORE_REPLACED
     if isinstance(error, EngineUnavailable):
         return ExitCode.UNAVAILABLE
     if isinstance(error, InvalidArguments | ScheduleInvalid | UnknownHandler):

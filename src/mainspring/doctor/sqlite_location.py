@@ -101,7 +101,7 @@ FEW_INODES = 1_000
 def check_permissions(path: Path) -> Iterator[Finding]:
     """Report an error if this user may not write to the store and the files beside it.
 
-    Warn if files have different owners, or if all users of the machine may write to the store.
+    Warn if files have different owners, or if all users of the machine may read the store or write to it.
     """
     me = user_name()
     beside = _owners_of_existing(path.with_name(path.name + ending) for ending in ("", "-wal", "-shm", "-workers"))
@@ -109,6 +109,7 @@ def check_permissions(path: Path) -> Iterator[Finding]:
     owners = beside | _owners_of_existing(_files_in(path.with_name(f"{path.name}-workers")))
     other_owners = [found for found, uid in owners.items() if uid != owners.get(path, uid)]
     open_to_all = [found for found in (path.parent, path) if found.exists() and _is_open_to_all(found)]
+    readable = [found for found in _files_with_jobs(path) if _may_all_read(found)]
     if locked:
         yield error(
             f"user {me} may not write to {some([str(found) for found in locked])}",
@@ -128,8 +129,30 @@ def check_permissions(path: Path) -> Iterator[Finding]:
             "A user who can write there can run your handlers with any arguments, or delete the store.",
             shlex.join(("chmod", "o-w", *map(str, open_to_all))),
         )
-    if not (locked or other_owners or open_to_all):
-        yield ok(f"user {me} may write to the store, and not all users may")
+    if readable:
+        yield warning(
+            f"all users of this machine may read {some([str(found) for found in readable])}",
+            "They can read the arguments, results and errors of all jobs. Mainspring creates new files for their "
+            "owner only, and does not change the mode of files that exist.",
+            shlex.join(("chmod", "o-r", *map(str, readable))),
+        )
+    if not (locked or other_owners or open_to_all or readable):
+        yield ok(f"user {me} may write to the store, and not all users may read it or write to it")
+
+
+def _files_with_jobs(path: Path) -> list[Path]:
+    """Return the files of a store that exist and have data of jobs."""
+    files = (path.with_name(path.name + ending) for ending in ("", "-wal", "-shm"))
+    return [found for found in files if found.exists()]
+
+
+def _may_all_read(path: Path) -> bool:
+    """Return whether all users of the machine may read a file and enter all folders above it."""
+    try:
+        above = all(parent.stat().st_mode & stat.S_IXOTH for parent in path.absolute().parents)
+        return above and bool(path.stat().st_mode & stat.S_IROTH)
+    except FileNotFoundError:  # the last process has closed the store meanwhile
+        return False
 
 
 def _owners_of_existing(paths: Iterable[Path]) -> dict[Path, int]:

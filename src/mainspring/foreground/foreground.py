@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.engines.registry import provider_for
-from mainspring.errors import EngineUnavailable
+from mainspring.errors import EngineUnavailable, StoreReplaced
 from mainspring.foreground.health_files import HealthFile, WorkerIdentity, choose_folder
 from mainspring.foreground.health_publisher import HealthPublisher, SystemdNotifier
 from mainspring.foreground.health_rules import OwnHealth
@@ -105,13 +105,15 @@ class Foreground:
         self._output = output or PlainRunOutput()
         self._clock = clock or SystemClock()
         self._health = OwnHealth(self._clock)
+        self._replaced: StoreReplaced | None = None
 
     def run(self) -> bool:
         """Run a worker until SIGTERM or SIGINT, or until `watch` stops it, and wait for running jobs.
 
         A further signal ends the wait and hands running jobs back. At the end, the application is closed. Return
         True if `watch` has stopped the worker and no signal has come. Raises `RuntimeError` if the caller is not
-        the main thread.
+        the main thread, and `StoreReplaced` if the file of the store was removed or replaced, after the running
+        handlers have ended.
         """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
@@ -132,7 +134,7 @@ class Foreground:
                 self._warn_of_unused_queues()
                 with (
                     self._watch(signals.interrupt),
-                    self._published(),
+                    self._published(signals.interrupt),
                     self._beside(self._health),
                     self._app.running(),
                 ):
@@ -142,12 +144,15 @@ class Foreground:
                     self._output.show_stopping()
                     signals.call_on_next(self._app.manager().hurry)
                 self._output.show_stopped()
+                if self._replaced is not None:
+                    raise self._replaced
                 return not signals.is_received
         finally:
             sys.setswitchinterval(interval)
             self._app.close()
 
-    def _published(self) -> HealthPublisher:
+    def _published(self, stop: Callable[[], None]) -> HealthPublisher:
+        """Return a publisher of the worker's health. It calls `stop` if the file of the store was replaced."""
         manager = self._app.manager()
         store = provider_for(self._app.url).store_name(self._app.url)
         identity = WorkerIdentity.of_this_process(manager.engine.description, store, self._clock.now())
@@ -156,6 +161,9 @@ class Foreground:
         def publish(health: WorkerHealth) -> None:
             self._health.update(health)
             publisher.publish(health)
+            if self._replaced is None and manager.store_replaced is not None:
+                self._replaced = manager.store_replaced
+                stop()
 
         manager.on_turn = publish
         return publisher

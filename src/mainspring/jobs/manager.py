@@ -16,7 +16,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mainspring.clock import Duration, deadline_after, to_nanoseconds
-from mainspring.errors import InvalidTransition, JobNotFound, WorkerAlive, WorkerNotFound
+from mainspring.errors import InvalidTransition, JobNotFound, StoreReplaced, WorkerAlive, WorkerNotFound
 from mainspring.jobs.activity import MAX_PAIRS, ActivityRecorder
 from mainspring.jobs.activity_writer import ActivityWriter
 from mainspring.jobs.audit import AuditNote, current_actor
@@ -602,6 +602,15 @@ class JobManager(JobQueries):
         """The last health report of the worker in this process; None if no worker runs or it has not reported."""
         host = self._host
         return None if host is None else host.health
+
+    @property
+    def store_replaced(self) -> StoreReplaced | None:
+        """The error of a store whose file was replaced while the worker of this process runs; None if it was not.
+
+        The worker can do nothing then: the process must be restarted.
+        """
+        host = self._host
+        return None if host is None else host.store_replaced
 
     def prune(self) -> int:
         """Delete the ended jobs that `keep` does not keep. Return how many jobs were deleted.

@@ -4,6 +4,7 @@ import os
 import subprocess
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -123,6 +124,23 @@ def test_a_file_that_all_users_may_write_is_reported(store: Path, name: str) -> 
     assert f"chmod o-w {target}" in finding.remedy
     if target.is_dir():
         target.chmod(0o1777)  # as /tmp: what others own is safe
+        assert is_all_ok(place.check_permissions(store))
+
+
+def test_files_that_all_users_may_read_are_reported() -> None:
+    with TemporaryDirectory() as name:
+        store = Path(name) / "shop.db"
+        for path in (store, store.with_name("shop.db-wal")):
+            path.touch()
+            path.chmod(0o644)
+        store.parent.chmod(0o711)
+        finding = assert_finding(
+            place.check_permissions(store), Severity.WARNING, "all users", "may read", "shop.db-wal"
+        )
+        store.parent.chmod(0o700)  # no other user reaches the files
+        assert is_all_ok(place.check_permissions(store))
+        store.parent.chmod(0o755)
+        subprocess.run(finding.remedy, shell=True, check=True)
         assert is_all_ok(place.check_permissions(store))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from mainspring.web.credentials import ClosedAuthenticator
 from mainspring.web.probes import Probes
 from mainspring.worker_health import WorkerHealth, WorkerState
 from tests.asgi_client import request
-from tests.support import Gate
+from tests.support import Gate, eventually
 
 SECOND = 1_000_000_000
 
@@ -34,6 +35,14 @@ def report(clock: ManualClock, **changes: Any) -> WorkerHealth:
     now = clock.monotonic_ns()
     well = WorkerHealth(WorkerState.READY, now, now, None, None, 0)
     return msgspec.structs.replace(well, **changes)
+
+
+def test_a_process_is_not_ready_after_its_store_was_removed(tmp_path: Path) -> None:
+    with Mainspring(f"sqlite:///{tmp_path / 'shop.db'}") as app:
+        app.counts()
+        assert asyncio.run(Probes(app).ready()).is_ok
+        (tmp_path / "shop.db").unlink()
+        assert eventually(lambda: asyncio.run(Probes(app).ready()).reason is ProblemKind.STORE)
 
 
 @pytest.mark.parametrize(

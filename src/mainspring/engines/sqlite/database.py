@@ -31,7 +31,10 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import apsw
 
+from mainspring.clock import Clock, SystemClock
 from mainspring.engines.sqlite.connections import ConnectionPool, FileConnectionPool, translate, translated
+from mainspring.engines.sqlite.file_modes import create_file, open_file
+from mainspring.engines.sqlite.file_watch import FileWatch
 from mainspring.engines.sqlite.log_file import Checkpointer, LogGrower, sync_log
 from mainspring.engines.sqlite.provider import require_accessible
 from mainspring.engines.sqlite.read_only import may_write, open_immutable, read_only_error, user_name, write_remedy
@@ -80,8 +83,10 @@ class Database:
         probe: Probe | None,
         is_export: bool = False,
         connections: ConnectionPool | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.path = path
+        self._watch = None if connections is not None else FileWatch(path, clock or SystemClock())
         self._is_export = is_export  # whether to open a file whose jobs were moved to another store
         self._durability = durability
         self._probe = probe
@@ -89,7 +94,7 @@ class Database:
         self._write_lock = WriteLock(path, timeout=busy_timeout)
         self._is_shared = is_shared
         self._connections: ConnectionPool = connections or FileConnectionPool(
-            path, busy_timeout_ms=milliseconds, prepare_writer=self._prepare, on_close=self._write_lock.close
+            path, busy_timeout_ms=milliseconds, prepare_writer=self._prepare, on_close=self._closed
         )
         self._checkpointer: Checkpointer | None = None
         self._log_grower: LogGrower | None = None
@@ -134,10 +139,11 @@ class Database:
                 )
             self._checkpointer = Checkpointer(self._connections)
             self._require_own(found)
+            create_file(Path(self.path))
             self._connections.is_read_only = found is not None and not may_write(Path(self.path))
             if not self._connections.is_read_only:
                 try:
-                    self._connections.open_writer()
+                    self._open_writer()
                 except (apsw.ReadOnlyError, apsw.CantOpenError):  # the folder or the file system is read-only
                     if found is None or not found.st_size:
                         raise
@@ -145,6 +151,11 @@ class Database:
             if self._connections.is_read_only:
                 self._require_readable()
             self._is_open = True
+
+    def _open_writer(self) -> None:
+        if self._watch is not None:
+            self._watch.begin()
+        self._connections.open_writer()
 
     def _require_own(self, found: os.stat_result | None) -> None:
         """Raise `StoreCorrupt` if the file is that of another program. This writes nothing, also not beside it.
@@ -172,6 +183,8 @@ class Database:
                 )
 
     def _prepare(self, connection: apsw.Connection) -> None:
+        if self._watch is not None:
+            self._watch.check_read(connection)  # after a fork, this may be another file
         require_own(connection, self.path)  # before the lock, which creates a file beside it
         # If two processes switch a new file to write-ahead logging at the same time, SQLite refuses one of them
         # without waiting. The lock lets them do it one after the other.
@@ -183,6 +196,8 @@ class Database:
         connection.pragma("cache_size", -CACHE_KIB)
         connection.pragma("wal_autocheckpoint", 0)  # because `Checkpointer` runs the checkpoints
         self._log_grower = LogGrower(connection) if self._durability == "full" else None
+        if self._watch is not None:
+            self._watch.opened(connection)
 
     def _prepare_file(self, connection: apsw.Connection) -> None:
         is_marked = self._is_export and is_moved(connection)
@@ -197,6 +212,12 @@ class Database:
             )
         if not is_marked:
             migrate(connection, self.path)
+
+    def _closed(self) -> None:
+        """Close the lock of writers, and forget the log, after all connections of the pool were closed."""
+        self._write_lock.close()
+        if self._watch is not None:
+            self._watch.closed()
 
     def close(self) -> None:
         """Close every connection of this process.
@@ -280,6 +301,8 @@ class Database:
             raise read_only_error(self.path)
         self._is_begun = True
         self._writer = writer = self._connections.open_writer()
+        if self._watch is not None:
+            self._watch.check_begin(writer)
         if self._is_shared:
             self._write_lock.acquire()
         wanted = durable and self._durability == "full"
@@ -314,6 +337,8 @@ class Database:
         # Ask SQLite for the length of the log, in pages, which takes half a microsecond. A hook could report it,
         # too, but Python code must not run inside a call of SQLite.
         pages, _ = writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        if self._watch is not None:
+            self._watch.check_commit(writer)
         checkpointer.after_write(writer, pages)
         if self._log_grower is not None:
             self._log_grower.after_write(pages)
@@ -394,13 +419,22 @@ class Database:
 
         Any thread may call this method.
         """
-        with translated(self.path), self._connections.reader() as connection:
-            if connection.pragma("user_version") == MOVED and not self._is_export:
-                raise moved_error(connection, self.path)
-            yield connection
+        watch = None if self._connections.is_read_only else self._watch  # a read-only store may be replaced
+        with translated(self.path):
+            if watch is not None:
+                watch.check_path()  # before a connection opens the path
+            with self._connections.reader() as connection:
+                if watch is not None:
+                    watch.check_read(connection)
+                if connection.pragma("user_version") == MOVED and not self._is_export:
+                    raise moved_error(connection, self.path)
+                yield connection
 
     def copy_to(self, path: str) -> None:
         """Write a consistent, compact copy of the database to a new file. Raise `apsw.Error` if that fails."""
+        if self._watch is not None and not self._connections.is_read_only:
+            self._watch.check_path()
+        create_file(Path(path))
         with self._connections.temporary() as connection:
             connection.execute("VACUUM INTO ?", (path,))
 
@@ -469,7 +503,7 @@ class WriteLock:
     def _has_file(self) -> bool:
         if self._descriptor is None:
             with suppress(OSError):  # then there is no file lock, and the writer only waits for SQLite's own lock
-                self._descriptor = os.open(f"{self._path}-turn", os.O_CREAT | os.O_RDONLY, 0o666)
+                self._descriptor = open_file(Path(f"{self._path}-turn"), os.O_RDONLY)
         return self._descriptor is not None
 
     def _acquire(self) -> None:

@@ -137,7 +137,12 @@ class SqliteEngine:
         # The real path, because a process that opens the file by a symlink must find the same lock files.
         self.path = os.path.realpath(path)
         database = Database(
-            self.path, durability=durability, busy_timeout=busy_timeout, is_shared=is_shared, probe=probe
+            self.path,
+            durability=durability,
+            busy_timeout=busy_timeout,
+            is_shared=is_shared,
+            probe=probe,
+            clock=clock,
         )
         self._assemble(database, clock, is_shared=is_shared, max_crashes=max_crashes)
 

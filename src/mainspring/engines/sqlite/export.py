@@ -119,6 +119,7 @@ class SqliteExport:
             is_shared=True,
             probe=probe,
             is_export=True,
+            clock=self._clock,
         )
         self._worker_files = WorkerFiles(self.path)
         store = Store(self._database, self._now, _wake_no_worker)

@@ -37,6 +37,7 @@ from mainspring.engines.sqlite.codec import (
     to_text,
 )
 from mainspring.engines.sqlite.connections import FileConnectionPool, translate
+from mainspring.engines.sqlite.file_modes import create_file
 from mainspring.engines.sqlite.lanes import Lane, indexed_parameters
 from mainspring.engines.sqlite.process_lock import ProcessLock
 from mainspring.engines.sqlite.reading import count, count_pending, count_up_to, find, find_queues
@@ -383,6 +384,7 @@ class SqliteProjection:
         try:
             for suffix in FILES:
                 Path(self.path + suffix).unlink(missing_ok=True)
+            create_file(Path(self.path))
             connection = self._connections.connect()
             try:
                 _make(connection, self._source)

@@ -44,7 +44,7 @@ def user_name(uid: int | None = None) -> str:
 
 def write_remedy(path: Path) -> str:
     """Return what to do so that this user can write to a file and to the folder around it."""
-    place = path if path.exists() else path.parent
+    place = next(found for found in (path, *path.absolute().parents) if found.exists())
     if hasattr(os, "statvfs") and os.statvfs(place).f_flag & os.ST_RDONLY:
         mount = next(parent for parent in (place.absolute(), *place.absolute().parents) if parent.is_mount())
         return f"the file system is read-only; mount it for writing: mount -o remount,rw {shlex.quote(str(mount))}"

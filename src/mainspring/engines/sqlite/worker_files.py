@@ -18,6 +18,8 @@ from types import ModuleType
 from typing import Protocol
 from weakref import WeakSet
 
+from mainspring.engines.sqlite.file_modes import OWNER, create_folder, open_file, share_with_group
+
 fcntl: ModuleType | None
 try:
     import fcntl
@@ -54,9 +56,9 @@ class WorkerFiles:
 
     def _create(self, path: Path) -> int:
         while True:
-            self._folder.mkdir(exist_ok=True)
+            create_folder(self._folder)
             with suppress(FileNotFoundError):  # the last worker to leave has just removed the folder
-                return os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+                return open_file(path, os.O_RDWR)
 
     def release(self, worker: int) -> None:
         """Release the lock of a worker and remove its files."""
@@ -111,8 +113,10 @@ class WorkerFiles:
         """Create and open the pipe that wakes a worker; return its descriptor, None if it cannot be created."""
         path = self._pipe_path(worker)
         try:
-            os.mkfifo(path, 0o600)
-            return os.open(path, os.O_RDWR | os.O_NONBLOCK)
+            os.mkfifo(path, OWNER)
+            descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+            share_with_group(path, descriptor)
+            return descriptor
         except (OSError, AttributeError):
             return None
 

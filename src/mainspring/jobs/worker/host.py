@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mainspring.clock import Duration, SystemClock, deadline_after, to_nanoseconds
+from mainspring.errors import StoreReplaced
 from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.io_layer import CallbackReply, SingleOperation
 from mainspring.jobs.layers import Layers
@@ -170,6 +171,11 @@ class WorkerHost:
     def health(self) -> WorkerHealth | None:
         """The last health report of the worker; None before the first one."""
         return self._health.latest
+
+    @property
+    def store_replaced(self) -> StoreReplaced | None:
+        """The error of a store whose file was replaced while the worker runs; None if it was not."""
+        return self._health.replaced
 
     def clock_jumped(self) -> None:
         """Set the timers of jobs and schedules again, because the wall clock has jumped."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import replace
 
 from mainspring.clock import NANOSECONDS, Clock
+from mainspring.errors import StoreReplaced
 from mainspring.jobs.backlog import WaitingJobs
 from mainspring.jobs.engine import Engine, Pruned, Retention, Swept
 from mainspring.jobs.handlers import HandlerRegistry
@@ -237,6 +238,8 @@ class HealthRecorder:
         self._failing_since: int | None = None
         self.state = WorkerState.STARTING
         self.stall: str | None = None
+        self.replaced: StoreReplaced | None = None
+        """The error that says that the store was replaced, once a call has raised it. Any thread may read it."""
         self.latest: WorkerHealth | None = None
         """The last report; None before the first one. Any thread may read it."""
 
@@ -248,6 +251,8 @@ class HealthRecorder:
     def failed(self, error: Exception) -> None:
         """Record the error of a call that the engine refused, or that did not reach the store."""
         self._error = str(error)
+        if isinstance(error, StoreReplaced):
+            self.replaced = error
 
     def report(self, jobs: int, trouble: str | None) -> None:
         """Report the health of the worker with `jobs` leased jobs; `trouble` says why it cannot fetch or settle,

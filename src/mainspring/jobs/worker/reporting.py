@@ -7,7 +7,7 @@ Invariants
 - An outcome is kept until the engine has answered whether the lease was still valid, for as long as the worker
   lives. If the engine is unavailable, the writer tries again every second. If the engine raises another error, the
   writer stores each outcome alone, and tries again after 1 s, 2 s, 4 s, at last every 60 s. It logs this once a
-  minute, and `trouble` describes it.
+  minute, and `trouble` describes it. If the file of the store was replaced, the outcome is dropped.
 - Only an outcome that the engine can never store, because it is too large or cannot be encoded (`UNSTORABLE`), is
   replaced, once, by the failure of its job.
 - An outcome is stored under the number under which its job was leased, also if the worker has a new one by then.
@@ -29,7 +29,7 @@ from typing import TypeAlias
 from msgspec import EncodeError
 
 from mainspring.clock import NANOSECONDS
-from mainspring.errors import EngineUnavailable, LimitExceeded, RefusedByStore
+from mainspring.errors import EngineUnavailable, LimitExceeded, RefusedByStore, StoreReplaced
 from mainspring.jobs.context import JobContext
 from mainspring.jobs.io_layer import MAX_BYTES, REPORT, SETTLE, CallbackReply, DeferredOperation, Operation
 from mainspring.jobs.layers import Layers
@@ -422,13 +422,23 @@ class OutcomeWriter:
     def _failed(self, worker: int, outcomes: list[Outcome], error: Exception) -> None:
         self._in_flight.discard(id(outcomes))
         self._idle.announce()
-        if isinstance(error, EngineUnavailable):
+        if isinstance(error, StoreReplaced):
+            self._drop(outcomes, error)
+        elif isinstance(error, EngineUnavailable):
             self._keep_all(worker, outcomes, error)
         elif len(outcomes) > 1:
             for outcome in outcomes:  # one of them may cause the error, so each is stored alone
                 self._store_alone(worker, outcome)
         else:
             self._refused(worker, outcomes[0], error)
+
+    def _drop(self, outcomes: list[Outcome], error: StoreReplaced) -> None:
+        """End the leases of jobs whose outcomes can never be stored, so that a shutdown does not wait for them."""
+        for outcome in outcomes:
+            self._unstored.pop(_key_of(outcome), None)
+        what = format_count(len(outcomes), "outcome")
+        logger.error("the worker could not store %s, and will not try again: %s", what, error)
+        self._on_settled([(outcome, False) for outcome in outcomes])
 
     def _keep_all(self, worker: int, outcomes: list[Outcome], error: EngineUnavailable) -> None:
         """Try again in a second to store outcomes together, because the engine is unavailable."""
