@@ -183,7 +183,7 @@ class EventStreamSuite:
             return followers[-1]
 
         monkeypatch.setattr(JobManager, "follow_events", follow)
-        with event_server(shop.app, event_readers=READERS) as server:
+        with event_server(shop.app, event_readers=READERS, caller_share=1) as server:
             with ExitStack() as stack:
                 clients = [stack.enter_context(server.follow()).begin() for _ in range(READERS)]
                 shop.pack("a", "b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -194,6 +195,17 @@ def test_a_client_that_leaves_makes_room_at_once(shop: Shop) -> None:
     with event_server(shop.app, event_readers=1) as server:
         for _ in range(3):
             assert eventually(lambda: _is_admitted(server.port))
+
+
+def test_one_token_cannot_take_all_streams(shop: Shop) -> None:
+    greedy, modest = (shop.app.tokens.create(name, scopes=["read"]).secret for name in ("greedy", "modest"))
+    with event_server(shop.app, tokens=True, event_readers=10) as server, ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(server.follow(token=greedy)).begin()
+        for _ in range(5):
+            with server.follow(token=greedy) as refused:
+                assert (refused.status, refused.problem["type"]) == (429, f"{PROBLEM}too-many-own-readers")
+        stack.enter_context(server.follow(token=modest)).begin()
 
 
 def _is_admitted(port: int) -> bool:

@@ -41,7 +41,11 @@ class HttpLimits:
     event_readers: int = 100
     """How many clients may read events at once."""
     waiting_claims: int = 500
-    """How many claims of remote workers may wait for jobs at once."""
+    """How many claims of remote workers may wait for jobs at once. A worker has at most one."""
+    caller_share: float = 0.2
+    """Which share of `event_readers` and of `waiting_claims` one caller may use. Each caller has at least one."""
+    caller_workers: int = 200
+    """How many remote workers that are alive one caller may have."""
     claimed_jobs: int = MAX_CLAIMED_JOBS
     """How many jobs a remote worker may have claimed and not settled. A heartbeat names at most 1,000."""
     longest_lease: float = 300.0
@@ -63,6 +67,15 @@ class HttpLimits:
     """How many idempotency keys of one token the store keeps. Further requests with a new key are refused."""
     schedule_seconds: float = 10.0
     """The least time between two occurrences of a schedule that is stored over HTTP."""
+    retry_attempts: int = 100
+    """How many attempts the `retry` of a job that is submitted over HTTP may ask for."""
+    retry_seconds: float = 1.0
+    """The least delay before the second attempt that the `retry` of a job that is submitted over HTTP may ask for,
+    before jitter."""
+
+    def share_of(self, limit: str) -> int:
+        """Return how many of the places of a limit that all callers share one caller may use, at least one."""
+        return max(1, int(getattr(self, limit) * min(1.0, self.caller_share)))
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -171,7 +171,7 @@ def build(
     http = HttpApp(
         app, authenticator, worker=worker, store_metrics=store_metrics, limits=limits, read_only=read_only
     )
-    event_hub = EventHub(app, max_readers=limits.event_readers)
+    event_hub = EventHub(app, limits=limits)
 
     def end_streams() -> None:
         event_hub.close()

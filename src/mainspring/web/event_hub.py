@@ -28,6 +28,8 @@ from mainspring.jobs.event_stream import EventFollower
 from mainspring.jobs.events import Event, EventPage
 from mainspring.jobs.handle import ManagerProvider, open_manager
 from mainspring.jobs.worker.failure_log import FailureLog
+from mainspring.security.http_limits import HttpLimits
+from mainspring.web.caller_shares import CallerShares
 from mainspring.web.problems import refuse
 
 PAGE = 1_000
@@ -58,12 +60,15 @@ class EventHub:
     """Lets many readers follow the events of one store, which one task reads for all of them.
 
     - `source`: the application, whose store has the events
-    - `max_readers`: the largest number of readers at once
+    - `limits`: how many readers there may be at once, and of each caller
     """
 
-    def __init__(self, source: ManagerProvider, *, max_readers: int) -> None:
+    def __init__(self, source: ManagerProvider, *, limits: HttpLimits) -> None:
         self._source = source
-        self._max_readers = max_readers
+        self._max_readers = limits.event_readers
+        self._shares = CallerShares(
+            limits, limit="event_readers", problem="too-many-own-readers", what="streams of events"
+        )
         self._feeds: dict[asyncio.AbstractEventLoop, _Feed] = {}  # of the loops with readers
         self._is_closed = False
 
@@ -78,12 +83,13 @@ class EventHub:
         return sum(feed.is_following for feed in list(self._feeds.values()))
 
     @asynccontextmanager
-    async def reader(self, after: str | None = None) -> AsyncIterator[EventReader]:
+    async def reader(self, caller: str, after: str | None = None) -> AsyncIterator[EventReader]:
         """Return a context manager whose reader follows the events during the `with` block.
 
         If events after the position `after` are missing, the reader begins now, with a reset. Raises `Refused` if
-        there are too many readers, or if the server stops.
+        there are too many readers, of all callers or of this one, or if the server stops.
 
+        - `caller`: the caller: see `Identity.caller`
         - `after`: the position after which to continue; None to begin now
         """
         if self._is_closed:
@@ -96,22 +102,23 @@ class EventHub:
                 "that are not needed, or raise event_readers of HttpLimits",
                 retry_after="10",
             )
-        loop = asyncio.get_running_loop()
-        feed = self._feeds.get(loop)
-        if feed is None:
-            feed = self._feeds[loop] = _Feed(self._source)
-        feed.readers += 1
-        try:
-            await feed.start()
-            reader = EventReader(feed)
-            if after is not None:
-                await reader.continue_after(after)
-            yield reader
-        finally:
-            feed.readers -= 1
-            if not feed.readers:
-                feed.stop()
-                del self._feeds[loop]
+        with self._shares.use(caller):
+            loop = asyncio.get_running_loop()
+            feed = self._feeds.get(loop)
+            if feed is None:
+                feed = self._feeds[loop] = _Feed(self._source)
+            feed.readers += 1
+            try:
+                await feed.start()
+                reader = EventReader(feed)
+                if after is not None:
+                    await reader.continue_after(after)
+                yield reader
+            finally:
+                feed.readers -= 1
+                if not feed.readers:
+                    feed.stop()
+                    del self._feeds[loop]
 
     @property
     def is_closed(self) -> bool:

@@ -15,6 +15,7 @@ from mainspring.engines.sqlite import event_log
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.event_stream import EventFollower
 from mainspring.jobs.events import EventPage
+from mainspring.security.http_limits import HttpLimits
 from mainspring.web import event_hub
 from mainspring.web.event_hub import EventHub, EventReader
 from mainspring.web.problems import Refused
@@ -40,7 +41,7 @@ def submit(app: Mainspring) -> Callable[..., None]:
 
 @pytest.fixture
 def hub(app: Mainspring) -> EventHub:
-    return EventHub(app, max_readers=10)
+    return EventHub(app, limits=HttpLimits(event_readers=10, caller_share=1))
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
@@ -64,7 +65,7 @@ async def read(reader: EventReader, count: int) -> list[str]:
 
 def test_readers_get_the_same_events_from_one_follower(hub: EventHub, submit: Callable[..., None]) -> None:
     async def main() -> None:
-        async with hub.reader() as one, hub.reader() as two:
+        async with hub.reader("a caller") as one, hub.reader("a caller") as two:
             assert (hub.readers, hub.followers) == (2, 1)
             submit("a", "b")
             assert await read(one, 2) == ["a", "b"]
@@ -77,10 +78,10 @@ def test_readers_get_the_same_events_from_one_follower(hub: EventHub, submit: Ca
 
 def test_a_reader_that_joins_later_gets_later_events(hub: EventHub, submit: Callable[..., None]) -> None:
     async def main() -> None:
-        async with hub.reader() as one:
+        async with hub.reader("a caller") as one:
             submit("a")
             assert await read(one, 1) == ["a"]
-            async with hub.reader() as two:
+            async with hub.reader("a caller") as two:
                 submit("b")
                 assert await read(two, 1) == ["b"]
 
@@ -89,7 +90,7 @@ def test_a_reader_that_joins_later_gets_later_events(hub: EventHub, submit: Call
 
 def test_nothing_comes_in_time_if_nothing_happens(hub: EventHub) -> None:
     async def main() -> None:
-        async with hub.reader() as reader:
+        async with hub.reader("a caller") as reader:
             assert await reader.next(0.01) == ()
 
     run(main)
@@ -104,7 +105,7 @@ def test_a_slow_reader_reads_the_store_and_misses_nothing(
     ids = [f"{number}" for number in range(20)]
 
     async def main() -> None:
-        async with hub.reader() as fast, hub.reader() as slow:
+        async with hub.reader("a caller") as fast, hub.reader("a caller") as slow:
             for job_id in ids:
                 submit(job_id)
                 assert await read(fast, 1) == [job_id]
@@ -124,7 +125,7 @@ def test_a_slow_reader_is_reset_if_the_store_has_deleted_its_events(
     engine = app.manager().engine
 
     async def main() -> None:
-        async with hub.reader() as fast, hub.reader() as slow:
+        async with hub.reader("a caller") as fast, hub.reader("a caller") as slow:
             for number in range(20):
                 submit(f"{number}")
                 await read(fast, 1)
@@ -153,7 +154,7 @@ def test_all_readers_are_reset_if_the_follower_misses_events(
     monkeypatch.setattr(EventFollower, "read", read_with_gap)
 
     async def main() -> None:
-        async with hub.reader() as one, hub.reader() as two:
+        async with hub.reader("a caller") as one, hub.reader("a caller") as two:
             submit("a")
             assert await read(one, 1) == ["a"]
             before = one.position
@@ -161,7 +162,7 @@ def test_all_readers_are_reset_if_the_follower_misses_events(
             submit("b")
             assert await read(one, 2) == ["reset", "b"]
             assert await read(two, 3) == ["a", "reset", "b"]
-            async with hub.reader(before) as resumed:
+            async with hub.reader("a caller", before) as resumed:
                 assert await read(resumed, 2) == ["reset", "b"]
 
     run(main)
@@ -185,7 +186,7 @@ def test_a_store_that_does_not_answer_is_asked_again(
     monkeypatch.setattr(EventFollower, "read", read_or_fail)
 
     async def main() -> None:
-        async with hub.reader() as reader:
+        async with hub.reader("a caller") as reader:
             submit("a")
             assert await read(reader, 1) == ["a"]
 
@@ -205,9 +206,9 @@ def test_a_follower_that_fails_ends_its_readers_and_the_next_one_has_another(
     async def main() -> None:
         with monkeypatch.context() as patch:
             patch.setattr(EventFollower, "read", fail)
-            async with hub.reader() as reader:
+            async with hub.reader("a caller") as reader:
                 assert await reader.next(PATIENCE) is None
-        async with hub.reader() as reader:
+        async with hub.reader("a caller") as reader:
             submit("a")
             assert await read(reader, 1) == ["a"]
 
@@ -221,7 +222,7 @@ def test_a_store_that_cannot_be_followed_is_reported_to_each_reader_and_tried_ag
         raise EngineUnavailable(engine="the store", reason="it is away", remedy="wait")
 
     async def join() -> None:
-        async with hub.reader():
+        async with hub.reader("a caller"):
             pytest.fail("it must not be admitted")
 
     async def main() -> None:
@@ -230,7 +231,7 @@ def test_a_store_that_cannot_be_followed_is_reported_to_each_reader_and_tried_ag
             found: Sequence[Any] = await asyncio.gather(join(), join(), return_exceptions=True)
             assert [type(error) for error in found] == [EngineUnavailable, EngineUnavailable]
         assert (hub.readers, hub.followers) == (0, 0)
-        async with hub.reader() as reader:
+        async with hub.reader("a caller") as reader:
             submit("a")
             assert await read(reader, 1) == ["a"]
 
@@ -239,7 +240,7 @@ def test_a_store_that_cannot_be_followed_is_reported_to_each_reader_and_tried_ag
 
 def test_a_reader_that_is_canceled_while_it_joins_leaves_nothing_behind(hub: EventHub) -> None:
     async def join() -> None:
-        async with hub.reader():
+        async with hub.reader("a caller"):
             pytest.fail("it was canceled")
 
     async def main() -> None:
@@ -257,14 +258,14 @@ def test_a_closed_hub_ends_its_readers_and_refuses_others_until_it_is_opened(
     hub: EventHub, submit: Callable[..., None]
 ) -> None:
     async def main() -> None:
-        async with hub.reader() as reader:
+        async with hub.reader("a caller") as reader:
             hub.close()
             assert await reader.next(PATIENCE) is None
         with pytest.raises(Refused, match="the server stops"):
-            async with hub.reader():
+            async with hub.reader("a caller"):
                 pass
         hub.open()
-        async with hub.reader() as reader:
+        async with hub.reader("a caller") as reader:
             submit("a")
             assert await read(reader, 1) == ["a"]
 
@@ -272,14 +273,14 @@ def test_a_closed_hub_ends_its_readers_and_refuses_others_until_it_is_opened(
 
 
 def test_the_number_of_readers_is_limited(app: Mainspring) -> None:
-    hub = EventHub(app, max_readers=3)
+    hub = EventHub(app, limits=HttpLimits(event_readers=3, caller_share=1))
 
     async def main() -> None:
         async with AsyncExitStack() as stack:
             for _ in range(3):
-                await stack.enter_async_context(hub.reader())
+                await stack.enter_async_context(hub.reader("a caller"))
             with pytest.raises(Refused, match="3 clients read events, which is the limit"):
-                await stack.enter_async_context(hub.reader())
+                await stack.enter_async_context(hub.reader("a caller"))
             assert hub.readers == 3
         assert hub.readers == 0
 
@@ -288,14 +289,14 @@ def test_the_number_of_readers_is_limited(app: Mainspring) -> None:
 
 def test_readers_on_several_event_loops_get_all_events(hub: EventHub, submit: Callable[..., None]) -> None:
     async def main() -> None:
-        async with hub.reader() as reader:
+        async with hub.reader("a caller") as reader:
             submit("a")
             assert await read(reader, 1) == ["a"]
             await asyncio.to_thread(lambda: run(other))
             assert await read(reader, 1) == ["b"]
 
     async def other() -> None:
-        async with hub.reader() as reader:
+        async with hub.reader("a caller") as reader:
             assert hub.readers == 2
             submit("b")
             assert await read(reader, 1) == ["b"]

@@ -64,7 +64,7 @@ class TestRemoteWorkersOnSqlite(RemoteWorkerTests):
         assert not site.app.manager().remote_workers._claiming
 
     def test_only_so_many_claims_wait_at_once(self, site: ApiSite) -> None:
-        site.asgi = site.app.asgi(auth="tokens", limits=HttpLimits(waiting_claims=1))
+        site.asgi = site.app.asgi(auth="tokens", limits=HttpLimits(waiting_claims=1, caller_share=1))
         worker, other = RemoteClient(site, "plain"), RemoteClient(site, "plain")
         with ThreadPoolExecutor(1) as threads:
             first = threads.submit(worker.claim, wait=30)
@@ -76,3 +76,48 @@ class TestRemoteWorkersOnSqlite(RemoteWorkerTests):
             job_id = self.submit(site)
             assert [job["id"] for job in first.result(PATIENCE)] == [job_id]
         assert site.app.manager().remote_workers.waiting == 0
+
+    def test_a_worker_has_one_waiting_claim(self, site: ApiSite) -> None:
+        worker = RemoteClient(site, "plain")
+        with ThreadPoolExecutor(1) as threads:
+            first = threads.submit(worker.claim, wait=30)
+            assert eventually(lambda: site.app.manager().remote_workers.waiting == 1)
+            answer = worker.post("claim", {"wait": 30})
+            assert (answer.status, answer.problem) == (429, "claim-in-progress")
+            assert worker.post("claim", {"wait": 30}, token=site.token("work")).problem == "worker-not-found"
+            job_id = self.submit(site)
+            assert [job["id"] for job in first.result(PATIENCE)] == [job_id]
+        assert worker.post("claim", {"wait": 0}).status == 200
+
+    def test_the_claims_of_one_token_leave_room_for_others(self, site: ApiSite) -> None:
+        site.asgi = site.app.asgi(auth="tokens", limits=HttpLimits(waiting_claims=10))
+        greedy = [RemoteClient(site, "plain") for _ in range(3)]
+        other = RemoteClient(site, "plain", token=site.token("work"))
+        waiting = site.app.manager().remote_workers
+        with ThreadPoolExecutor(3) as threads:
+            claims = [threads.submit(each.claim, wait=30) for each in greedy[:2]]
+            assert eventually(lambda: waiting.waiting == 2)
+            answer = greedy[2].post("claim", {"wait": 30})
+            assert (answer.status, answer.problem) == (429, "too-many-own-claims")
+            claims.append(threads.submit(other.claim, wait=30))
+            assert eventually(lambda: waiting.waiting == 3)
+            for _ in claims:
+                self.submit(site)
+            assert all(claim.result(PATIENCE) for claim in claims)
+
+    def test_one_token_enrolls_only_so_many_workers(self, site: ApiSite) -> None:
+        site.asgi = site.app.asgi(auth="tokens", limits=HttpLimits(caller_workers=3))
+        workers = [RemoteClient(site, "plain") for _ in range(3)]
+        refused = site.post("/workers", {"name": "w"})
+        assert (refused.status, refused.problem) == (429, "too-many-workers")
+        assert "3 remote workers" in refused.json["detail"]
+        assert site.post("/workers", {"name": "w"}, token=site.token("work")).status == 201
+        workers[0].leave()
+        assert site.post("/workers", {"name": "w"}).status == 201
+
+    def test_workers_that_enroll_at_the_same_time_are_counted(self, site: ApiSite) -> None:
+        site.asgi = site.app.asgi(auth="tokens", limits=HttpLimits(caller_workers=3))
+        with ThreadPoolExecutor(8) as threads:
+            answers = list(threads.map(lambda _: site.post("/workers", {"name": "w"}), range(24)))
+        assert sum(answer.status == 201 for answer in answers) <= 3
+        assert len(site.app.workers()) <= 3

@@ -109,7 +109,7 @@ def _prepare(call: ApiCall[None, BatchQuery], manager: JobManager, lines: Sequen
     for (number, line), own_id in zip(lines, ids, strict=True):
         try:
             body = decode_json(line, NewJobBody, what=f"line {number}", max_depth=call.limits.max_depth)
-            job_call = to_call(call.app, call.identity, body, now)
+            job_call = to_call(call.app, call.identity, body, now, call.limits)
             if call.query.atomic:
                 is_restricted = call.identity.permissions.queues is not None
                 _require_independent(

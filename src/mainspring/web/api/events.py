@@ -181,7 +181,7 @@ class EventStreamResponse(Response):
             await send(start)
             await send({"type": "http.response.body", "body": b""})
             return
-        async with self._hub.reader(self._after) as reader:
+        async with self._hub.reader(self._identity.caller, self._after) as reader:
             await send(start)
             loop = asyncio.get_running_loop()
             tasks = [loop.create_task(self._send_events(reader, scope, send)), loop.create_task(_gone(receive))]
@@ -298,6 +298,6 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                     media_type=EVENT_STREAM,
                 )
             },
-            problems=("invalid-value", "too-many-event-readers", "stopping"),
+            problems=("invalid-value", "too-many-event-readers", "too-many-own-readers", "stopping"),
         ),
     ]

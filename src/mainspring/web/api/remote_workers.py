@@ -6,7 +6,9 @@ in the memory of the server, so each request may go to another server of the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from math import isfinite
@@ -39,6 +41,7 @@ from mainspring.web.api.endpoint import (
     Instant,
     NoQuery,
 )
+from mainspring.web.caller_shares import CallerShares
 from mainspring.web.credentials import Authenticator
 from mainspring.web.event_hub import EventHub
 from mainspring.web.problems import Problem, Refused, refuse
@@ -265,7 +268,12 @@ class DirectedView(Struct, frozen=True, kw_only=True):
 
 
 class RemoteWorkerEndpoints:
-    """The endpoints of remote workers."""
+    """The endpoints of remote workers, and the claims and enrollments that they serve now."""
+
+    def __init__(self) -> None:
+        self._shares: CallerShares | None = None  # of waiting claims; made with the limits of the first request
+        self._claiming: set[tuple[str, int]] = set()  # the callers and workers whose claims wait
+        self._enrolling: Counter[str] = Counter()  # by caller: the enrollments in progress
 
     async def enroll(self, call: ApiCall[EnrollBody, NoQuery]) -> ApiAnswer:
         """Enroll a remote worker for job types and queues, and answer its number.
@@ -289,7 +297,7 @@ class RemoteWorkerEndpoints:
             {name: timeout for name, timeout in timeouts.items() if timeout is not None},
             remote=RemoteTerms(identity.caller, lease),
         )
-        number = await call.app.manager().remote_workers.enroll(info)
+        number = await self._enroll(call, info, identity.caller)
         view = EnrolledView(
             number=number,
             name=body.name,
@@ -300,6 +308,60 @@ class RemoteWorkerEndpoints:
         )
         return ApiAnswer(content=view, status=CREATED, headers={"Location": f"/api/v1/workers/{number}"})
 
+    async def _enroll(self, call: ApiCall[EnrollBody, NoQuery], info: WorkerInfo, caller: str) -> int:
+        """Enroll a worker, unless its caller has as many as it may have: then raise `Refused` (429)."""
+        manager, most = call.app.manager(), call.limits.caller_workers
+        self._enrolling[caller] += 1  # before the list is read, so that simultaneous requests count each other
+        try:
+            workers = await call.app.off_loop.read(manager.engine.workers)
+            found = [each.info.remote for each in workers if not each.is_gone]
+            own = sum(terms is not None and terms.caller == caller for terms in found)
+            if own + self._enrolling[caller] > most:
+                raise refuse(
+                    429,
+                    "too-many-workers",
+                    f"this caller has {own:,} remote workers, the limit is {most:,}; let some leave, use another "
+                    "token, or raise caller_workers of HttpLimits",
+                    retry_after="10",
+                )
+            return await manager.remote_workers.enroll(info)
+        finally:
+            self._enrolling[caller] -= 1
+            if not self._enrolling[caller]:
+                del self._enrolling[caller]
+
+    @contextmanager
+    def _waiting(self, call: ApiCall[ClaimBody, NoQuery], number: int) -> Iterator[None]:
+        """Return a context manager for a claim; raise `Refused` if it would wait, and too many wait already.
+
+        All claims of the server, those of the caller, and those of the worker (one) are counted.
+        """
+        if not call.body.wait:
+            yield
+            return
+        key = (call.identity.caller, number)
+        if key in self._claiming:
+            raise refuse(
+                429,
+                "claim-in-progress",
+                f"worker {number} has a claim that waits for jobs; wait for its answer, or claim with wait 0",
+                retry_after="1",
+            )
+        _check_waiting(call)
+        if self._shares is None:
+            self._shares = CallerShares(
+                call.limits,
+                limit="waiting_claims",
+                problem="too-many-own-claims",
+                what="waiting claims",
+            )
+        with self._shares.use(call.identity.caller):
+            self._claiming.add(key)
+            try:
+                yield
+            finally:
+                self._claiming.discard(key)
+
     async def claim(self, call: ApiCall[ClaimBody, NoQuery]) -> ApiAnswer:
         """Claim due jobs for a worker; if none is due, wait for the first one, at most `wait` seconds.
 
@@ -309,7 +371,6 @@ class RemoteWorkerEndpoints:
         many claims wait.
         """
         number, caller = _number_of(call), call.identity.caller
-        _check_waiting(call)
         authenticator: Authenticator = call.request.app.state.authenticator
         hub: EventHub = call.request.scope["app"].state.event_hub
 
@@ -327,16 +388,17 @@ class RemoteWorkerEndpoints:
             return identity.permissions
 
         app = call.app
-        claimed = await app.manager().remote_workers.claim(
-            number,
-            caller,
-            jobs=call.body.jobs,
-            seconds=call.body.wait,
-            most_held=call.limits.claimed_jobs,
-            longest_lease=_longest_lease(call),
-            authorize=authorize,
-            is_over=is_over,
-        )
+        with self._waiting(call, number):
+            claimed = await app.manager().remote_workers.claim(
+                number,
+                caller,
+                jobs=call.body.jobs,
+                seconds=call.body.wait,
+                most_held=call.limits.claimed_jobs,
+                longest_lease=_longest_lease(call),
+                authorize=authorize,
+                is_over=is_over,
+            )
         if claimed.is_full:
             raise refuse(
                 429,
@@ -639,7 +701,7 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                     },
                 )
             },
-            problems=("invalid-value",),
+            problems=("invalid-value", "too-many-workers"),
         ),
         Endpoint(
             name="claim_jobs",
@@ -676,7 +738,13 @@ def endpoints(_app: Mainspring) -> list[Endpoint]:
                     },
                 )
             },
-            problems=("worker-not-found", "too-many-claims", "too-many-claimed-jobs"),
+            problems=(
+                "worker-not-found",
+                "too-many-claims",
+                "too-many-own-claims",
+                "claim-in-progress",
+                "too-many-claimed-jobs",
+            ),
         ),
         Endpoint(
             name="settle_jobs",

@@ -28,10 +28,12 @@ from mainspring.jobs.retry import Retry
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.submission import JobCall, StoredId, require_policies
 from mainspring.jobs.submit_options import SubmitOptions
+from mainspring.jobs.timestamps import MICROSECONDS, to_microseconds
 from mainspring.runners.task import Priority
+from mainspring.security.http_limits import HttpLimits
 from mainspring.security.permissions import Identity, Scope
 from mainspring.web.api.callback_bodies import HttpRequestBody, submit_scope
-from mainspring.web.api.decoding import checked_values
+from mainspring.web.api.decoding import checked_values, invalid_value
 from mainspring.web.api.endpoint import CREATED, OK, AnswerType, ApiAnswer, ApiCall, Endpoint, Instant, NoQuery
 from mainspring.web.api.job_views import EXAMPLE_ID, PriorityName
 from mainspring.web.problems import REALM, Problem, Refused, refuse
@@ -239,7 +241,7 @@ def may_submit(handler: Handler, identity: Identity) -> bool:
     return identity.allows(submit_scope(handler.name), type=handler.name, queue=handler.options.queue)
 
 
-def to_call(app: Mainspring, identity: Identity, body: NewJobBody, now: int) -> JobCall:
+def to_call(app: Mainspring, identity: Identity, body: NewJobBody, now: int, limits: HttpLimits) -> JobCall:
     """Check the job that a caller wants to submit, and return it with its handler, options and arguments.
 
     The arguments are decoded by the types of the handler's signature, so that keys of unique jobs, sequences and
@@ -248,12 +250,29 @@ def to_call(app: Mainspring, identity: Identity, body: NewJobBody, now: int) -> 
     body.check_kind()
     handler = find_handler(app, identity, body)
     options = body.to_options(handler)
+    if options.retry is not None:
+        _check_retry(options.retry, limits)
     _check_replace(identity, options.unique or handler.options.unique)
     with checked_values():
         options.due(now)
         require_policies(handler, options)
     positional, named = handler.arguments.decode(body.job_arguments, "json")
     return JobCall(handler, options, tuple(positional), named)
+
+
+def _check_retry(retry: Retry, limits: HttpLimits) -> None:
+    """Raise `Refused` for a retry policy with more attempts, or a shorter first delay, than the server allows."""
+    if retry.max_attempts > limits.retry_attempts:
+        raise invalid_value(
+            f"retry asks for {retry.max_attempts:,} attempts, the limit of this server is "
+            f"{limits.retry_attempts:,}; ask for fewer, or declare the policy with the handler"
+        )
+    first = retry.delay_after(1, lambda: 0.5)
+    if first is not None and first < to_microseconds(limits.retry_seconds, "retry_seconds"):
+        raise invalid_value(
+            f"retry asks for {first / MICROSECONDS:g} s before the second attempt, the least of this server is "
+            f"{limits.retry_seconds:g} s; give a longer base and max_delay, or declare the policy with the handler"
+        )
 
 
 def _check_replace(identity: Identity, unique: Unique | str | None) -> None:
@@ -312,7 +331,7 @@ class SubmitEndpoints:
         `Refused` if the caller may not see the job with the same key, or if its rate does not admit the submit.
         """
         manager = await open_manager(call.app)
-        job = to_call(call.app, call.identity, call.body, manager.engine.now())
+        job = to_call(call.app, call.identity, call.body, manager.engine.now(), call.limits)
         call.meter.count()
         try:
             stored = await manager.submission.store_async(*job, call.ids)

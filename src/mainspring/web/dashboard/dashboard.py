@@ -109,7 +109,7 @@ class Dashboard:
         self._is_read_only = is_read_only
         self.callers = Callers(authenticator, clock)
         self.snapshots = Snapshots(app, clock)
-        self.streams = LiveStreams(max_streams=(limits or HttpLimits()).event_readers, interval=interval)
+        self.streams = LiveStreams(limits or HttpLimits(), interval=interval)
         self._assets = _shared_assets()
         pages = all_pages(app)
         self._pages = [(split_pattern(page.path), page) for page in pages]

@@ -23,8 +23,10 @@ from mainspring.errors import MainspringError
 from mainspring.jobs.pace import Pace
 from mainspring.jobs.periodic_reads import PeriodicReads
 from mainspring.security.asgi_types import AsgiScope, Receive, Send
+from mainspring.security.http_limits import HttpLimits
 from mainspring.web.api.endpoint import EVENT_STREAM
 from mainspring.web.api.events import CHECK_SECONDS
+from mainspring.web.caller_shares import CallerShares
 from mainspring.web.dashboard.callers import Visitor
 from mainspring.web.dashboard.rendering import fill_csrf
 from mainspring.web.problems import Refused, refuse
@@ -179,12 +181,16 @@ class UpdateRounds:
 class LiveStreams:
     """The live streams of all open pages of one server. Only its event loop may use this, except for `close`.
 
-    - `max_streams`: the largest number of streams at once
+    - `limits`: how many streams there may be at once, and of each caller, as `event_readers` says
     - `interval`: the least number of seconds between two updates of a page
     """
 
-    def __init__(self, *, max_streams: int, interval: float = INTERVAL_SECONDS) -> None:
-        self._max_streams = max_streams
+    def __init__(self, limits: HttpLimits, *, interval: float = INTERVAL_SECONDS) -> None:
+        self._max_streams = limits.event_readers
+        self.shares = CallerShares(
+            limits, limit="event_readers", problem="too-many-own-readers", what="open pages"
+        )
+        """Counts the streams of each caller."""
         self.interval = interval
         self._ends: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
         self._rounds: dict[asyncio.AbstractEventLoop, UpdateRounds] = {}
@@ -267,6 +273,10 @@ class LiveResponse(Response):
         Raises `Refused` if there are too many streams or the server stops already, and the error of a page that
         cannot be rendered.
         """
+        with self._streams.shares.use(self._visitor.identity.caller):
+            await self._stream(receive, send)
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
         end = self._streams.enter()
         loop = asyncio.get_running_loop()
         try:

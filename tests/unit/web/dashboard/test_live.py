@@ -17,6 +17,7 @@ from mainspring.clock import NANOSECONDS
 from mainspring.jobs.pace import Pace
 from mainspring.jobs.periodic_reads import periodic_reads
 from mainspring.security.asgi_types import AsgiMessage
+from mainspring.security.http_limits import HttpLimits
 from mainspring.testing.manual_clock import ManualClock
 from mainspring.web.dashboard import live
 from mainspring.web.dashboard.dashboard import Dashboard
@@ -198,12 +199,28 @@ def test_a_stream_needs_a_session(app: Mainspring) -> None:
 
 def test_streams_are_bounded() -> None:
     async def main() -> None:
-        streams = LiveStreams(max_streams=1)
+        streams = LiveStreams(HttpLimits(event_readers=1))
         end = streams.enter()
         with pytest.raises(Refused, match="1 pages are open"):
             streams.enter()
         streams.leave(end)
         streams.enter()
+
+    run(main)
+
+
+def test_the_open_pages_of_one_token_leave_room_for_others(app: Mainspring) -> None:
+    asgi = app.asgi(auth="tokens", limits=HttpLimits(event_readers=4))
+    browser, other = DashboardBrowser(app, asgi=asgi), DashboardBrowser(app, asgi=asgi)
+
+    async def main() -> None:
+        async with streaming(browser) as one:
+            await one.blocks.get()
+            async with streaming(browser) as two:
+                await two.has_ended.wait()
+                assert two.status == 429
+            async with streaming(other) as three:
+                await three.blocks.get()
 
     run(main)
 
