@@ -91,6 +91,7 @@ PLAIN: dict[str, Any] = {
         "jobs": [{"id": PICTURE, "fencing_token": 1, "outcome": "progress", "progress": {"done": 1}}],
     },
     "direct_worker": {"direction": "quiet"},
+    "resume_callbacks": {"host": "hooks.example.com"},
 }
 """A body for each operation that is not content with an empty one."""
 ACCEPTED_IN_QUERIES = {"expression": "30 2 * * *", "tz": "Europe/Berlin", "from": "2027-03-28", "since": "2h"}
@@ -105,7 +106,7 @@ EXISTING = {
     "/queues": [QUEUE],
     "/workers": [],
 }
-SUBJECTS = ["server", "jobs", "dead letters", "schedules", "queues", "store", "workers"]
+SUBJECTS = ["server", "jobs", "dead letters", "schedules", "queues", "callbacks", "store", "workers"]
 
 
 class _Target:

@@ -23,13 +23,16 @@ from mainspring import (
     JobFailed,
     JobStatus,
     Mainspring,
+    Reason,
     Retry,
+    acting_as,
 )
 from mainspring.callbacks.client import CheckedResolver
 from mainspring.callbacks.declaring import DeclaredDelivery, FreeDelivery
 from tests.receiver import Hold, Receiver, Reply, receiver
 from tests.support import PATIENCE, amount, eventually
 
+DAY = {"Retry-After": "86400"}
 FAST = Retry(max_attempts=3, base=0.01, max_delay=0.01, jitter=0)
 KEY = CallbackSecret.generate()
 MakeApp = Callable[..., AbstractContextManager[Mainspring]]
@@ -106,23 +109,113 @@ class CallbackTests:
             ping.submit().result(timeout=PATIENCE)
         assert len(server.requests) == 1
 
-    def test_a_host_that_asks_for_it_gets_no_requests_for_a_while(self, app: Mainspring, server: Receiver) -> None:
-        server.answer = lambda _: Reply(429, {"Retry-After": "3600"})
+    def test_a_busy_url_pauses_its_job_type_for_minutes_and_no_other(
+        self, app: Mainspring, server: Receiver
+    ) -> None:
+        """The receiver of one tenant asks for a day. The jobs of the other tenant at the same host go on."""
+        server.answer = lambda got: Reply(503, DAY) if got.path == "/hooks/a" else Reply()
+        one = app.http_job("tenant-a", url=server.url("/hooks/a"), retry=FAST)
+        other = app.http_job("tenant-b", url=server.url("/hooks/b"), retry=FAST)
+        with app.running():
+            first = one.submit()
+            assert eventually(lambda: app.get(first.id).due - app.get(first.id).created > timedelta(hours=23))
+            second = one.submit()
+            assert eventually(lambda: _is_put_off(app, second.id))
+            assert other.submit().wait(timeout=PATIENCE) is JobStatus.COMPLETED
+            waits = app.get(second.id).due - app.get(second.id).created
+            assert timedelta(minutes=4) < waits < timedelta(minutes=5, seconds=1)
+        explained = app.explain(second.id)
+        assert explained.reason is Reason.RECEIVER_PAUSED
+        assert "has answered with 503 and gets no requests of the type 'tenant-a' until" in explained.text
+        assert f"app.run_now({second.id!r}) lifts the pause" in str(explained)
+        (pause,) = app.callback_pauses()
+        assert (pause.host, pause.type, pause.url) == (f"localhost:{server.port}", "tenant-a", None)
+        assert (pause.status, pause.count, pause.is_probing) == (503, 1, False)
+        assert [attempt.cause for attempt in app.get(first.id).history] == ["failure"]
+        assert not app.get(second.id).history
+
+    def test_run_now_lifts_a_pause(self, app: Mainspring, server: Receiver) -> None:
+        server.answer = lambda _: Reply(503, DAY)
         ping = app.http_job("ping", url=server.url(), retry=FAST)
-        pong = app.http_job("pong", url=server.url("/hooks/pong"), retry=FAST)
         with app.running():
             first = ping.submit()
             server.wait_for_requests(1)
-            assert eventually(lambda: _is_put_off(app, first.id))
-            second = pong.submit()
-            assert eventually(lambda: _is_put_off(app, second.id))
-            assert "has asked for a pause" in app.explain(second.id).text
+            assert eventually(lambda: app.callback_pauses() != [])
+            others = [ping.submit() for _ in range(3)]
+            assert eventually(lambda: all(_is_put_off(app, other.id) for other in others))
             server.answer = lambda _: Reply()
-            other = app.http_job("other", url=server.url(host="other.example.com")).submit()
-            assert other.wait(timeout=PATIENCE) is JobStatus.COMPLETED
-        assert [request.path for request in server.requests] == ["/hooks/orders"] * 2
-        assert [attempt.cause for attempt in app.get(first.id).history] == ["failure"]
-        assert not [attempt for attempt in app.get(second.id).history if attempt.cause == "failure"]
+            assert app.run_now(others[0].id)
+            for other in others:  # the lift makes the others due, too
+                assert other.wait(timeout=PATIENCE) is JobStatus.COMPLETED
+            assert app.callback_pauses() == []
+            assert app.run_now(first.id)  # its own failure has put it off for a day
+            assert first.wait(timeout=PATIENCE) is JobStatus.COMPLETED
+
+    def test_run_now_of_the_job_that_failed_lifts_the_pause(self, app: Mainspring, server: Receiver) -> None:
+        server.answer = lambda _: Reply(503, DAY)
+        with app.running():
+            job_id = submit_http(app, url=server.url("/hooks/a?token=secret"))
+            assert eventually(lambda: app.get(job_id).failures == 1)
+            (pause,) = app.callback_pauses()
+            assert pause.url == server.url("/hooks/a")
+            server.answer = lambda _: Reply()
+            assert app.run_now(job_id)
+            assert app.handle(job_id).wait(timeout=PATIENCE) is JobStatus.COMPLETED
+
+    def test_an_operator_lifts_the_pauses_of_a_host(self, app: Mainspring, server: Receiver) -> None:
+        host = f"localhost:{server.port}"
+        server.answer = lambda _: Reply(503, DAY)
+        jobs = [app.http_job(f"type-{name}", url=server.url(f"/hooks/{name}"), retry=FAST) for name in "abcd"]
+        with app.running():
+            for job in jobs[:3]:
+                job.submit()
+            assert eventually(lambda: [pause.type for pause in app.callback_pauses()][:1] == [None])
+            last = jobs[3].submit()
+            assert eventually(lambda: _is_put_off(app, last.id))
+            assert "of the type" not in app.explain(last.id).text
+            server.answer = lambda _: Reply()
+            elsewhere = app.http_job("elsewhere", url=server.url(host="other.example.com"))
+            assert elsewhere.submit().wait(timeout=PATIENCE) is JobStatus.COMPLETED
+            assert app.resume_callbacks("other.example.com") == 0
+            with acting_as("alice"):
+                assert app.resume_callbacks(host) == 4
+            assert last.wait(timeout=PATIENCE) is JobStatus.COMPLETED
+            assert app.callback_pauses() == []
+        assert [(entry.action, entry.target) for entry in app.audit(10)] == [("callbacks.resume", host)] * 4
+        assert server.requests[-1].path == "/hooks/d"
+
+    def test_the_pauses_of_one_type_can_be_lifted(self, app: Mainspring, server: Receiver) -> None:
+        server.answer = lambda _: Reply(429, DAY)
+        jobs = [app.http_job(f"type-{name}", url=server.url(f"/hooks/{name}"), retry=FAST) for name in "ab"]
+        with app.running():
+            for job in jobs:
+                job.submit()
+            assert eventually(lambda: len(app.callback_pauses()) == 2)
+            assert app.resume_callbacks(f"localhost:{server.port}", type="type-a") == 1
+            assert [pause.type for pause in app.callback_pauses()] == ["type-b"]
+
+    def test_after_a_pause_one_request_is_a_probe(self, server: Receiver, make_app: MakeApp) -> None:
+        hold = Hold()
+        server.answer = lambda _: Reply(503, DAY)
+        with make_app(callbacks=policy_for(server, longest_pause=0.2)) as app:
+            ping = app.http_job("ping", url=server.url(), retry=FAST)
+            try:
+                with app.running():
+                    ping.submit()
+                    server.wait_for_requests(1)
+                    assert eventually(lambda: app.callback_pauses() != [])
+                    server.answer = lambda _: Reply(hold=hold)
+                    others = [ping.submit() for _ in range(5)]
+                    server.wait_for_requests(2)
+                    assert eventually(lambda: app.callback_pauses()[0].is_probing)
+                    assert eventually(lambda: all(app.get(other.id).starts > 0 for other in others))
+                    assert len(server.requests) == 2
+                    hold.set()
+                    for other in others:
+                        assert other.wait(timeout=PATIENCE) is JobStatus.COMPLETED
+                    assert app.callback_pauses() == []
+            finally:
+                hold.set()
 
     def test_a_slow_receiver_delays_no_other(self, server: Receiver, make_app: MakeApp) -> None:
         release = Hold()
@@ -288,6 +381,21 @@ class CallbackTests:
         assert app.counts()["PENDING"] == 0
 
 
+def check_that_workers_share_a_pause(make_app: MakeApp, server: Receiver) -> None:
+    """Require that a worker sends no request to a receiver that another worker has paused."""
+    server.answer = lambda _: Reply(503, DAY)
+    options = {"callbacks": policy_for(server)}
+    with make_app(**options) as one, make_app(**options) as other:
+        jobs = [app.http_job("ping", url=server.url(), retry=FAST) for app in (one, other)]
+        with one.running():
+            jobs[0].submit()
+            assert eventually(lambda: one.callback_pauses() != [])
+        with other.running():
+            second = jobs[1].submit()
+            assert eventually(lambda: _is_put_off(other, second.id))
+    assert len(server.requests) == 1
+
+
 def _is_held_back(app: Mainspring, job_id: str) -> bool:
     text = app.explain(job_id).text
     return "host=localhost" in text and "(2 at once) is reached" in text
@@ -295,7 +403,7 @@ def _is_held_back(app: Mainspring, job_id: str) -> bool:
 
 def _is_put_off(app: Mainspring, job_id: str) -> bool:
     job = app.get(job_id)
-    return job.status is JobStatus.PENDING and job.due - job.created > timedelta(minutes=50)
+    return job.status is JobStatus.PENDING and job.progress is not None and job.due > job.created
 
 
 def policy_for(server: Receiver, **options: Any) -> CallbackPolicy:

@@ -75,6 +75,8 @@ def steps(failed: str, pending: str) -> Iterator[Step]:
     yield Step("explain_job", f"/jobs/{pending}/explain")
     yield Step("resume_queue", "/queues/orders/resume")
     yield Step("list_queues", "/queues")
+    yield Step("list_callback_pauses", "/callbacks/pauses")
+    yield Step("resume_callbacks", "/callbacks/resume", body={"host": "hooks.example.com"})
     yield Step("list_workers", "/workers")
     yield Step("get_statistics", "/statistics")
     yield Step("get_doctor", "/doctor")

@@ -402,7 +402,8 @@ class Mainspring(Decorators, HttpJobs):
         """Make a pending job due now, also one that waits for a retry; return False if it has started or ended.
 
         A job that is due starts when a worker has a free slot, unless its queue is paused, or a limit or its
-        sequence holds it back: see `explain`. Raises `JobNotFound` if there is no job with this id.
+        sequence holds it back: see `explain`. If it is a callback whose receiver is paused, the pause is lifted.
+        Raises `JobNotFound` if there is no job with this id.
         """
         return self.manager().run_now(job_id)
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
-from tests.callback_suite import CallbackTests, MakeApp
+from tests.callback_suite import CallbackTests, MakeApp, check_that_workers_share_a_pause
 from tests.nats.servers import Servers
+from tests.receiver import Receiver
 
 
 @pytest.fixture
@@ -24,4 +25,5 @@ def make_app(nats_server: Servers, nats_prefix: str) -> MakeApp:
 
 
 class TestCallbacksOnNats(CallbackTests):
-    pass
+    def test_another_worker_knows_of_a_pause(self, make_app: MakeApp, server: Receiver) -> None:
+        check_that_workers_share_a_pause(make_app, server)

@@ -15,6 +15,7 @@ def test_the_package_lists_exactly_these_names() -> None:
         "AttemptEnd",
         "AttemptInfo",
         "AuditEntry",
+        "CallbackPause",
         "CallbackPolicy",
         "CallbackRefused",
         "CallbackSecret",

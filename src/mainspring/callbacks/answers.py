@@ -4,7 +4,7 @@
 |---|---|
 | a success code | the job is completed |
 | 410, or a code of `stop` | a dead letter, without further attempts |
-| 429, 503 | a retry; the host gets no requests for a while |
+| 429, 503 | a retry; the receiver gets no requests for a while: see `pauses.py` |
 | any other, or none | a retry |
 
 A retry waits for `Retry-After`, if the answer has one, else as the retry policy says.
@@ -16,9 +16,10 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from mainspring.callbacks.hosts import LONGEST_REQUESTED, HostGate
 from mainspring.jobs.retry import RetryLater
 
+LONGEST_REQUESTED = 86_400.0
+"""The longest delay of a retry that a receiver can ask for by `Retry-After`, in seconds."""
 GONE = 410
 SLOW = frozenset({429, 503})
 KEPT_HEADERS = ("content-type", "date", "etag", "location", "retry-after", "x-request-id")
@@ -72,35 +73,44 @@ class ReceiverBusy(RetryLater):
         self.args = (text,)
 
 
+def is_success(status: int, success: Collection[int] | None) -> bool:
+    """Return whether a status completes the job: one of `success`, or of 200 to 299 if that is None."""
+    return 200 <= status <= 299 if success is None else status in success
+
+
+def is_busy(status: int, success: Collection[int] | None, stop: Collection[int]) -> bool:
+    """Return whether a status asks for a pause: 429 or 503, unless the job type gives them another meaning."""
+    return status in SLOW and status not in stop and not is_success(status, success)
+
+
 def judge(
     answer: ReceiverAnswer,
     what: str,
     *,
-    host: str,
-    gate: HostGate,
     now: datetime,
+    pause: float | None = None,
     success: Collection[int] | None = None,
     stop: Collection[int] = (),
 ) -> None:
     """Return if the answer is a success; else raise `ReceiverGone`, `ReceiverBusy` or `ReceiverFailed`.
 
     - `what`: the request, for the text of the error: `POST https://hooks.example.com/orders`
-    - `host`: the host that answered
-    - `gate`: pauses the host after 429 and 503, and forgets its earlier pauses after a success
+    - `now`: the time, for a `Retry-After` that is a date
+    - `pause`: how many seconds the receiver is paused because of this answer; None if it is not
     - `success`: the codes of a success; None for 200 to 299
     - `stop`: codes that end the job, beside 410
     """
     status = answer.status
-    if 200 <= status <= 299 if success is None else status in success:
-        gate.recover(host)
+    if is_success(status, success):
         return
     text = f"{what} was answered with {status}"
     if status == GONE or status in stop:
         raise ReceiverGone(f"{text}: no further attempts are made after this status")
     wait = retry_after(answer.headers.get("retry-after"), now)
-    if status in SLOW:
-        wait = gate.slow_down(host, wait)
-        raise ReceiverBusy(wait, f"{text}: {host} gets no requests for {wait:g} s")
+    if pause is not None:
+        asked = "" if wait is None or wait == pause else f", and Retry-After asks for {wait:g} s"
+        delay = pause if wait is None else wait
+        raise ReceiverBusy(delay, f"{text}: this receiver gets no requests for {pause:g} s{asked}")
     if wait is not None:
         raise ReceiverBusy(wait, f"{text}, and Retry-After asks for {wait:g} s")
     hint = " (redirects are not followed: use the URL that it names)" if 300 <= status <= 399 else ""

@@ -162,6 +162,7 @@ class FreeDelivery:
             headers=(headers or {},),
             body=body,
             secret=secret,
+            names_url=True,
         )
         answer = await self.deliverer.deliver(target)
         return answer if keep_result else None

@@ -6,20 +6,25 @@ An attempt has the outcomes of any handler, so limits, events, metrics and expla
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mainspring.callbacks.allow_list import CallbackUrl
-from mainspring.callbacks.answers import NoAnswer, judge, to_result
-from mainspring.callbacks.hosts import HostGate
+from mainspring.callbacks.answers import NoAnswer, ReceiverAnswer, is_busy, judge, retry_after, to_result
+from mainspring.callbacks.hosts import FULL_DELAY, HostGate
+from mainspring.callbacks.pauses import Probes, PutOff, Receiver, ReceiverPauses
 from mainspring.callbacks.policy import CallbackPolicy
 from mainspring.callbacks.requests import CallbackRequest, SendingJob, make_request
-from mainspring.clock import Clock
+from mainspring.clock import Clock, Duration, to_nanoseconds
 from mainspring.errors import MissingExtra
+from mainspring.jobs.callback_pauses import PUT_OFF, CallbackPauseRecord, receiver_url
+from mainspring.jobs.commands import ChangeCallbackPause
 from mainspring.jobs.context import JobContext, current_job, runs_job
+from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.retry import Snooze
+from mainspring.jobs.timestamps import MICROSECONDS, to_datetime
 from mainspring.jobs.trace_fields import TRACEPARENT, trace_headers
 
 if TYPE_CHECKING:
@@ -29,6 +34,9 @@ if TYPE_CHECKING:
 
 OTHER_FILES = 256
 """How many of the files that a process may open are left for other uses than requests of callbacks."""
+
+PROBE_MARGIN = 10 * MICROSECONDS
+"""How much longer than the timeout of a request its worker may keep the probe of a paused receiver."""
 
 logger = logging.getLogger("mainspring.worker")
 
@@ -50,21 +58,59 @@ class CallbackTarget:
     at_most_once: bool = False
     at_once: int = 0
     """The declared `concurrency` of the job type, in requests; 0 if it has none, so that `per_host` applies."""
+    names_url: bool = False
+    """Whether the URL is an argument of the job, so that pauses concern it and not the job type."""
+
+
+class StoredPauses:
+    """The records of pauses in the store of an application, for its event loops."""
+
+    def __init__(self, source: ManagerProvider) -> None:
+        self._source = source
+
+    def now(self) -> int:
+        """Return the time of the store, in microseconds since 1970."""
+        return self._source.manager().engine.now()
+
+    async def read(self) -> Sequence[CallbackPauseRecord]:
+        """Read all records."""
+        return await self._source.off_loop.read(self._source.manager().engine.callback_pauses)
+
+    async def change(self, before: CallbackPauseRecord | None, after: CallbackPauseRecord | None) -> bool:
+        """Replace a record; return False if it has changed since `before` was read.
+
+        Also return False if the application was closed meanwhile: a call must not open it again.
+        """
+        if not self._source.is_open:
+            return False
+        arrange = self._source.manager().arrange
+        (is_done,) = await self._source.off_loop.write(arrange, [ChangeCallbackPause(before, after)])
+        return is_done
+
+
+class _LoopParts(NamedTuple):
+    client: CallbackClient
+    gate: HostGate
+    pauses: ReceiverPauses
 
 
 class Deliverer:
-    """Sends the callbacks of an application: it has a client for each event loop, and the pauses of hosts.
+    """Sends the callbacks of an application: it has a client for each event loop, which knows the pauses.
 
     - `policy`: the settings of callbacks
-    - `clock`: the time for signatures and pauses
+    - `clock`: the time for signatures
     - `agent`: the value of the header `User-Agent`
+    - `source`: returns the application, whose store has the pauses
     """
 
-    def __init__(self, policy: CallbackPolicy, clock: Clock, agent: str) -> None:
+    def __init__(
+        self, policy: CallbackPolicy, clock: Clock, agent: str, source: Callable[[], ManagerProvider]
+    ) -> None:
         self.policy = policy
         self._clock = clock
         self._agent = agent
-        self._clients: dict[asyncio.AbstractEventLoop, tuple[CallbackClient, HostGate]] = {}
+        self._source = source
+        self._clients: dict[asyncio.AbstractEventLoop, _LoopParts] = {}
 
     def load(self) -> None:
         """Import the HTTP client, when a worker starts, and warn if too few files may be open for `in_flight`.
@@ -95,44 +141,85 @@ class Deliverer:
     async def deliver(self, target: CallbackTarget) -> dict[str, Any]:
         """Send the request of the running job, and return the answer if it is a success.
 
-        If the host is paused or has enough requests in flight, send nothing and raise `Snooze`; the request of an
-        at-most-once job is sent nevertheless. Raises `NoAnswer` if no answer comes, `CallbackRefused` for a
+        If the receiver is paused or has enough requests in flight, send nothing and raise `Snooze`; the request of
+        an at-most-once job is sent nevertheless. Raises `NoAnswer` if no answer comes, `CallbackRefused` for a
         forbidden address, and the exceptions of `judge` for an answer that is no success.
         """
         import asyncio  # noqa: PLC0415 - the event loop has imported it
 
         job = current_job()
-        client, gate = self._parts(asyncio.get_running_loop())
+        parts = self._parts(asyncio.get_running_loop())
         host = target.url.origin
-        delay = gate.enter(host, target.at_once)
-        if delay is not None and target.at_most_once:  # such a job cannot start again: it is sent now
-            delay, gate = None, HostGate(None, self._clock.monotonic_ns)
-            gate.enter(host)
-        if delay is not None:
-            job.progress(
-                0, note=f"{host} has asked for a pause, or this worker has enough requests to it in flight"
-            )
-            raise Snooze(delay)
+        receiver = Receiver(host, job.type, receiver_url(target.url.text) if target.names_url else None)
+        if target.at_most_once:  # such a job cannot start again: it is sent now
+            return await self._send(parts, target, job, receiver, ())
+        if not parts.gate.enter(host, target.at_once):
+            job.progress(0, note=f"this worker has enough requests to {host} in flight")
+            raise Snooze(FULL_DELAY)
         try:
-            answer = await client.send(self._request(target, job))
-            what = f"{target.method} {target.url.shown}"
-            now = self._clock.now()
-            judge(answer, what, host=host, gate=gate, now=now, success=target.success, stop=target.stop)
-            return to_result(answer)
+            probes = await parts.pauses.enter(receiver)
+            if isinstance(probes, PutOff):
+                job.progress(0, note=_describe(receiver, probes.pause))
+                raise Snooze(probes.delay / MICROSECONDS)
+            return await self._send(parts, target, job, receiver, probes)
+        finally:
+            parts.gate.leave(host)
+
+    async def _send(
+        self, parts: _LoopParts, target: CallbackTarget, job: JobContext, receiver: Receiver, probes: Probes
+    ) -> dict[str, Any]:
+        import asyncio  # noqa: PLC0415 - the event loop has imported it
+
+        try:
+            answer = await parts.client.send(self._request(target, job))
+        except NoAnswer:
+            await parts.pauses.fail(receiver, probes, None)
+            raise
         except asyncio.CancelledError:
             if not job.cancelled:
+                await parts.pauses.release(probes)
                 raise
-            raise NoAnswer(f"{target.url.shown} has not answered") from None  # a timeout, or a request to stop
-        finally:
-            gate.leave(host)
+            await parts.pauses.fail(receiver, probes, None)  # a timeout, or a request to stop
+            raise NoAnswer(f"{target.url.shown} has not answered") from None
+        except BaseException:
+            await parts.pauses.release(probes)
+            raise
+        pause = await self._pause(parts, target, receiver, probes, answer)
+        what = f"{target.method} {target.url.shown}"
+        now = self._clock.now()
+        judge(answer, what, now=now, pause=pause, success=target.success, stop=target.stop)
+        return to_result(answer)
 
-    def _parts(self, loop: asyncio.AbstractEventLoop) -> tuple[CallbackClient, HostGate]:
+    async def _pause(
+        self,
+        parts: _LoopParts,
+        target: CallbackTarget,
+        receiver: Receiver,
+        probes: Probes,
+        answer: ReceiverAnswer,
+    ) -> float | None:
+        """Pause the receiver if its answer asks for it, and return for how many seconds; else end its pause."""
+        if not is_busy(answer.status, target.success, target.stop):
+            await parts.pauses.succeed(probes)
+            return None
+        requested = retry_after(answer.headers.get("retry-after"), self._clock.now())
+        return await parts.pauses.fail(receiver, probes, answer.status, requested) / MICROSECONDS
+
+    def _parts(self, loop: asyncio.AbstractEventLoop) -> _LoopParts:
         parts = self._clients.get(loop)
         if parts is None:
             for closed in [other for other in self._clients if other.is_closed()]:
                 del self._clients[closed]
-            gate = HostGate(self.policy.most_of_host, self._clock.monotonic_ns)
-            parts = self._clients[loop] = (_import_client()(self.policy), gate)
+            policy = self.policy
+            pauses = ReceiverPauses(
+                StoredPauses(self._source()),
+                self._clock.monotonic_ns,
+                longest=_microseconds(policy.longest_pause),
+                probe_time=_microseconds(policy.timeout) + PROBE_MARGIN,
+            )
+            parts = self._clients[loop] = _LoopParts(
+                _import_client()(policy), HostGate(policy.most_of_host), pauses
+            )
         return parts
 
     def _request(self, target: CallbackTarget, job: JobContext) -> CallbackRequest:
@@ -147,6 +234,18 @@ class Deliverer:
             secret=None if target.secret is None else self.policy.secret(target.secret, target.url),
             timestamp=int(self._clock.now().timestamp()),
         )
+
+
+def _describe(receiver: Receiver, pause: CallbackPauseRecord) -> str:
+    """Return the note of a job that is put off, which `pauses_of_job` reads."""
+    whom = "" if pause.type is None else f" for {pause.url or f'jobs of the type {receiver.type!r}'}"
+    return (
+        f"{PUT_OFF}{receiver.host} gets no requests{whom} until {to_datetime(pause.until):%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+def _microseconds(duration: Duration) -> int:
+    return to_nanoseconds(duration, "duration") // 1_000
 
 
 def _trace_of(job: JobContext, target: CallbackTarget) -> dict[str, str]:

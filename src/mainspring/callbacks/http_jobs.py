@@ -1,4 +1,4 @@
-"""The calls of an application that declare callbacks: `app.http_job(...)`.
+"""The calls of an application about callbacks: `app.http_job(...)`, `app.resume_callbacks(...)`.
 
 Applications without callbacks import nothing else of this package.
 """
@@ -14,6 +14,7 @@ from mainspring.clock import Clock, Duration
 from mainspring.jobs.handle import ManagerProvider
 from mainspring.jobs.handler_options import FollowingJob
 from mainspring.jobs.handlers import Handler, HandlerRegistry
+from mainspring.jobs.off_loop import OffLoop, async_twin
 from mainspring.jobs.policies import Concurrency, Rate, Unique
 from mainspring.jobs.retry import Retry
 from mainspring.jobs.serializers import Serializer
@@ -25,15 +26,17 @@ if TYPE_CHECKING:
     from mainspring.callbacks.declaring import HttpJobFunction
     from mainspring.callbacks.delivery import Deliverer
     from mainspring.callbacks.policy import CallbackPolicy
+    from mainspring.jobs.paused_receivers import CallbackPause
 
 
 class HttpJobs(ABC):
-    """The base class of `Mainspring` with the calls that declare callbacks."""
+    """The base class of `Mainspring` with the calls that declare callbacks, and that list and lift pauses."""
 
     registry: HandlerRegistry
     serializer: Serializer
     worker_hooks: WorkerHooks
     callbacks: CallbackPolicy | None
+    _off_loop: OffLoop
 
     def _use_callbacks(self, policy: CallbackPolicy | None, clock: Clock) -> None:
         """Set the policy of callbacks, and register the handler of `HTTP_TYPE`.
@@ -49,7 +52,7 @@ class HttpJobs(ABC):
         from mainspring.callbacks.policy import CallbackPolicy  # noqa: PLC0415
 
         require_instance(policy, CallbackPolicy, "callbacks", "CallbackPolicy(allow=['https://example.com/*'])")
-        self._deliverer = Deliverer(policy, clock, "Mainspring")
+        self._deliverer = Deliverer(policy, clock, "Mainspring", self._source)
         self.worker_hooks.add_start(self._deliverer.load)
         self.registry.add(make_free_handler(self._deliverer, self.serializer))
 
@@ -144,6 +147,30 @@ class HttpJobs(ABC):
         self.registry.add(handler)
         self._handler_added()
         return HttpJobFunction(handler, delivery, self._source())
+
+    def callback_pauses(self) -> list[CallbackPause]:
+        """List the receivers of callbacks that get no requests for a while, because they answered 429 or 503.
+
+        The list also has those whose pause is over and that wait for a successful probe.
+        """
+        from mainspring.jobs.paused_receivers import list_pauses  # noqa: PLC0415 - see `mainspring.public`
+
+        return list_pauses(self._source().manager())
+
+    callback_pauses_async = async_twin(callback_pauses)
+
+    def resume_callbacks(self, host: str, *, type: str | None = None) -> int:
+        """Lift the pauses of a host, and make the jobs due that were put off for them; return how many there were.
+
+        - `host`: the host as `callback_pauses` lists it, with its port if that is not the default
+        - `type`: lift only the pauses of this job type, and that of the whole host
+        """
+        from mainspring.jobs.paused_receivers import resume_host  # noqa: PLC0415 - see `mainspring.public`
+
+        full_name = None if type is None else self.registry.full_name(type)
+        return resume_host(self._source().manager(), host, full_name)
+
+    resume_callbacks_async = async_twin(resume_callbacks, writes=True)
 
     def callback_types(self) -> tuple[str, ...]:
         """Return the names of the job types whose jobs are HTTP requests."""

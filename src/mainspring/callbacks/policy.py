@@ -52,6 +52,8 @@ class CallbackPolicy:
     per_host: int | None = 100
     """How many jobs of one type may have a request to one host in flight, over all workers; None for no limit. It
     must be less than `in_flight`, so that a slow receiver delays no other."""
+    longest_pause: Duration = 300
+    """How long a receiver that answers 429 or 503 gets no requests at most, whatever its `Retry-After` says."""
     _patterns: tuple[UrlPattern, ...] = field(init=False, repr=False, default=())
     _secrets: dict[str, CallbackSecret] = field(init=False, repr=False, default_factory=dict)
 
@@ -73,8 +75,9 @@ class CallbackPolicy:
                     f"per_host must be less than in_flight, got {self.per_host:,} and {self.in_flight:,}: one "
                     "slow host could use up all requests; lower per_host, or raise in_flight"
                 )
-        if to_nanoseconds(self.timeout, "timeout") == 0:
-            raise ValueError("timeout must be greater than zero, got 0; pass seconds or a timedelta")
+        for name in ("timeout", "longest_pause"):
+            if to_nanoseconds(getattr(self, name), name) == 0:
+                raise ValueError(f"{name} must be greater than zero, got 0; pass seconds or a timedelta")
         if not isinstance(self.secrets, Mapping):
             raise TypeError("secrets must be a dict of names and keys, such as {'shop': 'whsec_…'}")
         named = {require_id(name, "secret"): to_secret(name, given) for name, given in self.secrets.items()}

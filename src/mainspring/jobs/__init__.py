@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mainspring.jobs.job_function import JobFunction as Job
     from mainspring.jobs.manager import JobManager
     from mainspring.jobs.middleware import AttemptEnd, Middleware, Submit
+    from mainspring.jobs.paused_receivers import CallbackPause
     from mainspring.jobs.policies import CatchUp, Concurrency, Keep, ProcessSettings, Rate, Unique
     from mainspring.jobs.queues import Queue, QueueStatistics
     from mainspring.jobs.recurrence.cron import Cron
@@ -54,6 +55,7 @@ else:
         "AttemptEnd": "mainspring.jobs.middleware",
         "AttemptInfo": "mainspring.jobs.info",
         "AuditEntry": "mainspring.jobs.audit",
+        "CallbackPause": "mainspring.jobs.paused_receivers",
         "Cancel": "mainspring.jobs.retry",
         "CatchUp": "mainspring.jobs.policies",
         "CommitStatistics": "mainspring.jobs.statistics",
@@ -134,6 +136,7 @@ __all__ = [
     "AttemptEnd",
     "AttemptInfo",
     "AuditEntry",
+    "CallbackPause",
     "Cancel",
     "CatchUp",
     "CommitStatistics",

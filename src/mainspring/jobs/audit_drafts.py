@@ -24,6 +24,7 @@ from mainspring.jobs.audit import MAX_JOBS, MAX_NAMES, Actor, AuditEntry, AuditN
 from mainspring.jobs.commands import (
     Arrangement,
     CancelJob,
+    ChangeCallbackPause,
     Changed,
     Command,
     Delete,
@@ -79,6 +80,7 @@ ALL_ACTIONS = (
     "dead_letter_handler.put",
     "dead_letter_handler.remove",
     "redaction.remove",
+    "callbacks.resume",
     "token.create",
     "token.revoke",
     "store.migrate",
@@ -276,14 +278,14 @@ def _describe(arrangement: Arrangement) -> _Description | None:
             return f"queue.{'pause' if is_paused else 'resume'}", queue, {}
         case PutLimit() | DropLimit():
             return _describe_limit(arrangement)
-        case PutDeadLetterHandler(handler):
-            return "dead_letter_handler.put", handler.type, {}
-        case DropDeadLetterHandler(type_):
-            return "dead_letter_handler.remove", type_, {}
+        case PutDeadLetterHandler() | DropDeadLetterHandler():
+            return _describe_handler(arrangement)
         case DropRedaction(type_):
             return "redaction.remove", type_, {}
         case PutToken() | RevokeToken():
             return _describe_token(arrangement)
+        case ChangeCallbackPause():
+            return _describe_pause(arrangement)
         case DirectWorker() | RemoveWorker():
             return _describe_worker(arrangement)
         case PutRedaction() | NoteTokenUses():  # a process declares redactions by itself
@@ -314,6 +316,21 @@ def _describe_worker(arrangement: DirectWorker | RemoveWorker) -> _Description:
             return "worker.remove", str(number), {"reason": reason}
 
 
+def _describe_handler(arrangement: PutDeadLetterHandler | DropDeadLetterHandler) -> _Description:
+    match arrangement:
+        case PutDeadLetterHandler(handler):
+            return "dead_letter_handler.put", handler.type, {}
+        case DropDeadLetterHandler(type_):
+            return "dead_letter_handler.remove", type_, {}
+
+
+def _describe_pause(arrangement: ChangeCallbackPause) -> _Description | None:
+    lifted = arrangement.before if arrangement.after is None else None
+    if lifted is None:  # a worker pauses receivers by itself
+        return None
+    return "callbacks.resume", lifted.host, {} if lifted.url is None else {"url": lifted.url}
+
+
 def _describe_schedule(arrangement: PutSchedule | PauseSchedule | RemoveSchedule) -> _Description:
     match arrangement:
         case PutSchedule(record, expected):
@@ -332,5 +349,7 @@ def _place_of(arrangement: Arrangement) -> tuple[str | None, str | None]:
             return record.type, record.queue
         case PauseQueue(queue):
             return None, queue
+        case ChangeCallbackPause(before):
+            return None if before is None else before.type, None
         case _:
             return None, None

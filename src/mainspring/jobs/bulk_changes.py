@@ -316,6 +316,8 @@ def _change_for(
             case BulkAction.RETRY:
                 return manager.change_all([Reopen(job_id, now) for job_id in ids], audit=draft)
             case _:  # a job that is due already keeps its place among the due jobs
+                if action is BulkAction.RUN_NOW:
+                    manager.lift_pauses(ids)
                 chosen = now if due is None else due
                 return manager.change_all([Reschedule(job_id, chosen) for job_id in ids], audit=draft)
 

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from mainspring.jobs.callback_pauses import CallbackPauseRecord
 from mainspring.jobs.dead_letter_jobs import DeadLetterHandler
 from mainspring.jobs.records import Direction
 from mainspring.jobs.recurrence.schedule_records import ScheduleRecord
@@ -192,6 +193,16 @@ class NoteTokenUses(Struct, frozen=True, gc=False):
     uses: dict[str, int]
 
 
+class ChangeCallbackPause(Struct, frozen=True, gc=False):
+    """Replace the record `before` of a paused receiver of callbacks by `after`, unless it has changed since.
+
+    `before` is None if the receiver has no record yet, and `after` is None to delete it.
+    """
+
+    before: CallbackPauseRecord | None
+    after: CallbackPauseRecord | None
+
+
 class DirectWorker(Struct, frozen=True, gc=False):
     """Ask a remote worker to run, to be quiet or to terminate."""
 
@@ -225,6 +236,7 @@ Arrangement: TypeAlias = (
     | DropDeadLetterHandler
     | PutRedaction
     | DropRedaction
+    | ChangeCallbackPause
     | DirectWorker
     | RemoveWorker
     | TokenArrangement

@@ -33,6 +33,7 @@ from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.audit import AuditEntry, AuditQuery
 from mainspring.jobs.audit_drafts import AuditDraft
 from mainspring.jobs.backlog import Backlog, WaitingJobs
+from mainspring.jobs.callback_pauses import CallbackPauseRecord
 from mainspring.jobs.commands import (
     Arrangement,
     Changed,
@@ -376,12 +377,18 @@ class Admin(Protocol):
     def arrange(self, arrangements: Sequence[Arrangement], *, audit: AuditDraft | None = None) -> list[bool]:
         """Store or delete schedules, pauses, limits, dead-letter handlers, redactions and tokens, in order.
 
-        Return for each whether it changed anything. With `audit`, the transaction of an arrangement that changed
-        something also stores the entry of `audit.for_arrangement`.
+        Pauses are those of queues and of receivers of callbacks. Return for each whether it changed anything.
+        With `audit`, the transaction of an arrangement that changed something also stores the entry of
+        `audit.for_arrangement`.
         """
 
     def paused_queues(self) -> tuple[str, ...]:
         """List the paused queues, whose jobs do not start."""
+
+    def callback_pauses(self) -> tuple[CallbackPauseRecord, ...]:
+        """List the paused receivers of callbacks by host, type and URL. They are read from the store, never from a
+        cache.
+        """
 
     def limits(self) -> list[PutLimit]:
         """List the stored limits: rates, concurrencies and submit quotas."""

@@ -10,6 +10,7 @@ from shlex import quote
 
 from msgspec import Struct
 
+from mainspring.jobs.callback_pauses import LONGEST_SPREAD, CallbackPauseRecord
 from mainspring.jobs.commands import PutLimit
 from mainspring.jobs.engine import Situation
 from mainspring.jobs.handlers import HandlerRegistry
@@ -50,6 +51,7 @@ class Reason(StrEnum):
     FAILED = "failed"
     NO_REMOTE_WORKER = "no remote worker"
     UNIQUE_BLOCKED = "blocked by a job with its unique key"
+    RECEIVER_PAUSED = "its receiver is paused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,8 @@ class _JobFacts(Struct, frozen=True):
     """Whether remote workers run the jobs of this type, as the application declares."""
     retry: Retry | None = None
     """The retry policy of the job; None if this process does not know the handler."""
+    pause: CallbackPauseRecord | None = None
+    """The pause of the receiver, if the job is a callback; None if there is none."""
 
     @property
     def record(self) -> JobRecord:
@@ -142,13 +146,15 @@ def explain(
     *,
     front: Situation | None = None,
     registry: HandlerRegistry | None = None,
+    pause: CallbackPauseRecord | None = None,
 ) -> Explanation:
     """Explain the state of a job. `workers` and `limits` are all workers and limits in the store.
 
     `situation` has the facts in the store about the job. `front` has those about the job that this one waits for
     in its sequence; the explanation then covers that job, too. `registry` has the handlers of the application.
+    `pause` is the pause of the receiver of the job, if it is a callback.
     """
-    found = _explain(situation, workers, limits, now, registry)
+    found = _explain(situation, workers, limits, now, registry, pause)
     if found.reason is not Reason.BEHIND or front is None:
         return found
     ahead = _explain(front, workers, limits, now, registry)
@@ -156,18 +162,19 @@ def explain(
     return replace(found, text=f"{found.text} {ahead.text}", blocked_by=blocked_by)
 
 
-def _explain(
+def _explain(  # noqa: PLR0917 - the facts
     situation: Situation,
     workers: Sequence[WorkerRecord],
     limits: Sequence[PutLimit],
     now: int,
     registry: HandlerRegistry | None,
+    pause: CallbackPauseRecord | None = None,
 ) -> Explanation:
     alive = [worker for worker in workers if not worker.is_gone]
     record = situation.record
     is_remote = registry is not None and record.type in registry.remote_names()
     retry = None if registry is None else registry.retry_of(record.type, record.headers)
-    facts = _JobFacts(situation, alive, limits, now, is_remote, retry)
+    facts = _JobFacts(situation, alive, limits, now, is_remote, retry, pause)
     if facts.record.status is JobStatus.PENDING:
         for find in _CAUSES:
             found = find(facts)
@@ -193,6 +200,30 @@ def _abandoned(facts: _JobFacts, how: str) -> Explanation:
         text = f"{how} by worker {facts.record.owner}, which is gone, and no other worker is running."
         remedy = START_ONE
     return facts.explain(Reason.ABANDONED, text, remedy=remedy)
+
+
+def _receiver_paused(facts: _JobFacts) -> Explanation | None:
+    pause = facts.pause
+    if pause is None:
+        return None
+    ends = max(pause.until, pause.probe_until)
+    if facts.record.due > max(facts.now, ends) + LONGEST_SPREAD:
+        return None  # the job is due later anyway
+    whom = pause.host if pause.url is None else pause.url
+    of = "" if pause.type is None or pause.url is not None else f" of the type {pause.type!r}"
+    why = "has not answered a probe" if pause.status is None else f"has answered with {pause.status}"
+    if pause.until > facts.now:
+        when = f"gets no requests{of} until {facts.at(pause.until)}, and then one as a probe"
+    else:
+        when = f"gets one request{of} as a probe; the others follow when it has succeeded"
+    due = f" The job is due at {facts.at(facts.record.due)}." if facts.record.due > facts.now else ""
+    last = f" Its last attempt: {_error(facts.record)}." if facts.record.error is not None else ""
+    return facts.explain(
+        Reason.RECEIVER_PAUSED,
+        f"waits because its receiver is paused: {whom} {why} and {when}.{due}{last}",
+        remedy=f"app.resume_callbacks({pause.host!r}) or app.run_now({facts.record.id!r}) lifts the pause.",
+        until=max(facts.record.due, pause.until) if pause.until > facts.now else None,
+    )
 
 
 def _not_due(facts: _JobFacts) -> Explanation | None:
@@ -301,6 +332,7 @@ def _queued(facts: _JobFacts) -> Explanation:
 _CAUSES: tuple[Callable[[_JobFacts], Explanation | None], ...] = (
     _taken,
     _paused,
+    _receiver_paused,
     _not_due,
     _behind,
     _unserved,

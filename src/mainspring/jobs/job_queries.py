@@ -18,6 +18,7 @@ from mainspring.jobs.activity import MINUTE, ActivityRecorder
 from mainspring.jobs.activity_rows import rows_of
 from mainspring.jobs.activity_writer import ActivityWriter
 from mainspring.jobs.audit import AuditEntry, AuditQuery
+from mainspring.jobs.callback_pauses import CallbackPauseRecord
 from mainspring.jobs.commands import PutLimit
 from mainspring.jobs.engine import Engine
 from mainspring.jobs.event_stream import EventFollower, EventStream
@@ -196,9 +197,21 @@ class JobQueries:
             raise JobNotFound(job_id=job_id)
         front = None if situation.behind is None else self.engine.situation(situation.behind)
         facts = self.engine.workers(), self.engine.limits(), self.engine.now()
-        found = explain(situation, *facts, front=front, registry=self.registry)
+        pause = self._pause_of(situation.record)
+        found = explain(situation, *facts, front=front, registry=self.registry, pause=pause)
         records = [each.record for each in (situation, front) if each is not None]
         return self.redactions().show_explanation(found, records, self.serializers)
+
+    def _pause_of(self, record: JobRecord) -> CallbackPauseRecord | None:
+        """Return the pause of a receiver of callbacks that holds back a job, the one that ends last; None if none
+        does.
+        """
+        from mainspring.jobs.paused_receivers import pauses_concerning  # noqa: PLC0415 - see `mainspring.public`
+
+        if record.status is not JobStatus.PENDING:
+            return None
+        pauses = pauses_concerning(record, self.engine.callback_pauses(), self.serializers)
+        return max(pauses, key=lambda pause: pause.until, default=None)
 
     def workers(self) -> builtins.list[WorkerStatus]:
         """List the workers of the store, including dead ones whose jobs were not rescued yet."""

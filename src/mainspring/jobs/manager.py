@@ -286,13 +286,23 @@ class JobManager(JobQueries):
         """Make a PENDING job due now, and return True; also if it is due already. Return False if it has started
         or ended.
 
-        Raises `JobNotFound` if there is no such job.
+        If its receiver is paused, lift the pause. Raises `JobNotFound` if there is no such job.
         """
         record = self.record(job_id)
         now = self.engine.now()
+        self.lift_pauses([record.id])  # first, so that no worker puts the job off again
         if record.status is JobStatus.PENDING and record.due <= now:
             return True  # it keeps its place among the due jobs
         return self.change(self._signed(Reschedule(record.id, now)), note=_RUN_NOW).is_done
+
+    def lift_pauses(self, job_ids: Sequence[str]) -> int:
+        """Lift the pauses of receivers that hold back these jobs, the callbacks among them; return how many.
+
+        Call it before the jobs are made due.
+        """
+        from mainspring.jobs.paused_receivers import resume_jobs  # noqa: PLC0415 - see `mainspring.public`
+
+        return resume_jobs(self, job_ids)
 
     def reschedule(self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
         """Change the due time of a job that is PENDING. Return False if it is RUNNING or has ended.

@@ -14,9 +14,9 @@ import pytest
 
 from mainspring import CallbackPolicy, CallbackRefused, JobStatus, Mainspring, MissingExtra, Retry
 from mainspring.testing import time_travel
-from tests.callback_suite import CallbackTests, MakeApp
+from tests.callback_suite import CallbackTests, MakeApp, check_that_workers_share_a_pause
 from tests.programs import run_python
-from tests.receiver import Reply, receiver
+from tests.receiver import Receiver, Reply, receiver
 from tests.recorded_spans import RecordedSpans
 from tests.support import PATIENCE
 
@@ -35,7 +35,13 @@ def make_app(url: str) -> MakeApp:
 
 
 class TestCallbacks(CallbackTests):
-    pass
+    def test_another_worker_knows_of_a_pause(self, tmp_path: Path, server: Receiver) -> None:
+        @contextmanager
+        def make(**options: Any) -> Iterator[Mainspring]:
+            with Mainspring(f"sqlite:///{tmp_path}/jobs.db", grace=0, **options) as app:
+                yield app
+
+        check_that_workers_share_a_pause(make, server)
 
 
 def test_without_a_policy_nothing_may_be_called(app: Mainspring) -> None:
@@ -91,6 +97,7 @@ def test_a_callback_is_no_function() -> None:
         ({"in_flight": 0}, "in_flight"),
         ({"max_bytes": 0}, "max_bytes"),
         ({"timeout": 0}, "timeout must be greater"),
+        ({"longest_pause": 0}, "longest_pause must be greater"),
     ],
 )
 def test_a_policy_checks_its_numbers(options: dict[str, Any], problem: str) -> None:

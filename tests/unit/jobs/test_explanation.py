@@ -24,6 +24,8 @@ from mainspring import (
     Snooze,
     Unique,
 )
+from mainspring.jobs.callback_pauses import CallbackPauseRecord
+from mainspring.jobs.commands import ChangeCallbackPause
 from mainspring.jobs.engine import MAX_CRASHES
 from mainspring.jobs.records import NewJob
 from mainspring.testing import ManualClock, TimeTravel, time_travel
@@ -100,6 +102,35 @@ def test_a_job_that_snoozes_is_not_due_and_has_not_failed(
     handle = job.submit("snooze")
     travel.settle()
     assert app.explain(handle.id).reason is Reason.NOT_DUE
+
+
+def test_a_callback_whose_receiver_is_paused_names_the_pause(
+    app: Mainspring, travel: TimeTravel, job: JobFunction[..., None]
+) -> None:
+    manager = app.manager()
+    now = manager.engine.now()
+    pause = CallbackPauseRecord("hooks.example.com", job.name, None, 503, now, now + 60_000_000)
+    assert manager.arrange([ChangeCallbackPause(None, pause)]) == [True]
+    put_off = job.after(61).submit()
+    explanation = app.explain(put_off.id)
+    assert explanation.reason is Reason.RECEIVER_PAUSED
+    assert words(explanation) == (
+        "Job ID (shop.work) waits because its receiver is paused: hooks.example.com has answered with 503 and "
+        "gets no requests of the type 'shop.work' until 2026-03-01 12:01:00 UTC (in 1 min), and then one as a "
+        "probe. The job is due at 2026-03-01 12:01:01 UTC (in 1 min 1 s). "
+        "app.resume_callbacks('hooks.example.com') or app.run_now('ID') lifts the pause."
+    )
+    assert explanation.until == START + timedelta(seconds=61)
+    assert app.explain(job.after(300).submit().id).reason is Reason.NOT_DUE
+    app.queue("default").pause()
+    travel.fast_forward(60)
+    explanation = app.explain(put_off.id)
+    assert explanation.reason is Reason.PAUSED, "the pause of the queue comes first"
+    due = job.after(2).submit()
+    app.queue("default").resume()
+    assert "gets one request of the type 'shop.work' as a probe; the others follow" in str(app.explain(due.id))
+    assert app.run_now(due.id)
+    assert app.callback_pauses() == []
 
 
 @pytest.mark.parametrize(

@@ -428,7 +428,8 @@ def test_a_file_of_the_version_before_has_no_redacted_parameters(tmp_path: Path)
     before = next(number for number, text in enumerate(MIGRATIONS) if "redacted_parameters" in text)
     connection.execute("DROP TABLE redacted_parameters")
     connection.execute("ALTER TABLE schedules DROP COLUMN signature")
-    connection.execute("DROP TABLE spent_envelopes")
+    for table in ("spent_envelopes", "callback_pauses"):
+        connection.execute(f"DROP TABLE {table}")
     for column in ("remote", "slots", "version"):
         connection.execute(f"ALTER TABLE workers DROP COLUMN {column}")
     connection.pragma("user_version", before)

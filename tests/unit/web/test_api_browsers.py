@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring, Retry
+from mainspring.jobs.callback_pauses import CallbackPauseRecord
+from mainspring.jobs.commands import ChangeCallbackPause
 from mainspring.web.api.endpoint import Endpoint
 from mainspring.web.api.routes import all_endpoints
 from tests.api_site import ApiSite, add_handlers
@@ -31,6 +33,7 @@ class Target:
     worker: int
 
 
+PAUSE = CallbackPauseRecord("hooks.example.com", "paid", None, 503, 1, 2)
 PATHS = {
     "/jobs/{id}/retry": "/jobs/{failed}/retry",
     "/dead-letters/{id}": "/dead-letters/{failed}",
@@ -50,6 +53,7 @@ BODIES: dict[str, Any] = {
     "claim_jobs": {"wait": 0},
     "settle_jobs": {"jobs": [{"id": "picture", "fencing_token": 1, "outcome": "completed"}]},
     "direct_worker": {"direction": "quiet"},
+    "resume_callbacks": {"host": PAUSE.host},
 }
 
 
@@ -85,6 +89,7 @@ def target(site: ApiSite) -> Target:
     assert send(site, "POST", "/schedules/paused/pause").status == 200
     assert send(site, "POST", "/queues/paused/pause").status == 200
     app.remote_job("shop.resize").options(id="picture").submit()
+    assert app.manager().arrange([ChangeCallbackPause(None, PAUSE)]) == [True]
     enrolled = send(site, "POST", "/workers", {"name": "remote"})
     assert enrolled.status == 201
     return Target(pending, failed, enrolled.json["number"])
@@ -127,6 +132,7 @@ def describe_store(app: Mainspring) -> list[str]:
             engine.schedules(),
             app.statistics().paused_queues,
             engine.limits(),
+            engine.callback_pauses(),
             app.audit(limit=100),
             tokens,
             engine.workers(),

@@ -9,6 +9,8 @@ import pytest
 
 from mainspring import CallbackPolicy, CallbackSecret, JobFailed, JobStatus, Mainspring
 from mainspring.callbacks.declaring import HTTP_TYPE
+from mainspring.jobs.callback_pauses import CallbackPauseRecord
+from mainspring.jobs.commands import ChangeCallbackPause
 from tests.api_site import NDJSON, ApiSite, add_handlers
 from tests.receiver import Receiver, Reply, receiver
 from tests.support import PATIENCE
@@ -159,3 +161,38 @@ def test_an_edit_of_a_url_needs_the_scope_too(local: Receiver) -> None:
             again = app.handle(answer.json["replayed"][0]["job"])
             assert again.wait(timeout=PATIENCE) is JobStatus.COMPLETED
     assert [request.path for request in local.requests] == ["/hooks/old", "/hooks/new"]
+
+
+def test_pauses_are_listed_and_lifted(site: ApiSite) -> None:
+    manager = site.app.manager()
+    now = manager.engine.now()
+    host = "hooks.example.com"
+    paused = (
+        (host, None, None),
+        (host, "paid", None),
+        (host, HTTP_TYPE, URL),
+        ("other.example.com", "paid", None),
+    )
+    for name, type_, url in paused:
+        pause = CallbackPauseRecord(name, type_, url, 503, now, now + 60_000_000)
+        assert manager.arrange([ChangeCallbackPause(None, pause)]) == [True]
+    listed = site.get("/callbacks/pauses").json["pauses"]
+    assert [(pause["host"], pause["type"], pause["url"]) for pause in listed] == [
+        (host, None, None),
+        (host, HTTP_TYPE, URL),
+        (host, "paid", None),
+        ("other.example.com", "paid", None),
+    ]
+    assert {pause["status"] for pause in listed} == {503}
+    restricted = site.token("read", "operate", types=["paid"])
+    seen = site.get("/callbacks/pauses", token=restricted).json["pauses"]
+    assert [(pause["host"], pause["type"]) for pause in seen] == [(host, "paid"), ("other.example.com", "paid")]
+    assert site.get("/callbacks/pauses", token=site.token("read", queues=["x"])).json == {"pauses": []}
+    lift = {"host": host, "type": "paid"}
+    for token in (restricted, site.token("operate", queues=["x"]), site.token("read")):
+        assert site.post("/callbacks/resume", lift, token=token).problem == "not-allowed"
+    assert site.post("/callbacks/resume", lift).json == {"host": host, "lifted": 2}
+    assert site.post("/callbacks/resume", {"host": host}).json == {"host": host, "lifted": 1}
+    assert site.post("/callbacks/resume", {"host": host}).json == {"host": host, "lifted": 0}
+    assert [pause.host for pause in site.app.callback_pauses()] == ["other.example.com"]
+    assert [entry.action for entry in site.app.audit(10)] == ["callbacks.resume"] * 3

@@ -47,6 +47,8 @@ RIGHTS: dict[str, frozenset[Scope]] = {
     "list_queues": ADMIN | {Scope.READ},
     "pause_queue": ADMIN | {Scope.OPERATE},
     "resume_queue": ADMIN | {Scope.OPERATE},
+    "list_callback_pauses": ADMIN | {Scope.READ},
+    "resume_callbacks": ADMIN | {Scope.OPERATE},
     "list_workers": ADMIN | {Scope.READ},
     "get_statistics": ADMIN | {Scope.READ},
     "get_doctor": ADMIN | {Scope.OPERATE},

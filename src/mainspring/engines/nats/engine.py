@@ -28,8 +28,10 @@ from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.audit import AuditEntry, AuditQuery
 from mainspring.jobs.audit_drafts import AuditDraft, draft_of_store
 from mainspring.jobs.backlog import Backlog
+from mainspring.jobs.callback_pauses import CallbackPauseRecord
 from mainspring.jobs.commands import (
     Arrangement,
+    ChangeCallbackPause,
     Changed,
     Command,
     DirectWorker,
@@ -289,7 +291,13 @@ class NatsEngine:
                         self.components.transactions, [arrangement.family]
                     )
                 return is_changed
-            case PutDeadLetterHandler() | DropDeadLetterHandler() | PutRedaction() | DropRedaction():
+            case (
+                PutDeadLetterHandler()
+                | DropDeadLetterHandler()
+                | PutRedaction()
+                | DropRedaction()
+                | ChangeCallbackPause()
+            ):
                 return self.components.settings_cache.change(arrangement, record)
             case PutToken() | RevokeToken() | NoteTokenUses():
                 return self.components.tokens.change(arrangement, record)
@@ -521,6 +529,9 @@ class NatsEngine:
     def paused_queues(self) -> tuple[str, ...]:
         self.components.settings_cache.refresh()
         return tuple(sorted(self.components.settings_cache.paused))
+
+    def callback_pauses(self) -> tuple[CallbackPauseRecord, ...]:
+        return self.components.settings_cache.callback_pauses()
 
     def limits(self) -> list[PutLimit]:
         self.components.settings_cache.current_quotas()  # reads the settings if they may be outdated

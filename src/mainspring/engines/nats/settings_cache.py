@@ -1,4 +1,4 @@
-"""The settings that all processes share: paused queues, limits, quotas, dead-letter handlers, redacted parameters.
+"""The settings that all processes share: pauses, limits, quotas, dead-letter handlers, redacted parameters.
 
 They are stored in one record. A transaction that admits jobs reads this record together with the limiters, so a
 limit applies from the moment it is stored. All other code uses a cached copy, which is refreshed after a
@@ -15,7 +15,9 @@ from msgspec.structs import replace
 from mainspring.engines.nats.audit import RecordArrangement, record_nothing
 from mainspring.engines.nats.job_records import decode
 from mainspring.engines.nats.transaction import Transaction, TransactionManager
+from mainspring.jobs.callback_pauses import CallbackPauseRecord, replace_pause
 from mainspring.jobs.commands import (
+    ChangeCallbackPause,
     DropDeadLetterHandler,
     DropLimit,
     DropRedaction,
@@ -34,10 +36,18 @@ class _SettingsRecord(Struct, frozen=True, array_like=True):
     limits: tuple[PutLimit, ...] = ()
     dead_letter_handlers: tuple[DeadLetterHandler, ...] = ()
     redactions: tuple[PutRedaction, ...] = ()
+    callback_pauses: tuple[CallbackPauseRecord, ...] = ()
 
 
 SettingsChange: TypeAlias = (
-    PauseQueue | PutLimit | DropLimit | PutDeadLetterHandler | DropDeadLetterHandler | PutRedaction | DropRedaction
+    PauseQueue
+    | PutLimit
+    | DropLimit
+    | PutDeadLetterHandler
+    | DropDeadLetterHandler
+    | PutRedaction
+    | DropRedaction
+    | ChangeCallbackPause
 )
 
 
@@ -52,6 +62,7 @@ class StoredSettings(Struct, frozen=True):
     quotas: dict[str, Quota] = {}
     """The submit quotas among the limits, by queue."""
     redactions: tuple[PutRedaction, ...] = ()
+    callback_pauses: tuple[CallbackPauseRecord, ...] = ()
 
 
 class SettingsCache:
@@ -105,6 +116,10 @@ class SettingsCache:
         """
         settings = self.read(self._transactions.begin())
         return {each.type: each.parameters for each in settings.redactions}
+
+    def callback_pauses(self) -> tuple[CallbackPauseRecord, ...]:
+        """Read the paused receivers of callbacks from the server, and return them."""
+        return self.read(self._transactions.begin()).callback_pauses
 
     def list_limits(self) -> list[PutLimit]:
         """Return the limits of the cached copy as they were defined, in the order of their first definition."""
@@ -181,6 +196,7 @@ def _settings_of(revision: int, record: _SettingsRecord) -> StoredSettings:
         record.dead_letter_handlers,
         quotas_of(limits),
         record.redactions,
+        record.callback_pauses,
     )
 
 
@@ -205,6 +221,9 @@ def _changed(record: _SettingsRecord, arrangement: SettingsChange) -> _SettingsR
             else:
                 handlers.pop(arrangement.type, None)
             return replace(record, dead_letter_handlers=tuple(handlers[name] for name in sorted(handlers)))
+        case ChangeCallbackPause(before, after):
+            pauses = replace_pause(record.callback_pauses, before, after)
+            return record if pauses is None else replace(record, callback_pauses=pauses)
         case PutRedaction() | DropRedaction():
             redacted = {each.type: each.parameters for each in record.redactions}
             if isinstance(arrangement, PutRedaction):

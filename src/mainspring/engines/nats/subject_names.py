@@ -12,7 +12,7 @@
     P.worker.<n>                        the heartbeat of a worker
     P.lane.<queue>.<type>.<priority>    a lane
     P.move.<move>                       the checkpoint of a migration
-    P.settings                          paused queues, limits, dead-letter handlers and redacted parameters
+    P.settings                          pauses, limits, dead-letter handlers and redacted parameters
     P.listeners                         until when events are written
     P.tokens, P.token-uses              the tokens of HTTP servers; when they were last used
     P.request.<caller>.<key>            in a stream of its own: a request with an idempotency key

@@ -45,7 +45,7 @@ from mainspring.engines.sqlite.schedules import ScheduleWriter, read_occurrences
 from mainspring.engines.sqlite.settling import JobSettler
 from mainspring.engines.sqlite.spent_envelopes import read_spent
 from mainspring.engines.sqlite.statistics import count_jobs, evaluate_by, limited_jobs, paused_queues
-from mainspring.engines.sqlite.store import Store, read_redactions
+from mainspring.engines.sqlite.store import Store, read_callback_pauses, read_redactions
 from mainspring.engines.sqlite.submitting import JobInserter
 from mainspring.engines.sqlite.tokens import TokenWriter, read_tokens
 from mainspring.engines.sqlite.upcoming_jobs import count_upcoming
@@ -57,8 +57,10 @@ from mainspring.jobs.activity_rows import ActivityBatch, ActivityCount
 from mainspring.jobs.audit import AuditEntry, AuditQuery
 from mainspring.jobs.audit_drafts import AuditDraft, draft_of_store
 from mainspring.jobs.backlog import Backlog
+from mainspring.jobs.callback_pauses import CallbackPauseRecord
 from mainspring.jobs.commands import (
     Arrangement,
+    ChangeCallbackPause,
     Changed,
     Command,
     DirectWorker,
@@ -296,16 +298,12 @@ class SqliteEngine:
         match arrangement:
             case PutSchedule() | PauseSchedule() | RemoveSchedule():
                 return self._arrange_schedule(arrangement)
-            case PauseQueue():
-                return self._store.settings.pause(arrangement)
-            case PutLimit():
-                return self._store.settings.put_limit(arrangement)
-            case DropLimit():
-                return self._store.settings.drop_limit(arrangement)
+            case (
+                PutLimit() | DropLimit() | PauseQueue() | PutRedaction() | DropRedaction() | ChangeCallbackPause()
+            ):
+                return self._store.settings.change(arrangement)
             case PutDeadLetterHandler() | DropDeadLetterHandler():
                 return self._dead_letters.change(arrangement)
-            case PutRedaction() | DropRedaction():
-                return self._store.settings.change_redaction(arrangement)
             case PutToken() | RevokeToken() | NoteTokenUses():
                 return self._tokens.change(arrangement)
             case DirectWorker(number, direction):
@@ -491,6 +489,10 @@ class SqliteEngine:
     def paused_queues(self) -> tuple[str, ...]:
         with self._database.reader() as connection:
             return paused_queues(connection)
+
+    def callback_pauses(self) -> tuple[CallbackPauseRecord, ...]:
+        with self._database.reader() as connection:
+            return read_callback_pauses(connection)
 
     def limits(self) -> list[PutLimit]:
         with self._database.reader() as connection:

@@ -383,6 +383,11 @@ MIGRATIONS = (
     ALTER TABLE workers ADD COLUMN slots TEXT;     -- JSON: how many handlers it runs at once, by kind
     ALTER TABLE workers ADD COLUMN version TEXT;   -- of Mainspring
     """,
+    """
+    CREATE TABLE callback_pauses (                    -- receivers that get no requests: `jobs/callback_pauses.py`
+        records TEXT NOT NULL                         -- JSON, of all of them, in at most one row
+    ) STRICT;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -1,4 +1,4 @@
-"""The components of one open SQLite store, and its settings: paused queues, limits and redacted parameters."""
+"""The components of one open SQLite store, and its settings: pauses, limits and redacted parameters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import apsw
+import msgspec
 
 from mainspring.engines.sqlite import waiting_statements as sql
 from mainspring.engines.sqlite.codec import to_json
@@ -18,14 +19,33 @@ from mainspring.engines.sqlite.quotas import SubmitQuotas
 from mainspring.engines.sqlite.settings_row import SettingsRow
 from mainspring.engines.sqlite.waiting_groups import GroupCache, HeadSelector, ParkedGroups
 from mainspring.jobs.activity import EngineNote
-from mainspring.jobs.commands import DropLimit, DropRedaction, PauseQueue, PutLimit, PutRedaction
+from mainspring.jobs.callback_pauses import CallbackPauseRecord, replace_pause
+from mainspring.jobs.commands import (
+    ChangeCallbackPause,
+    DropLimit,
+    DropRedaction,
+    PauseQueue,
+    PutLimit,
+    PutRedaction,
+)
 from mainspring.jobs.limits import Limit
 from mainspring.jobs.records import NewJob
 
 # ?1 job type, ?2 parameters
 PUT_REDACTION = "INSERT OR IGNORE INTO redacted_parameters SELECT ?1, value FROM json_each(?2)"
 DROP_REDACTION = "DELETE FROM redacted_parameters WHERE type = ?1"
+PAUSES = "SELECT records FROM callback_pauses"
+PUT_PAUSES = "INSERT OR REPLACE INTO callback_pauses (rowid, records) VALUES (1, ?1)"
 REDACTIONS = "SELECT type, parameter FROM redacted_parameters ORDER BY type, parameter"
+
+
+_pauses = msgspec.json.Decoder(tuple[CallbackPauseRecord, ...]).decode
+
+
+def read_callback_pauses(connection: apsw.Connection) -> tuple[CallbackPauseRecord, ...]:
+    """Return the stored pauses of receivers of callbacks."""
+    stored: Any = connection.execute(PAUSES).get
+    return () if stored is None else _pauses(stored)
 
 
 def read_redactions(connection: apsw.Connection) -> dict[str, tuple[str, ...]]:
@@ -129,7 +149,7 @@ class EngineNotes:
 
 
 class StoreSettings:
-    """Changes paused queues, limits, quotas and redacted parameters. For use inside a unit (one transaction)."""
+    """Changes pauses, limits, quotas and redacted parameters. For use inside a unit (one transaction)."""
 
     def __init__(
         self,
@@ -147,6 +167,23 @@ class StoreSettings:
         self._limits = limits
         self._bucket_counts = bucket_counts
         self._parked_groups = parked_groups
+
+    def change(
+        self,
+        command: PauseQueue | PutLimit | DropLimit | PutRedaction | DropRedaction | ChangeCallbackPause,
+    ) -> bool:
+        """Change one setting; return whether it was different before."""
+        match command:
+            case PauseQueue():
+                return self.pause(command)
+            case PutLimit():
+                return self.put_limit(command)
+            case DropLimit():
+                return self.drop_limit(command)
+            case PutRedaction() | DropRedaction():
+                return self.change_redaction(command)
+            case ChangeCallbackPause():
+                return self.change_callback_pause(command)
 
     def pause(self, command: PauseQueue) -> bool:
         """Pause or resume a queue; return whether its state has changed.
@@ -203,6 +240,14 @@ class StoreSettings:
         else:
             self._database.write(DROP_REDACTION, (command.type,))
         return self._database.changes() > 0
+
+    def change_callback_pause(self, command: ChangeCallbackPause) -> bool:
+        """Replace the record of a paused receiver of callbacks; return False if it was changed before."""
+        stored = self._database.write(PAUSES)
+        pauses = replace_pause(() if stored is None else _pauses(stored), command.before, command.after)
+        if pauses is not None:
+            self._database.write(PUT_PAUSES, (to_json(pauses),))
+        return pauses is not None
 
     def _changed_limit(self, family: str) -> bool:
         is_changed = self._database.changes() > 0

@@ -62,6 +62,7 @@ PARTS = (
     "requests",
     "audit",
     "redactions",
+    "callback_pauses",
     "signatures",
     "remote_workers",
 )
@@ -71,6 +72,7 @@ pytest.register_assert_rewrite(*(name for name in MODULES if name not in sys.mod
 from mainspring.testing.conformance.activity import ActivityTests
 from mainspring.testing.conformance.audit import AuditTests
 from mainspring.testing.conformance.blocked_jobs import BlockedJobTests
+from mainspring.testing.conformance.callback_pauses import CallbackPauseTests
 from mainspring.testing.conformance.claims import ClaimTests
 from mainspring.testing.conformance.commands import CommandTests
 from mainspring.testing.conformance.dead_letter_handlers import DeadLetterHandlerTests
@@ -137,6 +139,7 @@ class EngineConformance(
     RequestTests,
     AuditTests,
     RedactionTests,
+    CallbackPauseTests,
     SignatureTests,
     RemoteWorkerTests,
 ):
