@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 PRELUDE = """
 import os, sys
+from mainspring.jobs.processes.import_guard import REMEDY
 from mainspring.jobs.processes import locate
 from mainspring.jobs.processes.pool import ProcessPool
 from tests.unit.jobs.process_requests import handler_of, request_for
@@ -106,7 +107,7 @@ def test_a_script_runs_its_own_handlers_and_ends_though_it_closes_nothing(
 
 def test_a_script_without_a_guard_is_told_so_and_starts_no_bomb(program: Program) -> None:
     output = output_of(program("say(start(ProcessPool(1), triple, number=14).result)"))
-    assert output.count("put the code that starts workers and submits jobs under: if __name__ == '__main__':") == 1
+    assert output.count(REMEDY) == 1
     assert (
         "CannotStart: no child process could start the handler: the last process ended with exit code 1" in output
     )
@@ -137,7 +138,7 @@ def test_an_application_without_a_guard_is_told_so_and_starts_no_bomb(program: P
     process = program(APPLICATION + "main()")
     output = output_of(process)
     assert process.returncode == 1
-    assert output.count("RuntimeError: this script starts a worker while a process of that worker imports it") == 1
+    assert output.count("RuntimeError: this program starts a worker while a process of its worker imports it") == 1
     assert "JobFailed" in output
     assert "no child process could start the handler" in output
 

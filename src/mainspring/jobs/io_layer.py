@@ -23,6 +23,7 @@ from mainspring.jobs.audit_drafts import AuditDraft
 from mainspring.jobs.commands import Arrangement, Changed, Command
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.engine_turn import EngineTurn, MustQueue, OffCallers
+from mainspring.jobs.processes.import_guard import import_guard
 from mainspring.jobs.records import Conflict, Lease, NewJob, Outcome, ProgressReport
 from mainspring.jobs.recurrence.schedule_records import Fired, Firing
 from mainspring.jobs.request_records import NewRequest, RequestEnd, RequestRecord
@@ -42,6 +43,7 @@ Value_contra = TypeVar("Value_contra", contravariant=True)
 
 MAX_ITEMS = 5_000  # items in one transaction; a limit, so that no caller waits long for a bulk operation
 MAX_BYTES = 16_777_216
+CHANGES = "submits jobs or changes the store"
 
 _monotonic_ns = SystemClock.monotonic_ns  # real time, because a commit takes real time in tests, too
 
@@ -232,6 +234,7 @@ class IoLayer:
 
         The io thread calls its reply; if the io layer is closed, this call fails the reply.
         """
+        import_guard.require_imported(CHANGES)
         try:
             self._queue.dispatch(operation)
         except RunnerClosed:
@@ -270,6 +273,8 @@ class IoLayer:
         Raises `TimeoutError` after `seconds` of real time. An operation that timed out stays queued: the engine
         may still carry it out. With `audit`, the transaction also stores audit entries.
         """
+        if import_guard.is_importing:
+            import_guard.require_imported(CHANGES)
         if audit is not None:
             # A number of its own in place of a worker's keeps the operation from being merged with others.
             audited = call.with_draft(audit)

@@ -29,7 +29,8 @@ from mainspring.jobs.job_function import JobFunction
 from mainspring.jobs.masking import TextMask
 from mainspring.jobs.processes.application import ChildSetup, adopt, import_application, worker_middlewares
 from mainspring.jobs.processes.child_logs import LogForwarder
-from mainspring.jobs.processes.handler_location import MAIN, REMEDY, ProcessMemory, is_child
+from mainspring.jobs.processes.handler_location import MAIN, REMEDY, ProcessMemory
+from mainspring.jobs.processes.import_guard import import_guard
 from mainspring.jobs.processes.messages import (
     AnswerKind,
     CallRequest,
@@ -53,28 +54,13 @@ from mainspring.jobs.worker.outcomes import UnfitArguments, UnstorableResult, an
 
 ORPHANED = 75  # EX_TEMPFAIL, because another worker will rescue the job
 
-_is_serving = False
-
-
-def require_main_guard() -> None:
-    """Raise `RuntimeError` if this is a child process that still imports its script; else do nothing.
-
-    A process pool calls it first: a script that starts a worker at import would start processes without end.
-    """
-    if is_child() and not _is_serving:
-        raise RuntimeError(
-            "this script starts a worker while a process of that worker imports it, and would do so without end; "
-            "put the code that starts workers and submits jobs under: if __name__ == '__main__':"
-        )
-
 
 def serve(work: Connection, control: Connection, setup: bytes) -> None:
     """Run requests until the worker closes the connection `work`. This is the main function of a child process.
 
     If `control` ends, the process exits at once, because the worker has died.
     """
-    global _is_serving  # noqa: PLW0603 - one process serves once
-    _is_serving = True
+    import_guard.script_imported()
     _prepare_signals()
     Child(work, control, decode_setup(setup)).serve()
 
@@ -234,8 +220,9 @@ class Child:
     def _find(self, request: CallRequest) -> Handler:
         key = (request.handler, request.module, request.qualname)
         if key not in self._handlers:
-            self._import_application(request)
-            self._handlers[key] = find_handler(request)
+            with import_guard.importing():
+                self._import_application(request)
+                self._handlers[key] = find_handler(request)
             self._forwarder.install(self._setup.log_level)  # modules that were imported may have set up logging
         return self._handlers[key]
 

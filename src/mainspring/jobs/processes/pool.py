@@ -15,8 +15,8 @@ from weakref import WeakSet
 
 from mainspring.clock import NANOSECONDS, Duration, SystemClock, to_nanoseconds
 from mainspring.jobs.processes.application import ChildSetup
-from mainspring.jobs.processes.child import require_main_guard
 from mainspring.jobs.processes.child_process import CannotStart, ChildProcess, OnNote, OnStart
+from mainspring.jobs.processes.import_guard import import_guard
 from mainspring.jobs.processes.messages import CallRequest, ChildReply
 from mainspring.runners.validation import require_positive
 
@@ -39,7 +39,7 @@ class ProcessPool:
         start_timeout: float = START_TIMEOUT,
         setup: ChildSetup | None = None,
     ) -> None:
-        require_main_guard()
+        import_guard.require_imported("starts a worker")
         self._setup = setup or ChildSetup()
         self.size = require_positive(size, "size", "processes")
         self._max_jobs = max_jobs if max_jobs is None else require_positive(max_jobs, "max_jobs", "jobs")

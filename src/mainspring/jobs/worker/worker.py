@@ -21,6 +21,7 @@ from mainspring.jobs.handlers import HandlerRegistry
 from mainspring.jobs.io_layer import START, CallbackReply, Operation, SingleOperation
 from mainspring.jobs.layers import Layers
 from mainspring.jobs.policies import WorkerSettings
+from mainspring.jobs.processes.import_guard import import_guard
 from mainspring.jobs.records import Outcome, OutcomeKind, WorkerInfo
 from mainspring.jobs.statistics import SlotStatistics
 from mainspring.jobs.worker import machine
@@ -116,7 +117,7 @@ class Worker:
 
         Wait for the registration and the rescue. If the rescue fails, remove the worker again and raise the error.
         """
-        _require_main_guard()
+        import_guard.require_imported("starts a worker")
         info = self._announcer.current_info()
         number = self._io.run(lambda engine: engine.enroll(info))
         try:
@@ -352,10 +353,3 @@ def _outcome_of(job: LeasedJob, kind: OutcomeKind) -> Outcome:
 
 def _ignore(_answer: object) -> None:
     return None
-
-
-def _require_main_guard() -> None:
-    """Raise an error in a child process that runs an unguarded main module: that would start a second worker."""
-    from mainspring.jobs.processes.child import require_main_guard  # noqa: PLC0415 - it imports the manager
-
-    require_main_guard()
