@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from fcntl import ioctl
 from http.client import HTTPConnection
+from pathlib import Path
+from struct import pack
+from termios import TIOCSWINSZ
 from threading import Thread
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
-from tests.cli.shop_program import ShopProgram
-from tests.fork_server import ForkedProcess
+from tests.cli.shop_program import ENVIRONMENT, ShopProgram
+from tests.fork_server import ForkedProcess, fork_server
 from tests.support import PATIENCE, eventually
 
 pytestmark = pytest.mark.long
@@ -27,23 +33,19 @@ ANY = "127.0.0.1:0"
 class Served:
     """A server in a process of its own, and every line that it has printed."""
 
-    def __init__(self, process: ForkedProcess) -> None:
+    def __init__(self, process: ForkedProcess, output: Iterable[str]) -> None:
         self.process = process
         self.lines: list[str] = []
-        assert process.stdout is not None
-        for line in process.stdout:
+        lines = iter(output)
+        for line in lines:
             self.lines.append(line)
             if found := re.search(r"http://127\.0\.0\.1:(\d+)/", line):
                 self.port = int(found[1])
                 break
         else:
             pytest.fail(f"no address: {self.lines}")
-        self._reader = Thread(target=self._read, daemon=True)
+        self._reader = Thread(target=self.lines.extend, args=[lines], daemon=True)
         self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        self.lines.extend(self.process.stdout)
 
     @property
     def text(self) -> str:
@@ -80,10 +82,37 @@ class Served:
 
 @contextmanager
 def started(shop: ShopProgram, *arguments: str, **environment: str) -> Iterator[Served]:
+    """Start a server with a pipe, which gets its output and its log."""
     variables = {"MAINSPRING_HEALTH_DIR": str(shop.folder)} | environment
     process = shop.start(*arguments, stderr=subprocess.STDOUT, **variables)
+    assert process.stdout is not None
+    with watched(process, process.stdout) as served:
+        yield served
+
+
+@contextmanager
+def started_on_terminal(shop: ShopProgram, *arguments: str, log: IO[str]) -> Iterator[Served]:
+    """Start a server on a terminal, which gets its output; its log is a file."""
+    ours, theirs = pty.openpty()
+    ioctl(theirs, TIOCSWINSZ, pack("HHHH", 40, 200, 0, 0))  # wide enough for the link
+    variables = ENVIRONMENT | {"MAINSPRING_HEALTH_DIR": str(shop.folder)}
+    files = theirs, theirs, log.fileno()
+    process = fork_server().start("mainspring", arguments, folder=shop.folder, environment=variables, files=files)
+    os.close(theirs)
+    with os.fdopen(ours, errors="replace") as terminal, watched(process, lines_of(terminal)) as served:
+        yield served
+
+
+def lines_of(terminal: IO[str]) -> Iterator[str]:
+    """Yield the lines of a terminal until no process has it open."""
+    with suppress(OSError):  # the end of a terminal is an error
+        yield from terminal
+
+
+@contextmanager
+def watched(process: ForkedProcess, output: Iterable[str]) -> Iterator[Served]:
     try:
-        served = Served(process)
+        served = Served(process, output)
         try:
             yield served
         finally:
@@ -93,21 +122,50 @@ def started(shop: ShopProgram, *arguments: str, **environment: str) -> Iterator[
         process.close()
 
 
-def test_without_tokens_a_link_with_a_token_of_the_process_is_printed(shop: ShopProgram) -> None:
-    with started(shop, "serve", "shop:app", "--http", ANY) as served:
+@pytest.mark.parametrize("command", ["serve", "run"])
+def test_on_a_terminal_a_link_with_a_token_of_the_process_is_printed(
+    shop: ShopProgram, tmp_path: Path, command: str
+) -> None:
+    with (
+        (tmp_path / "log").open("w+") as log,
+        started_on_terminal(shop, command, "shop:app", "--http", ANY, log=log) as served,
+    ):
         token = served.token
         status, body = served.get("/api/v1/", token)
         assert (status, body["caller"]["scopes"]) == (200, ["admin"])
         assert served.get("/api/v1/")[0] == 401
         assert served.get(f"/?token={token}")[0] == 200
-        assert served.get("/healthz") == served.get("/readyz") == (200, {"status": "ok"})
+        assert served.get("/healthz")[0] == 200
         assert served.stop() == 0
         assert "stopped" in served.lines[-1]
-        assert served.text.count(token) == 1  # in the link, and in no line of the log
+        assert served.text.count(token) == 1
+        log.seek(0)
+        lines = log.read()
+        assert "'/api/v1/' by 'the printed link': 200" in lines
+        assert "msp_" not in lines
     assert shop.run_on_store("tokens", "list", "--json").json == {"tokens": []}
-    with started(shop, "serve", "shop:app", "--http", ANY) as served:
-        assert served.token != token
-        assert served.get("/api/v1/", token)[0] == 401
+
+
+@pytest.mark.parametrize(
+    "arguments", [("serve",), ("run",), ("serve", "--log-format", "json"), ("run", "--log-format", "json")]
+)
+def test_a_file_or_a_log_gets_the_address_without_a_token(shop: ShopProgram, arguments: tuple[str, ...]) -> None:
+    command, *options = arguments
+    with started(shop, command, "shop:app", "--http", ANY, *options) as served:
+        assert served.get("/api/v1/")[0] == 401
+        assert served.stop() == 0
+        assert f"HTTP at http://127.0.0.1:{served.port}/" in served.text
+        assert "make a token: mainspring tokens create NAME --scope admin --app shop:app" in served.text
+        assert "msp_" not in served.text
+
+
+def test_a_token_of_the_printed_link_ends_with_its_process(shop: ShopProgram, tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w+") as log:
+        with started_on_terminal(shop, "serve", "shop:app", "--http", ANY, log=log) as served:
+            token = served.token
+        with started_on_terminal(shop, "serve", "shop:app", "--http", ANY, log=log) as served:
+            assert served.token != token
+            assert served.get("/api/v1/", token)[0] == 401
 
 
 def test_a_token_that_another_process_revokes_is_refused(shop: ShopProgram) -> None:
@@ -128,14 +186,15 @@ def test_a_token_that_another_process_revokes_is_refused(shop: ShopProgram) -> N
 
 
 def test_a_worker_serves_its_own_health(shop: ShopProgram) -> None:
+    token = shop.run_with_app("tokens", "create", "ann", "--scope", "read").output.strip()
     with started(shop, "run", "shop:app", "--http", ANY, "--log-format", "json") as served:
         assert eventually(lambda: served.get("/readyz") == (200, {"status": "ok"}))
         assert shop.run("healthcheck", "--ready", MAINSPRING_HEALTH_DIR=str(shop.folder)).code == 0
-        assert served.get("/api/v1/", served.token, **{"X-Request-ID": "my-request"})[0] == 200
+        assert served.get("/api/v1/", token, **{"X-Request-ID": "my-request"})[0] == 200
         assert served.stop() == 0
         records = [json.loads(line) for line in served.lines if line.startswith("{")]
         (request,) = [record for record in records if record.get("request_id") == "my-request"]
-        assert (request["path"], request["status"], request["caller"]) == ("/api/v1/", 200, "the printed link")
+        assert (request["path"], request["status"], request["caller"]) == ("/api/v1/", 200, "ann")
         events = [record.get("event") for record in records]
         assert events.index("starting") < events.index("http") < events.index("ready")
         assert events[-1] == "stopped"

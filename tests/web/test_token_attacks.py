@@ -208,19 +208,17 @@ def test_a_second_request_inside_of_a_body_is_not_carried_out(app: Mainspring) -
 
 
 def test_the_connection_of_a_request_without_a_certain_end_is_closed(app: Mainspring) -> None:
-    """The answer says so, also behind a server that mounts the application; probes are no exception."""
-    for headers, version in (
-        (["Transfer-Encoding: chunked", "Content-Length: 5"], "1.1"),
-        (["Content-Length: 5", "transfer-encoding: Chunked"], "1.1"),
-        (["Transfer-Encoding: chunked"], "1.0"),
-    ):
-        for path in ("/healthz", "/api/v1/jobs", "/login"):
-            with served_app(app) as site, site.connect() as connection:
-                head = raw_request("", *headers, method="POST", path=path).replace(
-                    b"HTTP/1.1", f"HTTP/{version}".encode()
-                )
-                connection.sendall(head + b"0\r\n\r\n")
-                found = answers_of(connection)
+    with served_app(app) as site:
+        for headers, version in (
+            (["Transfer-Encoding: chunked", "Content-Length: 5"], b"HTTP/1.1"),
+            (["Content-Length: 5", "transfer-encoding: Chunked"], b"HTTP/1.1"),
+            (["Transfer-Encoding: chunked"], b"HTTP/1.0"),
+        ):
+            for path in ("/healthz", "/api/v1/jobs", "/login"):
+                with site.connect() as connection:
+                    head = raw_request("", *headers, method="POST", path=path).replace(b"HTTP/1.1", version)
+                    connection.sendall(head + b"0\r\n\r\n")
+                    found = answers_of(connection)
                 assert found.startswith(b"HTTP/1.1 400"), (headers, found)
                 assert b"\r\nconnection: close\r\n" in found.lower()
 

@@ -169,5 +169,6 @@ class HttpEntry:
             limits=self._limits,
             read_only=options.read_only,
         )
-        show(HttpNotice(url=listener.url, link=access.link, is_open=access.is_open))
+        command = " ".join(options.token_command)
+        show(HttpNotice(url=listener.url, link=access.link, is_open=access.is_open, token_command=command))
         return HttpServer(asgi, listener, limits=self._limits)

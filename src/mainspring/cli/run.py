@@ -78,7 +78,7 @@ class JsonRunOutput:
         )
 
     def show_http(self, notice: HttpNotice) -> None:
-        self._tell("http", " ".join(notice.lines), **notice.facts)
+        self._tell("http", "; ".join(notice.lines), **notice.facts)
 
     def show_ready(self, threads: int, schedules: Sequence[NextFiring]) -> None:
         dates = [{"name": each.name, "next": _date(each)} for each in schedules]

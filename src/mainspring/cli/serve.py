@@ -15,6 +15,7 @@ from mainspring.cli.exit_codes import exit_code_for
 from mainspring.cli.http_options import HTTP, HttpOptions, http_options, open_entry
 from mainspring.cli.logs import LogFormat, LogLevel, start_logging
 from mainspring.cli.options import app_options, log_options
+from mainspring.cli.output import is_terminal
 from mainspring.errors import MainspringError
 from mainspring.foreground.run_output import HttpNotice
 from mainspring.foreground.serving import serve_until_signal
@@ -36,11 +37,11 @@ class ServeOutput:
         facts = {"engine": self._engine, "version": version("mainspring"), "pid": os.getpid()} | notice.facts
         text = f"Mainspring serves the jobs of {self._engine}"
         if self._as_json:
-            self._tell("serving", text, facts)
+            self._tell("serving", "; ".join((text, *notice.lines)), facts)
             return
         _print(text)
         _print(f"  version {facts['version']}, pid {facts['pid']}")
-        for line in notice.lines:
+        for line in notice.terminal_lines if is_terminal() else notice.lines:
             _print(f"  {line}")
         _print("  stop with Ctrl+C or SIGTERM")
 
@@ -101,7 +102,7 @@ def serve(
     """Serve the dashboard, the HTTP API, metrics and probes, without a worker.
 
     A caller needs a token: see mainspring tokens create. If the store has none, and the address is a loopback
-    address, the command prints a link with a token that is valid until the process ends.
+    address, the command prints a link with a token that is valid until the process ends, on a terminal only.
 
     Example: mainspring serve shop:app --http 127.0.0.1:8400
     """

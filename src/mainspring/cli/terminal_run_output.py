@@ -42,7 +42,8 @@ class TerminalRunOutput:
 
     def show_http(self, notice: HttpNotice) -> None:
         facts = _facts()
-        _add_list(facts, "  HTTP", [Text(escape_control(line)) for line in notice.lines], len(notice.lines))
+        lines = [Text(escape_control(line)) for line in notice.terminal_lines]
+        _add_list(facts, "  HTTP", lines, len(lines))
         print_rich(facts)
 
     def show_ready(self, threads: int, schedules: Sequence[NextFiring]) -> None:

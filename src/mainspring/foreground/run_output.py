@@ -88,30 +88,45 @@ class NextFiring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpNotice:
-    """The address of an HTTP server and how it admits callers, for the output of `run` and `serve`."""
+    """The address of an HTTP server and how it admits callers, for the output of `run` and `serve`.
+
+    Invariant: only `terminal_lines` has the token of the link.
+    """
 
     url: str
     link: str | None
     """A URL with a token that is valid until the process ends; None if the store has tokens or for `--no-auth`."""
-    is_open: bool = False
+    is_open: bool
     """Whether every user of this machine is admitted."""
+    token_command: str
+    """The command that makes a token for this server."""
 
     @property
-    def lines(self) -> tuple[str, ...]:
-        """The notice as lines of text for the user."""
-        if self.is_open:
-            return (f"HTTP at {self.url}, without a token: every user of this machine may do everything",)
+    def terminal_lines(self) -> tuple[str, ...]:
+        """The notice as lines for the user at a terminal, with the token of the link."""
         if self.link is None:
-            return (f"HTTP at {self.url}, for the tokens of the store: mainspring tokens list",)
+            return self.lines
         return (
             f"HTTP at {self.link}",
             "the link allows everything until this process ends; mainspring tokens create makes lasting tokens",
         )
 
     @property
-    def facts(self) -> dict[str, str | bool | None]:
-        """The notice as a dict for JSON output."""
-        return {"url": self.url, "link": self.link, "open": self.is_open}
+    def lines(self) -> tuple[str, ...]:
+        """The notice as lines for a file, a pipe or a log, which more people read than may use the token."""
+        if self.is_open:
+            return (f"HTTP at {self.url}, without a token: every user of this machine may do everything",)
+        if self.link is None:
+            return (f"HTTP at {self.url}, for the tokens of the store: mainspring tokens list",)
+        return (
+            f"HTTP at {self.url}",
+            f"a link that logs in is printed on a terminal only; make a token: {self.token_command}",
+        )
+
+    @property
+    def facts(self) -> dict[str, str | bool]:
+        """The notice as a dict for JSON output, without the token of the link."""
+        return {"url": self.url, "open": self.is_open}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

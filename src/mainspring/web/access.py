@@ -2,7 +2,7 @@
 
 - If the store has tokens that can be used: callers with one of these tokens.
 - Without such tokens, on loopback: callers with a token that only this process knows. It is in a link that is
-  printed, as Jupyter does.
+  printed on a terminal, as Jupyter does, and in no log.
 - Without such tokens, elsewhere: the server refuses to start.
 - With `--no-auth`: every caller, on loopback only.
 """

@@ -136,12 +136,9 @@ def test_an_answer_that_compresses_well_is_kept_only_if_it_can_be_read_again() -
 
 @cache
 def bomb() -> bytes:
-    """Return a stored answer of 100 kB that becomes 100 MB."""
-    packer = zlib.compressobj(9)
-    head = msgspec.msgpack.encode(StoredAnswer(201, {}, b""))[:-4]
-    return (
-        b"z" + packer.compress(head) + b"".join(packer.compress(bytes(2**20)) for _ in range(100)) + packer.flush()
-    )
+    """Return data of 100 kB that become 100 MB."""
+    packer = zlib.compressobj()
+    return b"z" + b"".join(packer.compress(bytes(2**20)) for _ in range(100)) + packer.flush()
 
 
 def test_a_stored_answer_is_not_decompressed_without_a_bound() -> None:
