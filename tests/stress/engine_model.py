@@ -142,6 +142,8 @@ class EngineModel:
                 return other
             if job.unique is None or other["unique_key"] != job.unique.key:
                 continue
+            if job.unique.replaces and other["starts"] > 0:
+                continue
             is_young = job.unique.window is None or now - other["created"] < job.unique.window
             if other["status"] in job.unique.states and is_young:
                 return other
@@ -153,8 +155,13 @@ class EngineModel:
         self.tell(EventKind.SUBMITTED, job["id"])
 
     def move(self, job: Job, due: int) -> None:
-        """Change the due time of a job, and its place in its sequence; its lease ends."""
-        job |= {"due": due, "turn": due}
+        """Change the due time of a job; its lease ends.
+
+        A job that has started keeps its place in its sequence, unless it steps aside.
+        """
+        job["due"] = due
+        if job["starts"] == 0 or job["steps_aside"]:
+            job["turn"] = due
         self.take_away(job)
         self.tell(EventKind.RESCHEDULED, job["id"])
 
@@ -518,6 +525,8 @@ class EngineModel:
             status = JobStatus.CANCELED
         job |= {"status": status, "owner": None, "stop_requested": False}
         job["finished"] = now if status in FINAL else None
+        if status is JobStatus.PENDING and job["starts"] > 0:
+            job["expires"] = None  # it has started in time
 
     def declare_dead(self, worker: int, died: dict[str, int]) -> tuple[set[str], set[str]]:
         """Take all jobs from a worker; return the ids of the rescued and of the quarantined jobs."""

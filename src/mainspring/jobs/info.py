@@ -86,6 +86,8 @@ class JobInfo:
     limits: tuple[str, ...]
     """Descriptions of the limits that apply to the job."""
     expires: datetime | None
+    """When the job becomes a dead letter if it has not started by then. None if it does not expire, as after a
+    start."""
     schedule: str | None
     occurrence: datetime | None
     headers: Mapping[str, str]

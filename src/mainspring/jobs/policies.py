@@ -37,7 +37,8 @@ class Unique:
     ago; by default it then also conflicts if it has COMPLETED.
 
     `on_conflict="return"` returns the existing job. `"replace"` gives the existing job the new arguments and due
-    time, which makes a debounce; only a PENDING job conflicts then. `"raise"` raises `DuplicateJob`.
+    time, which makes a debounce; only a PENDING job that has never started conflicts then. `"raise"` raises
+    `DuplicateJob`.
     """
 
     key: str | None = None

@@ -54,11 +54,17 @@ class UniqueKey(Struct, frozen=True, gc=False):
     window: int | None = None
     """Only jobs submitted less than this many microseconds ago conflict; None for jobs of any age."""
     replaces: bool = False
-    """Whether the conflicting job, which is PENDING, gets the arguments and due time of the new job."""
+    """Whether the conflicting job, which is PENDING and has never started, gets the arguments and due time of the
+    new job."""
 
-    def is_held_by(self, status: JobStatus, created: int, now: int) -> bool:
-        """Return whether an existing job with this key, status and submit time conflicts with the new job."""
-        return status in self.states and (self.window is None or now - created < self.window)
+    def is_held_by(self, status: JobStatus, created: int, now: int, *, has_started: bool) -> bool:
+        """Return whether an existing job with this key, status and submit time conflicts with the new job.
+
+        A job that has started, and waits for a retry or after a snooze, is not replaced.
+        """
+        if status not in self.states or (self.replaces and has_started):
+            return False
+        return self.window is None or now - created < self.window
 
 
 class FollowUp(Struct, frozen=True, gc=False):

@@ -113,7 +113,8 @@ def can_settle(job: JobRecord, outcome: Outcome, worker: int) -> bool:
 def settled(job: R, outcome: Outcome, now: int, *, worker_name: Callable[[int], str] = str) -> R:
     """Return the job after an outcome: its attempt has ended, or it was handed back.
 
-    If a stop was requested, a job that would run again is CANCELED instead.
+    If a stop was requested, a job that would run again is CANCELED instead. A job that has started, and runs
+    again, has no expiry any more.
 
     - `worker_name`: returns the name of a worker by its number; it is called for attempts with a history entry
     """
@@ -122,6 +123,7 @@ def settled(job: R, outcome: Outcome, now: int, *, worker_name: Callable[[int], 
     if status is JobStatus.PENDING and job.stop_requested:
         status = JobStatus.CANCELED
     is_completed = status is JobStatus.COMPLETED
+    starts = job.starts - is_taken_back
     if status is not job.status:  # a held job that is handed back keeps the status PENDING
         require_transition(job.status, status)
     return replace(
@@ -138,7 +140,8 @@ def settled(job: R, outcome: Outcome, now: int, *, worker_name: Callable[[int], 
         timeouts=job.timeouts + (outcome.cause is Cause.TIMEOUT),
         crashes=job.crashes + (outcome.cause is Cause.CRASH),
         interruptions=job.interruptions + is_interruption(outcome),
-        starts=job.starts - is_taken_back,
+        starts=starts,
+        expires=None if status is JobStatus.PENDING and starts else job.expires,
         history=job.history + _attempts_of(job, outcome, now, worker_name),
         headers=job.headers if outcome.headers is None else outcome.headers,
     )
@@ -203,13 +206,27 @@ def rescued(
     if removed is None and crashes >= max_crashes:
         error = f"quarantined: {crashes} workers died while they ran it"
         return _move(charged, JobStatus.FAILED, finished=now, error=error)
-    return _move(charged, JobStatus.PENDING)
+    return _move(charged, JobStatus.PENDING, expires=None)
 
 
 def canceled(job: R, now: int) -> R:
     """Return a PENDING job as CANCELED."""
     error = "canceled before it started"
     return _move(job, JobStatus.CANCELED, owner=None, finished=now, error=error)
+
+
+def has_expired(job: JobRecord, now: int) -> bool:
+    """Return whether a PENDING job has not started before its expiry. Earlier versions have left the expiry in
+    records of jobs that had started.
+    """
+    return job.expires is not None and job.starts == 0 and job.expires <= now
+
+
+def keeps_turn(job: JobRecord) -> bool:
+    """Return whether a job keeps its place in its sequence when it gets another due time: it has started, and does
+    not step aside.
+    """
+    return job.sequence is not None and job.starts > 0 and not job.steps_aside
 
 
 def expired(job: R, now: int) -> R:

@@ -54,6 +54,23 @@ def test_a_process_does_not_go_on_with_a_file_that_a_newer_one_has_migrated(benc
     assert bench.find_ids() == ["before"]
 
 
+def test_an_expiry_that_an_earlier_version_has_left_to_a_job_that_had_started_has_no_effect(
+    bench: Bench, tmp_path: Path
+) -> None:
+    worker, lease = bench.begin("started", expires=20)
+    assert bench.settle(worker, lease, OutcomeKind.SNOOZED, due=bench.now + seconds(60))
+    bench.submit("late", after=10, expires=20)
+    connection = apsw.Connection(str(tmp_path / "jobs.db"))
+    connection.execute("UPDATE jobs SET expires = (SELECT expires FROM jobs WHERE id = 'late')")
+    connection.close()
+    bench.pass_time(30)
+    assert bench.take(worker) == []
+    assert (bench.status("started"), bench.status("late")) == (JobStatus.PENDING, JobStatus.FAILED)
+    assert bench.look(worker).next_look is None
+    bench.pass_time(30)
+    assert bench.take_ids(worker) == ["started"]
+
+
 def test_jobs_under_limits_go_on_after_the_clock_was_set_back(bench: Bench) -> None:
     bench.engine.arrange([PutLimit("rate", 1, seconds(1)), PutLimit("by key", 1, None)])
     bench.submit("a", "b", limits=("rate\x1f",), after=-86_400)

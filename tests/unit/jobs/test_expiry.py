@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from mainspring import JobFailed, JobFunction, JobStatus, Mainspring, Rate, Retry
+from mainspring import JobFailed, JobFunction, JobStatus, Mainspring, Rate, Retry, Snooze
 from mainspring.jobs.records import NewJob
 from mainspring.testing import TimeTravel, time_travel
 from tests.unit.jobs.call_log import START, CallLog
@@ -94,13 +94,28 @@ def test_jobs_that_wait_for_a_limit_expire_meanwhile(app: Mainspring, call_log: 
     assert call_log.entries == [(0, 0), (1, 10)]
 
 
-def test_a_retry_after_the_expiry_does_not_run(
+def test_a_retry_after_the_expiry_runs_because_the_job_has_started_in_time(
     travel: TimeTravel, work: JobFunction[..., None], call_log: CallLog
 ) -> None:
     handle = work.options(expires=10).submit("tried", fails=True)
+    travel.fast_forward(90)
+    assert call_log.entries == [("tried", 0), ("tried", 20), ("tried", 60)]
+    assert (handle.status(), handle.info().failures) == (JobStatus.FAILED, 3)
+
+
+def test_a_snoozed_job_does_not_expire(app: Mainspring, travel: TimeTravel, call_log: CallLog) -> None:
+    @app.job(expires=10)
+    def wait_for_payment() -> None:
+        call_log.record("asked")
+        if len(call_log.entries) == 1:
+            raise Snooze(60)
+
+    handle = wait_for_payment.submit()
+    travel.settle()
+    assert handle.info().expires is None
     travel.fast_forward(60)
-    assert call_log.entries == [("tried", 0)]
-    assert (handle.status(), handle.info().error) == (JobStatus.FAILED, ERROR)
+    assert call_log.entries == [("asked", 0), ("asked", 60)]
+    assert handle.status() is JobStatus.COMPLETED
 
 
 def test_jobs_without_a_handler_expire_too(app: Mainspring, travel: TimeTravel) -> None:

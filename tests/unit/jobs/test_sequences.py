@@ -210,7 +210,24 @@ def test_a_head_that_expires_lets_the_next_one_go(
     assert (before, call_log.entries) == ([], [("second", 5)])
 
 
-def test_a_head_that_is_put_off_lets_the_next_one_go(
+def test_a_head_that_waits_for_a_retry_keeps_its_place_when_it_is_run_now(
+    app: Mainspring,
+    travel: TimeTravel,
+    step: JobFunction[..., None],
+    call_log: CallLog,
+    deeds: dict[str, list[Any]],
+) -> None:
+    deeds["first"] = [give_up, snooze]
+    first, _ = (step.options(sequence="s").submit(name) for name in ("first", "second"))
+    travel.settle()
+    for _ in range(2):
+        travel.fast_forward(1)
+        assert app.run_now(first.id)
+        travel.settle()
+    assert call_log.entries == [("first", 0), ("first", 1), ("first", 2), ("second", 2)]
+
+
+def test_a_head_that_has_started_keeps_its_place_when_it_is_put_off(
     app: Mainspring,
     travel: TimeTravel,
     step: JobFunction[..., None],
@@ -222,7 +239,7 @@ def test_a_head_that_is_put_off_lets_the_next_one_go(
     travel.settle()
     assert app.reschedule(first.id, delay=60)
     travel.fast_forward(60)
-    assert call_log.entries == [("first", 0), ("second", 0), ("first", 60)]
+    assert call_log.entries == [("first", 0), ("first", 60), ("second", 60)]
 
 
 def test_a_head_in_a_paused_queue_keeps_the_others_waiting(

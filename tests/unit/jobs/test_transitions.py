@@ -27,8 +27,10 @@ from mainspring.jobs.transitions import (
     canceled,
     copy_of,
     expired,
+    has_expired,
     held,
     is_leased,
+    keeps_turn,
     lease_of,
     lease_revoked,
     reopened,
@@ -335,9 +337,25 @@ def test_a_held_job_of_a_dead_worker_is_free_and_not_charged() -> None:
 
 def test_a_running_job_of_a_dead_worker_is_charged_with_a_crash_and_runs_again() -> None:
     after = rescued(RUNNING, NOW + 1)
-    assert differences(RUNNING, after).keys() == {"status", "owner", "crashes", "history"}
+    assert differences(RUNNING, after).keys() == {"status", "owner", "crashes", "history", "expires"}
+    assert after.expires is None  # it has started in time
     assert (after.status, after.owner, after.crashes) == (JobStatus.PENDING, None, 1)
     assert after.history == (Attempt(1, NOW, NOW + 1, "crash", "its worker 7 died", "7"),)
+
+
+def test_only_a_job_that_has_not_started_expires() -> None:
+    waits = replace(RUNNING, status=JobStatus.PENDING, owner=None, starts=0, expires=NOW)
+    assert [has_expired(waits, now) for now in (NOW - 1, NOW, NOW + 1)] == [False, True, True]
+    assert not has_expired(replace(waits, expires=None), NOW)
+    assert not has_expired(replace(waits, starts=1), NOW + 1)  # the record is of an earlier version
+
+
+def test_only_a_started_job_of_a_sequence_that_does_not_step_aside_keeps_its_turn() -> None:
+    started = replace(RUNNING, starts=1, sequence="key", steps_aside=False)
+    assert keeps_turn(started)
+    assert not keeps_turn(replace(started, starts=0))
+    assert not keeps_turn(replace(started, sequence=None))
+    assert not keeps_turn(replace(started, steps_aside=True))
 
 
 def test_the_last_crash_makes_a_dead_letter() -> None:

@@ -17,6 +17,7 @@ from mainspring import (
     Mainspring,
     PartialSubmit,
     Retry,
+    Snooze,
     Unique,
 )
 from mainspring.jobs.limits import bucket_of
@@ -201,6 +202,24 @@ def test_a_job_that_runs_is_not_replaced(app: Mainspring) -> None:
         travel.settle()
         assert app.counts()[JobStatus.COMPLETED] == 3
     assert seen == [1, 2, 3]
+
+
+def test_a_snoozed_job_that_has_run_is_not_replaced(app: Mainspring) -> None:
+    runs: list[str] = []
+
+    @app.job(unique=Unique("save", on_conflict="replace"))
+    def save(text: str) -> None:
+        runs.append(text)
+        if len(runs) == 1:
+            raise Snooze(60)
+
+    with time_travel(app, start=START) as travel:
+        first = save.submit("first")
+        travel.settle()
+        second, third = save.after(5).submit("second"), save.after(5).submit("third")
+        travel.fast_forward(60)
+        assert (first.id == second.id, second.id == third.id) == (False, True)
+    assert runs == ["first", "third", "first"]  # each job has run with the arguments with which it began
 
 
 def test_a_replacement_takes_headers_and_expiry_along(travel: TimeTravel, app: Mainspring) -> None:

@@ -516,12 +516,16 @@ class AdmissionControl:
         admitter.admit_waiting(freed)
         return admitter.yield_sequence(job) if admission_of(job).state == HOLDS_SEQUENCE else job
 
-    def withdraw(self, transaction: Transaction, job: StoredJob) -> StoredJob:
-        """Take a job that has not started out of its sequence and limits, and admit waiting jobs instead.
+    def withdraw(self, transaction: Transaction, job: StoredJob, *, keeps_turn: bool = False) -> StoredJob:
+        """Take a PENDING job out of its sequence and limits, and admit waiting jobs instead.
 
-        The caller writes the returned job.
+        With `keeps_turn`, the job keeps its sequence, or its place in the line for it. The caller writes the
+        returned job.
         """
-        return self.release(transaction, job, keeps_sequence=False)
+        job = self.release(transaction, job, keeps_sequence=keeps_turn)
+        if keeps_turn and admission_of(job).state == NOT_REQUESTED:
+            job = self.hold_sequence(transaction, job)
+        return job
 
     def hold_sequence(self, transaction: Transaction, job: StoredJob) -> StoredJob:
         """Request the sequence of a job that is due later: the job holds the sequence, or waits in line for it.

@@ -190,7 +190,7 @@ class ClaimDecider:
             return ClaimDecision(delivery, ClaimResult.DROPPED)  # the job waits for its sequence or limits
         if job.due > transaction.now + max(leads.hold, LEAD) + EARLY:
             return self._decide_about_early(transaction, delivery, job)
-        if job.expires is not None and job.expires <= transaction.now:
+        if transitions.has_expired(job, transaction.now):
             self._reminders.expire(transaction, job)
             return ClaimDecision(delivery, ClaimResult.DROPPED)
         if job.queue in self._settings_cache.paused or (is_suspect(job) and not slots.suspects):

@@ -122,11 +122,11 @@ class NatsCommands:
             case Delete() if job.status in FINAL and command.status in (None, job.status):
                 _delete(transaction, job)
             case Reschedule() if job.status is JobStatus.PENDING:
-                freed = self._remove_from_queue(transaction, job)
+                freed = self._remove_from_queue(transaction, job, keeps_turn=transitions.keeps_turn(job))
                 self._job_queue.enqueue(transaction, _rescheduled(freed, command))
                 self._event_log.write(transaction, EventKind.RESCHEDULED, job)
             case ChangeLimits() if job.status is JobStatus.PENDING:
-                freed = self._remove_from_queue(transaction, job)
+                freed = self._remove_from_queue(transaction, job, keeps_turn=transitions.keeps_turn(job))
                 self._job_queue.enqueue(transaction, change(freed, limits=command.limits))
             case _:
                 return Changed(False, job.status)
@@ -144,12 +144,14 @@ class NatsCommands:
             transaction.batch.send(f"{transaction.names.notifications}stop", job.id.encode())
         return False
 
-    def _remove_from_queue(self, transaction: Transaction, job: StoredJob) -> StoredJob:
+    def _remove_from_queue(
+        self, transaction: Transaction, job: StoredJob, *, keeps_turn: bool = False
+    ) -> StoredJob:
         """Remove a PENDING job from its queue; return its record without the lease that a worker may have.
 
-        The caller stores the returned record.
+        With `keeps_turn`, it keeps its place in its sequence. The caller stores the returned record.
         """
-        return transitions.lease_revoked(self._job_queue.dequeue(transaction, job))
+        return transitions.lease_revoked(self._job_queue.dequeue(transaction, job, keeps_turn=keeps_turn))
 
     def _run_again(self, transaction: Transaction, job: StoredJob, command: Reopen | Replay) -> Changed:
         if job.replayed_as is not None:
@@ -169,7 +171,8 @@ class NatsCommands:
         # the record of the key is written, so that of this reopening and a concurrent submit only one succeeds
         unique_keys.claim(transaction, job)
         add_job(transaction, job)
-        self._job_queue.enqueue(transaction, _rescheduled(transitions.reopened(job, command.due), command))
+        reopened = change(transitions.reopened(job, command.due), turn=command.due, **_new_headers(command))
+        self._job_queue.enqueue(transaction, reopened)
         self._event_log.write(transaction, EventKind.REOPENED, job)
         return Changed(True, job.status)
 
@@ -184,8 +187,9 @@ def _stored_result(
     return None
 
 
-def _rescheduled(job: StoredJob, command: Reschedule | Reopen) -> StoredJob:
-    return change(job, due=command.due, turn=command.due, **_new_headers(command))
+def _rescheduled(job: StoredJob, command: Reschedule) -> StoredJob:
+    turn = job.turn if transitions.keeps_turn(job) else command.due
+    return change(job, due=command.due, turn=turn, **_new_headers(command))
 
 
 def _new_headers(command: Reschedule | Reopen | Edit) -> dict[str, object]:

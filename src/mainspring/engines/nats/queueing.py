@@ -168,10 +168,19 @@ class JobQueue:
             return [Write(ready, b"", headers=APART), record]
         return [Write(names.scheduled("job", job.id), b"", 0, schedule_headers(ready, job.due - LEAD)), record]
 
-    def dequeue(self, transaction: Transaction, job: StoredJob) -> StoredJob:
+    def enqueue_again(self, transaction: Transaction, before: StoredJob, after: StoredJob) -> None:
+        """Store a job that has run and will run again: as `enqueue`, and without the reminder of an expiry that
+        the job has lost by its start.
+        """
+        if before.expires is not None and after.expires is None:
+            transaction.purge(transaction.names.scheduled("expire", before.id))
+        self.enqueue(transaction, after)
+
+    def dequeue(self, transaction: Transaction, job: StoredJob, *, keeps_turn: bool = False) -> StoredJob:
         """Remove a waiting job from its sequence and limits, and delete its scheduled messages.
 
-        Return the changed job. The caller writes or deletes the record of the job.
+        With `keeps_turn`, a job that holds its sequence keeps it, and one that waits for its sequence keeps its
+        place in the line. Return the changed job. The caller writes or deletes the record of the job.
 
         A message that offers the job to workers stays: the worker that gets it reads the record and ignores the
         message. This message is not purged: after a purge of a subject that a consumer delivers, the server
@@ -182,4 +191,6 @@ class JobQueue:
         transaction.purge(names.scheduled("job", job.id))
         if job.expires is not None:
             transaction.purge(names.scheduled("expire", job.id))
-        return self._admission.withdraw(transaction, job) if job.needs_admission else job
+        if not job.needs_admission:
+            return job
+        return self._admission.withdraw(transaction, job, keeps_turn=keeps_turn)

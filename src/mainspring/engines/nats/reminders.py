@@ -175,7 +175,7 @@ class ReminderHandler:
             return
         if kind == "enter":
             self._enter(transaction, job)
-        elif kind == "expire" and job.expires is not None:
+        elif kind == "expire" and job.expires is not None and job.starts == 0:
             self._expire(transaction, job, job.expires)
         elif kind == "forget" and job.keep_result_until is not None and job.keep_result_until <= transaction.now:
             transaction.put_job(change(job, result=None, keep_result_until=None))

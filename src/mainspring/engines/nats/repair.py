@@ -127,7 +127,7 @@ class NatsJobRescuer:
         if job.needs_admission and was_running:
             after = self._admission.release(transaction, after, keeps_sequence=after.status is JobStatus.PENDING)
         if after.status is JobStatus.PENDING:
-            self._job_queue.enqueue(transaction, after)
+            self._job_queue.enqueue_again(transaction, job, after)
         elif after.status is JobStatus.FAILED:
             self._dead_letters.store(transaction, after, self._dead_letters.handlers())
         else:

@@ -231,7 +231,7 @@ class NatsJobSettler:
             keeps = after.status is JobStatus.PENDING and not steps_aside
             after = self._admission.release(transaction, after, keeps_sequence=keeps)
         if after.status is JobStatus.PENDING:
-            self._job_queue.enqueue(transaction, after)
+            self._job_queue.enqueue_again(transaction, job, after)
         else:
             self._store_end(transaction, after, outcome, nonce)
         self._write_event(transaction, after, outcome)

@@ -46,7 +46,9 @@ def find_occurrence(transaction: Transaction, job: NewJob) -> str | None:
 
 def _find_holder(transaction: Transaction, unique: UniqueKey) -> str | None:
     for job in _jobs_of(transaction, transaction.names.key(unique.key)):
-        if job.unique_key == unique.key and unique.is_held_by(job.status, job.created, transaction.now):
+        if job.unique_key == unique.key and unique.is_held_by(
+            job.status, job.created, transaction.now, has_started=job.starts > 0
+        ):
             return job.id
     return None
 

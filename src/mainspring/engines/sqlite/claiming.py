@@ -352,6 +352,7 @@ class JobClaimer:
         return min((at for at in (expiry, admission) if at is not None), default=None)
 
     def _expire(self, now: int) -> None:
+        self._database.write(sql.FORGET_EXPIRY, (now,))
         while expired := expired_rows(self._database.write(sql.EXPIRED, (now,))):
             seqs = [seq for seq, _, _ in expired]
             memberships = self._heads.memberships_of_rows(seqs)

@@ -116,12 +116,15 @@ UPDATE jobs SET search = v.search FROM jobs AS v WHERE jobs.id = ?2 AND v.id = ?
 MOVE_TO_LANE = "UPDATE jobs SET lane = ?2, grp = ?3 WHERE id = ?1"
 LANE_AND_GROUP_OF = "SELECT lane, (SELECT name FROM groups WHERE groups.id = grp) FROM jobs WHERE id = ?1"
 
-# batch of unique keys: the newest job for each key and each status, in the order of submission
+# batch of unique keys: the newest job for each key and each status, in the order of submission; -1 stands for the
+# PENDING jobs that have started before, 0 for the other PENDING jobs
 HOLDERS = """
-SELECT json_group_array(json_array(unique_key, status, id, created)) FROM (
-    SELECT j.unique_key, j.status, j.id, j.created FROM json_each(?1) AS k CROSS JOIN json_each('[0,1,2,3,4]') AS s
+SELECT json_group_array(json_array(unique_key, status, id, created, starts > 0)) FROM (
+    SELECT j.unique_key, j.status, j.id, j.created, j.starts
+    FROM json_each(?1) AS k CROSS JOIN json_each('[-1,0,1,2,3,4]') AS s
     CROSS JOIN jobs AS j ON j.seq = (
-        SELECT seq FROM jobs WHERE unique_key = k.value AND unique_key IS NOT NULL AND status = s.value
+        SELECT seq FROM jobs WHERE unique_key = k.value AND unique_key IS NOT NULL AND status = max(0, s.value)
+            AND (s.value > 0 OR (starts > 0) = -s.value)
         ORDER BY created DESC, seq DESC LIMIT 1)
     ORDER BY j.seq)
 """
@@ -215,6 +218,11 @@ SELECT json_array(
     EXISTS (SELECT 1 FROM parked),
     EXISTS (SELECT 1 FROM spent_envelopes))
 """
+# ?1 now: an earlier version has left an expiry in the records of jobs that had started
+FORGET_EXPIRY = """
+UPDATE jobs INDEXED BY expiring SET expires = NULL
+WHERE expires IS NOT NULL AND status = 0 AND owner IS NULL AND expires <= ?1 AND starts > 0
+"""
 # ?1 now: at most 500 of the jobs that have expired by now
 EXPIRED = """
 SELECT json_group_array(json_array(seq, id, lane)) FROM (
@@ -275,6 +283,7 @@ UPDATE jobs NOT INDEXED SET
     due = coalesce(v.value ->> 3, due),
     started = iif(v.value ->> 8 AND starts = 1, NULL, coalesce(v.value ->> 11, started)),
     error = coalesce(v.value ->> 4, error),
+    expires = iif(v.value ->> 2 = 0 AND stop IS NULL AND starts > v.value ->> 8, NULL, expires),
     failures = failures + (v.value ->> 5),
     timeouts = timeouts + (v.value ->> 6),
     interruptions = interruptions + (v.value ->> 7),
@@ -304,8 +313,10 @@ UPDATE jobs SET status = {_REOPEN}, due = ?2, ready = ?2, turn = ?2, finished = 
     timeouts = 0, crashes = 0, expires = NULL, wait = {_WAITS}, {_MOVES}
 WHERE id = ?1 AND status = 3
 """
+# a job that has started keeps its place in its sequence, unless it steps aside
 RESCHEDULE = f"""
-UPDATE jobs SET due = ?2, ready = ?2, turn = ?2, token = token + (owner IS NOT NULL), owner = NULL,
+UPDATE jobs SET due = ?2, ready = ?2, turn = iif(starts > 0 AND NOT aside, turn, ?2),
+    token = token + (owner IS NOT NULL), owner = NULL,
     wait = {_WAITS}, {_MOVES}
 WHERE id = ?1 AND status = 0
 """
@@ -396,6 +407,7 @@ UPDATE jobs SET
     status = CASE WHEN stop IS NOT NULL THEN {_STOP}
         WHEN {_GIVEN_UP} THEN {_QUARANTINE} ELSE {_RUN_AGAIN} END,
     finished = iif(stop IS NOT NULL OR {_GIVEN_UP}, ?3, NULL),
+    expires = iif(stop IS NOT NULL OR {_GIVEN_UP}, expires, NULL),
     error = CASE WHEN stop IS NOT NULL THEN error
         WHEN once IS NOT NULL AND {_REMOVED} IS NULL THEN 'at most once: ' || {_END} || ' after it had started'
         WHEN once IS NOT NULL THEN 'at most once: it had started, and ' || {_END}

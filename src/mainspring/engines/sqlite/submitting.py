@@ -79,7 +79,7 @@ def few_rows(jobs: Iterable[NewJob], lanes: Iterable[int], now: int) -> tuple[An
 
 MAX_SEQ = 1 << 62  # greater than any seq
 
-_holders = msgspec.json.Decoder(list[tuple[str, int, str, int]]).decode
+_holders = msgspec.json.Decoder(list[tuple[str, int, str, int, int]]).decode
 _occurrence_rows = msgspec.json.Decoder(list[tuple[str, int, str]]).decode
 
 
@@ -92,6 +92,7 @@ class UniqueKeyHolder(msgspec.Struct):
     status: JobStatus
     id: str
     created: int
+    has_started: bool = False
 
 
 class JobInserter:
@@ -282,8 +283,10 @@ class JobInserter:
 
     def _holders(self, keys: set[str]) -> dict[str, list[UniqueKeyHolder]]:
         found: dict[str, list[UniqueKeyHolder]] = {}
-        for key, status, job_id, created in _holders(self._database.write(sql.HOLDERS, (to_json(sorted(keys)),))):
-            found.setdefault(key, []).append(UniqueKeyHolder(STATUSES[status], job_id, created))
+        rows = _holders(self._database.write(sql.HOLDERS, (to_json(sorted(keys)),)))
+        for key, status, job_id, created, has_started in rows:
+            holder = UniqueKeyHolder(STATUSES[status], job_id, created, bool(has_started))
+            found.setdefault(key, []).append(holder)
         return found
 
     def _replace(self, job_id: str, job: NewJob) -> None:
@@ -336,5 +339,9 @@ def _newest_holder(holders: dict[str, list[UniqueKeyHolder]], unique: UniqueKey,
     The holders of each key are in the order of submission.
     """
     same_key = holders.get(unique.key, ())
-    found = [holder.id for holder in same_key if unique.is_held_by(holder.status, holder.created, now)]
+    found = [
+        holder.id
+        for holder in same_key
+        if unique.is_held_by(holder.status, holder.created, now, has_started=holder.has_started)
+    ]
     return found[-1] if found else None

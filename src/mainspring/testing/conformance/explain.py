@@ -60,7 +60,7 @@ class ExplainTests(EngineSuite):
         assert bench.settle(worker, lease, OutcomeKind.RETRY, due=due, cause=Cause.FAILURE)
         assert (bench.situation("a").behind, bench.situation("b").behind) == (None, "a")
         assert bench.change(Reschedule("a", due)).is_done
-        assert (bench.situation("a").behind, bench.situation("b").behind) == ("b", None)
+        assert (bench.situation("a").behind, bench.situation("b").behind) == (None, "a")
 
     # -- limits
 

@@ -137,6 +137,22 @@ class QueueTests(EngineSuite):
         bench.complete(worker, lease)
         assert bench.status() is JobStatus.COMPLETED
 
+    def test_a_job_that_has_started_and_runs_again_does_not_expire(self, bench: Bench) -> None:
+        later = {"snoozed": OutcomeKind.SNOOZED, "retried": OutcomeKind.RETRY}
+        ends = {**later, "interrupted": OutcomeKind.INTERRUPTED, "handed back": OutcomeKind.HANDED_BACK}
+        worker = bench.enroll()
+        bench.submit(*ends, expires=1.5)
+        leases = bench.take_when_there(worker, len(ends))
+        for lease in leases:
+            due = bench.now + seconds(1.6) if lease.id in later else None
+            assert bench.settle(worker, lease, ends[lease.id], due=due)
+        assert [job_id for job_id in ends if bench.record(job_id).expires is not None] == ["handed back"]
+        bench.pause()
+        bench.pass_time(1.6)
+        assert bench.gives_up(worker, "handed back")  # it counts as not started
+        bench.resume()
+        assert sorted(bench.ids_when_there(worker, 3)) == ["interrupted", "retried", "snoozed"]
+
     @needs(Capability.VIRTUAL_TIME)
     def test_a_job_starts_until_its_time_is_over(self, bench: Bench) -> None:
         bench.submit("job", expires=10)

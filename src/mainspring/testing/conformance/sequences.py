@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.jobs.commands import Reopen, Replay, Reschedule
+from mainspring.jobs.commands import ChangeLimits, Reopen, Replay, Reschedule
 from mainspring.jobs.engine import MAX_CRASHES, Capability
 from mainspring.jobs.records import SUSPECT_CRASHES, Cause, Lease, OutcomeKind
 from mainspring.jobs.status import JobStatus
@@ -301,9 +301,39 @@ class SequenceTests(EngineSuite):
         assert bench.change(Reschedule("b", bench.now - seconds(2))).is_done
         assert self.run_all(bench, 2) == ["b", "a"]
 
-    def test_a_retry_that_is_rescheduled_gives_up_its_place(self, bench: Bench) -> None:
+    @pytest.mark.parametrize("kind", RUNS_LATER, ids=name_of)
+    def test_a_job_that_has_started_keeps_its_place_when_it_is_woken(
+        self, bench: Bench, kind: OutcomeKind
+    ) -> None:
         worker, lease = self.begin(bench)
-        assert bench.settle(worker, lease, OutcomeKind.RETRY, due=bench.now + seconds(60), cause=Cause.FAILURE)
+        assert bench.settle(worker, lease, kind, due=bench.now + seconds(3_600))
+        assert bench.change(Reschedule("a", bench.now)).is_done
+        assert self.run_all(bench, 3) == ["a", "b", "c"]
+
+    def test_a_job_that_has_started_keeps_its_place_when_it_is_put_off(self, bench: Bench) -> None:
+        worker, lease = self.begin(bench)
+        assert bench.settle(worker, lease, OutcomeKind.RETRY, due=bench.now + seconds(3_600), cause=Cause.FAILURE)
+        due = bench.now + seconds(0.6)
+        assert bench.change(Reschedule("a", due)).is_done
+        assert [lease.id for lease in bench.take_not_before(due, worker)] == ["a"]
+
+    def test_a_rescued_job_keeps_its_place_when_it_is_rescheduled(self, bench: Bench) -> None:
+        worker, lease = self.begin(bench)
+        assert bench.settle(worker, lease, OutcomeKind.INTERRUPTED)
+        assert bench.change(Reschedule("a", bench.now)).is_done
+        assert self.run_all(bench, 3) == ["a", "b", "c"]
+
+    def test_a_job_that_has_started_keeps_its_place_under_other_limits(self, bench: Bench) -> None:
+        worker, lease = self.begin(bench)
+        assert bench.settle(worker, lease, OutcomeKind.SNOOZED, due=bench.now + seconds(3_600))
+        assert bench.change(ChangeLimits("a", ("l\x1f",))).is_done
+        assert bench.take(worker) == []
+        assert bench.change(Reschedule("a", bench.now)).is_done
+        assert self.run_all(bench, 3) == ["a", "b", "c"]
+
+    def test_a_job_that_has_stepped_aside_is_woken_by_its_new_due_time(self, bench: Bench) -> None:
+        worker, lease = self.begin(bench, steps_aside=True)
+        assert bench.settle(worker, lease, OutcomeKind.SNOOZED, due=bench.now + seconds(3_600))
         assert bench.change(Reschedule("a", bench.now + seconds(0.6))).is_done
         assert self.run_all(bench, 2) == ["b", "c"]
         bench.pass_time(0.6)

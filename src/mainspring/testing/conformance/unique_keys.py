@@ -208,6 +208,37 @@ class UniqueKeyTests(EngineSuite):
         bench.complete(worker, lease)
         assert (bench.record("a").payload, bench.record("b").payload) == (b"1", b"2")
 
+    @pytest.mark.parametrize("kind", [OutcomeKind.SNOOZED, OutcomeKind.RETRY, OutcomeKind.INTERRUPTED])
+    def test_a_job_that_has_started_is_not_replaced(self, bench: Bench, kind: OutcomeKind) -> None:
+        bench.engine.submit([unique_job(bench, "a", payload=b"1")])
+        worker, lease = bench.take_by_new_worker()
+        due = None if kind is OutcomeKind.INTERRUPTED else bench.now + seconds(3_600)
+        assert bench.settle(worker, lease, kind, due=due)
+        before = bench.record("a")
+        assert bench.engine.submit([replacing_job(bench, "b", payload=b"2", after=60)]) == [None]
+        assert bench.engine.submit([replacing_job(bench, "c", payload=b"3", after=70)]) == in_the_way(
+            "b", ConflictKind.REPLACED
+        )
+        assert bench.record("a") == before
+        assert bench.record("b").payload == b"3"
+
+    def test_a_job_that_goes_back_without_a_start_is_replaced(self, bench: Bench) -> None:
+        bench.engine.submit([unique_job(bench, "a", payload=b"1")])
+        worker, lease = bench.take_by_new_worker()
+        assert bench.settle(worker, lease, OutcomeKind.HANDED_BACK)
+        assert bench.engine.submit([replacing_job(bench, "b", payload=b"2")]) == in_the_way(
+            "a", ConflictKind.REPLACED
+        )
+
+    def test_an_older_job_that_has_not_started_is_replaced_beside_a_newer_one_that_has(self, bench: Bench) -> None:
+        bench.engine.submit([unique_job(bench, "waits", payload=b"1", after=3_600)])
+        bench.engine.submit([unique_job(bench, "runs", states=(JobStatus.COMPLETED,))])
+        worker, lease = bench.take_by_new_worker()
+        assert bench.settle(worker, lease, OutcomeKind.SNOOZED, due=bench.now + seconds(3_600))
+        assert bench.engine.submit([replacing_job(bench, "new", payload=b"2")]) == in_the_way(
+            "waits", ConflictKind.REPLACED
+        )
+
     # -- occurrences
 
     def test_an_occurrence_of_a_schedule_is_stored_once(self, bench: Bench) -> None:
