@@ -24,7 +24,7 @@ def test_a_worker_that_was_stopped_too_long_loses_its_jobs_and_works_on_under_a_
     assert other.wait() == 0
 
     stopped.signal(SIGCONT)
-    stopped.expect("was declared dead by another worker, and registers again")
+    stopped.expect("counts as dead, because the store got no heartbeat of it in time, and registers again")
     after = jobs.attempt_until.submit(2).id
     stopped.expect("attempt 1 with token 1")
     number = sandbox.app.get(after).worker

@@ -29,6 +29,9 @@ class ScriptedLink:
             raise answer
         return answer
 
+    def restart_deadline(self) -> None:
+        """Do nothing."""
+
     def monotonic(self) -> int:
         return self.seconds * MICROSECONDS
 

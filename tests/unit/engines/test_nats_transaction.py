@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 from unittest.mock import Mock
 
@@ -45,6 +46,9 @@ class FakeJetStream:
 
     def now(self) -> int:
         return NOW
+
+    def shared_deadline(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def read(self, subjects: Iterable[str]) -> dict[str, StoredMessage]:
         wanted = list(subjects)

@@ -366,8 +366,8 @@ def test_a_worker_that_was_declared_dead_hands_its_jobs_back_and_enrolls_again(
     assert kinds(driver.report(driver.machine.declared_dead, 1)) == [m.Enroll]
     (message,) = caplog.messages
     assert message == (
-        "worker 1 was declared dead by another worker, and registers again; was its process suspended, or cut off "
-        "from the store?"
+        "worker 1 counts as dead, because the store got no heartbeat of it in time, and registers again; was its "
+        "process suspended or cut off from the store, or did the store refuse changes?"
     )
     assert driver.report(driver.machine.woken) == []
     end, leave, fetch = driver.enroll(2)

@@ -402,7 +402,13 @@ class Connection:
 
     @contextmanager
     def shared_deadline(self) -> Iterator[None]:
-        """Apply one timeout to all requests in a `with` block together, instead of one timeout to each request."""
+        """Apply one timeout to all requests in a `with` block together, instead of one timeout to each request.
+
+        Inside of a call that has one timeout already, that timeout applies.
+        """
+        if _shared_deadline.get() is not None:
+            yield
+            return
         try:  # the change is inside the block, because a KeyboardInterrupt may come right after it
             self.begin_deadline()
             yield
@@ -419,9 +425,9 @@ class Connection:
         _shared_deadline.set(None)
 
     def restart_deadline(self) -> None:
-        """Begin the timeout of the `shared_deadline` block again, because a long operation has made progress.
+        """Begin the timeout of this call again, because a long operation has made progress.
 
-        Do nothing outside of such a block.
+        Do nothing outside of `begin_deadline` and `shared_deadline`.
         """
         timeout = self.settings.timeout
         if timeout is not None and _shared_deadline.get() is not None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
@@ -75,8 +77,30 @@ from mainspring.jobs.status import JobStatus
 from mainspring.jobs.store_statistics import LOOKAHEAD, StoreStatistics, UpcomingJobs
 from mainspring.security.tokens import TokenRecord
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 START_LEAD = 50_000
 CLUSTER_START_LEAD = 250_000
+
+
+def _bounded(call: Callable[Concatenate[NatsEngine, P], T]) -> Callable[Concatenate[NatsEngine, P], T]:
+    """Let all requests of a call share the timeout of the settings. A bounded call must not call another one.
+
+    The timeout begins again when a long call has made progress (`Connection.restart_deadline`): it bounds the time
+    without an answer that helps.
+    """
+
+    @wraps(call)
+    def bounded(self: NatsEngine, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        jetstream = self._jetstream
+        try:  # as `shared_deadline` does, whose generator would be a measurable part of a single submit
+            jetstream.begin_deadline()
+            return call(self, *args, **kwargs)
+        finally:
+            jetstream.end_deadline()
+
+    return bounded
 
 
 class NatsEngine:
@@ -116,7 +140,7 @@ class NatsEngine:
         components.streams.on_new_stream = self._discard_state
         if retention is not None:
             components.transactions.retention = kept_by_status(retention)
-        self._pruner = JobPruner(components.projector, self.change)
+        self._pruner = JobPruner(components.projector, self._change)
         self._heartbeat = HeartbeatThread(self.settings.lease, self._beat)
         self._wake: Callable[[], None] = _do_nothing
         self._types: dict[int, frozenset[str]] = {}
@@ -139,6 +163,7 @@ class NatsEngine:
 
     # -- opening and closing
 
+    @_bounded
     def open(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self.components.lanes.clear()
@@ -225,6 +250,7 @@ class NatsEngine:
                 return
         self._wake()
 
+    @_bounded
     def _beat(self) -> None:
         """Send the heartbeats of this process's workers, and tell the server which messages are in progress.
 
@@ -243,33 +269,36 @@ class NatsEngine:
 
     # -- submitters
 
+    @_bounded
     def submit(self, jobs: Sequence[NewJob]) -> list[Conflict | None]:
-        jetstream, components = self._jetstream, self.components
-        try:  # as `shared_deadline` does, whose generator would be a measurable part of a single submit
-            jetstream.begin_deadline()
-            components.streams.measure_time_if_old()
-            components.quotas.check(jobs)
-            results = components.submitter.submit(jobs) if jobs else []
-        finally:
-            jetstream.end_deadline()
+        components = self.components
+        components.streams.measure_time_if_old()
+        components.quotas.check(jobs)
+        results = components.submitter.submit(jobs) if jobs else []
         self._wake()
         return results
 
+    @_bounded
     def change(self, commands: Sequence[Command], *, audit: AuditDraft | None = None) -> list[Changed]:
-        with self._jetstream.shared_deadline():
-            recorder = self.audit.recorder(audit)
-            results = self.components.commands.carry_out_all(self.components.transactions, commands, recorder)
+        return self._change(commands, audit=audit)
+
+    def _change(self, commands: Sequence[Command], *, audit: AuditDraft | None = None) -> list[Changed]:
+        recorder = self.audit.recorder(audit)
+        results = self.components.commands.carry_out_all(self.components.transactions, commands, recorder)
         self._wake()
         return results
 
+    @_bounded
     def arrange(self, arrangements: Sequence[Arrangement], *, audit: AuditDraft | None = None) -> list[bool]:
-        with self._jetstream.shared_deadline():
-            recorder = self.audit.recorder(audit)
-            results: list[bool] = []
-            for index, arrangement in enumerate(arrangements):
-                record = record_nothing if recorder is None else recorder.for_arrangement(index, arrangement)
-                results.append(self._arrange(arrangement, record))
-                self._jetstream.restart_deadline()  # a thousand schedules may take longer than one timeout
+        return self._arrange_all(arrangements, audit=audit)
+
+    def _arrange_all(self, arrangements: Sequence[Arrangement], *, audit: AuditDraft | None = None) -> list[bool]:
+        recorder = self.audit.recorder(audit)
+        results: list[bool] = []
+        for index, arrangement in enumerate(arrangements):
+            record = record_nothing if recorder is None else recorder.for_arrangement(index, arrangement)
+            results.append(self._arrange(arrangement, record))
+            self._jetstream.restart_deadline()  # a thousand schedules may take longer than one timeout
         if any(results) and not all(isinstance(each, TokenArrangement) for each in arrangements):
             self._wake()
         return results
@@ -319,6 +348,7 @@ class NatsEngine:
 
     # -- workers
 
+    @_bounded
     def enroll(self, worker: WorkerInfo) -> int:
         if not self.settings.may_claim:
             raise EngineUnavailable(
@@ -342,15 +372,18 @@ class NatsEngine:
         self._heartbeat.start()
         return number
 
+    @_bounded
     def renew(self, worker: int, *, longest_lease: int | None = None) -> bool:
         return self._workers.renew(worker) or self._remote.renew(worker, longest_lease)
 
+    @_bounded
     def announce(self, worker: int, info: WorkerInfo) -> bool:
         is_known = self._workers.announce(worker, info)
         if is_known:
             self._types[worker] = frozenset(info.types)
         return is_known
 
+    @_bounded
     def leave(self, worker: int) -> None:
         if not self._workers.is_enrolled(worker) and self._remote.leave(worker):
             return
@@ -372,6 +405,7 @@ class NatsEngine:
             self.components.delivery_buffer.return_all()
             self._jetstream.send([(reply, nak(0)) for reply in self.components.reminders.drop_kept()])
 
+    @_bounded
     def take(self, worker: int, demands: Sequence[Demand], *, lead: int, start_lead: int) -> Taken:
         self.components.rescuer.take_over()
         connection = self._jetstream.connection_id
@@ -380,29 +414,21 @@ class NatsEngine:
             terms = self._remote.terms_of(worker)
             if terms is not None:
                 return self._take_for_remote(worker, terms, demands)
+        if not self._workers.has_lease(worker) and not self._workers.renew(worker):
+            return Taken([], None, is_more=False, stops=[], is_alive=False)
         next_firing = self.components.schedules.next_firing()  # this step may fail, so it comes before the claims
         taken = self.components.fetcher.fetch(worker, demands, lead, start_lead)
-        if not self._workers.has_lease(worker):
-            return self._hand_back_all(worker, taken)
         if taken.leases and not self._workers.may_start(worker, connection):
             self._hand_back(worker, taken.leases)
             taken = replace(taken, leases=[], is_more=True, is_alive=self._workers.is_enrolled(worker))
         return replace(taken, next_firing=next_firing)
 
+    @_bounded
     def spent(self, ids: Sequence[str]) -> dict[str, int]:
         return self.spent_envelopes.find(ids)
 
     def sign_letters(self, sign: SignLetter) -> None:
         self.components.dead_letters.sign = sign
-
-    def _hand_back_all(self, worker: int, taken: Taken) -> Taken:
-        """Hand back the claimed jobs, and tell the worker that it counts as dead.
-
-        The worker could not renew its lease in time, so other workers may own its jobs.
-        """
-        self._hand_back(worker, taken.leases)
-        self._workers.drop(worker)
-        return Taken([], None, is_more=False, stops=[], is_alive=False)
 
     def _take_for_remote(self, worker: int, terms: RemoteTerms, demands: Sequence[Demand]) -> Taken:
         """Claim due jobs for a remote worker, and store its leases, so that any process can settle the jobs.
@@ -415,9 +441,11 @@ class NatsEngine:
             return Taken([], None, is_more=False, stops=[], is_alive=False)
         return taken
 
+    @_bounded
     def leased(self, worker: int) -> list[RunningLease]:
         return self._remote.leased(worker)
 
+    @_bounded
     def start(self, worker: int, leases: Sequence[Lease]) -> list[bool]:
         connection = self._jetstream.connection_id
         results = self.components.start_writer.start(worker, leases) if leases else []
@@ -439,6 +467,7 @@ class NatsEngine:
             for lease in leases:
                 self.components.leases.drop(lease.id)
 
+    @_bounded
     def settle(self, worker: int, outcomes: Sequence[Outcome]) -> list[bool]:
         results = self.components.settler.settle(worker, outcomes) if outcomes else []
         self.spent_envelopes.remember(list(zip(outcomes, results, strict=True)), self.now())
@@ -449,15 +478,18 @@ class NatsEngine:
             self._wake()
         return results
 
+    @_bounded
     def report(self, worker: int, reports: Sequence[ProgressReport]) -> list[bool]:
         return self.components.settler.report(worker, reports) if reports else []
 
+    @_bounded
     def fire(self, firings: Sequence[Firing], *, audit: AuditDraft | None = None) -> list[Fired]:
         results = self.components.schedules.fire_all(firings, self.audit.recorder(audit))
         if any(result.is_done for result in results):
             self._wake()
         return results
 
+    @_bounded
     def prune(self, retention: Retention) -> Pruned:
         self.components.transactions.retention = kept_by_status(retention)
         if self.settings.may_claim:
@@ -466,10 +498,12 @@ class NatsEngine:
         is_more_audit = self.audit.prune(retention, self.now())
         if self.projector.is_open or self.settings.projection is not None:
             self.components.orphan_repair.repair()
+            self._jetstream.restart_deadline()
             pruned = self._pruner.prune(retention, self.now())
             return replace(pruned, is_more=pruned.is_more or is_more_audit)
         return Pruned(0, is_more=is_more_audit)
 
+    @_bounded
     def sweep(self, worker: int) -> Swept:
         rescued, quarantined = self.components.rescuer.sweep(self._remove_unauthorized)
         # The notifications of new lanes and of stop requests may be lost.
@@ -488,9 +522,10 @@ class NatsEngine:
         now = self.now()
         removals = find_unauthorized(entries, self.components.tokens.list, now)
         if removals:
-            self.arrange(removals, audit=draft_of_store(now))
+            self._arrange_all(removals, audit=draft_of_store(now))
         return bool(removals)
 
+    @_bounded
     def repair_orphans(self, overdue: int | None = None) -> list[str]:
         """Repair overdue jobs that have neither a message nor a live worker; return the ids of the repaired jobs.
 
@@ -503,47 +538,60 @@ class NatsEngine:
 
     # -- readers
 
+    @_bounded
     def find(self, query: Query) -> Page:
         return self.components.reader.find(query)
 
+    @_bounded
     def counts(self, *, queue: str | None = None, type: str | None = None) -> dict[JobStatus, int]:
         return self.components.reader.counts(queue=queue, type_=type)
 
+    @_bounded
     def count_up_to(self, query: Query, most: int) -> int:
         return self.components.reader.count_up_to(query, most)
 
+    @_bounded
     def queues(self) -> tuple[str, ...]:
         return self.components.reader.queues()
 
+    @_bounded
     def situation(self, job_id: str) -> Situation | None:
         return self.components.reader.situation(job_id)
 
+    @_bounded
     def schedules(
         self, *, names: Sequence[str] | None = None, due_until: int | None = None, limit: int | None = None
     ) -> list[ScheduleRecord]:
         return self.components.schedules.find(names, due_until, limit)
 
+    @_bounded
     def occurrences(self, schedule: str, limit: int) -> list[Occurrence]:
         return self.components.schedules.occurrences(schedule, limit)
 
+    @_bounded
     def paused_queues(self) -> tuple[str, ...]:
         self.components.settings_cache.refresh()
         return tuple(sorted(self.components.settings_cache.paused))
 
+    @_bounded
     def callback_pauses(self) -> tuple[CallbackPauseRecord, ...]:
         return self.components.settings_cache.callback_pauses()
 
+    @_bounded
     def limits(self) -> list[PutLimit]:
         self.components.settings_cache.current_quotas()  # reads the settings if they may be outdated
         return self.components.settings_cache.list_limits()
 
+    @_bounded
     def dead_letter_handlers(self) -> list[DeadLetterHandler]:
         self.components.settings_cache.refresh()
         return list(self.components.settings_cache.dead_letter_handlers)
 
+    @_bounded
     def redactions(self) -> dict[str, tuple[str, ...]]:
         return self.components.settings_cache.redactions()
 
+    @_bounded
     def tokens(self) -> list[TokenRecord]:
         return self.components.tokens.list()
 
@@ -551,18 +599,23 @@ class NatsEngine:
     def token_changes(self) -> int:
         return self.components.tokens.changes
 
+    @_bounded
     def audit_entries(self, query: AuditQuery) -> list[AuditEntry]:
         return self.audit.read(query)
 
+    @_bounded
     def workers(self) -> list[WorkerRecord]:
         return self._workers.states()
 
+    @_bounded
     def backlog(self) -> list[Backlog]:
         return self.components.backlog_reader.read()
 
+    @_bounded
     def statistics(self, *, lookahead: int = LOOKAHEAD) -> StoreStatistics:
         return self.components.reader.statistics(lookahead)
 
+    @_bounded
     def upcoming(self, edges: Sequence[int]) -> list[UpcomingJobs]:
         return self.components.reader.upcoming(edges)
 
@@ -573,26 +626,31 @@ class NatsEngine:
             taken.append(notes.popleft())
         return taken
 
+    @_bounded
     def record_activity(self, batch: ActivityBatch) -> None:
         self.components.activity.record(batch)
 
+    @_bounded
     def activity(self, since: int, until: int, *, step: int = MINUTE) -> list[ActivityCount]:
         return self.components.activity.read(since, until, step)
 
+    @_bounded
     def begin_requests(self, requests: Sequence[NewRequest]) -> list[RequestRecord | None]:
-        with self._jetstream.shared_deadline():
-            return self._requests.begin(requests)
+        return self._requests.begin(requests)
 
+    @_bounded
     def end_requests(self, ends: Sequence[RequestEnd]) -> list[bool]:
-        with self._jetstream.shared_deadline():
-            return self._requests.end(ends)
+        return self._requests.end(ends)
 
+    @_bounded
     def listen(self, until: int) -> str:
         return self.components.event_log.listen(until)
 
+    @_bounded
     def holds(self, position: str) -> bool:
         return self.components.event_log.holds(position)
 
+    @_bounded
     def events(self, after: str, limit: int) -> EventPage:
         return self.components.event_log.read(after, limit)
 

@@ -208,13 +208,11 @@ class JetStream(Connection):
         deadline = self._deadline()
         while deadline is None or loop_time() < deadline:
             if self._connected().is_connected:
-                found = await self.pulls.collect(
-                    f"{self.api_subject}.DIRECT.GET.{stream or self._stream}", body, TRY_SECONDS
-                )
+                subject = f"{self.api_subject}.DIRECT.GET.{stream or self._stream}"
+                found = await self.pulls.collect(subject, body, self._try_seconds(deadline))
                 if found is not None:
                     return found
-            else:
-                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # there is no connection, no leader or no reply
         raise self.unavailable(
             f"a read did not succeed before the timeout of {self.settings.timeout:g} s: no connection, no reply, "
             "or no leader"
@@ -227,7 +225,10 @@ class JetStream(Connection):
         order. A replica may answer, so the latest messages may be missing.
         """
         body = {"next_by_subj": subject, "seq": after + 1, "batch": most}
-        return self.run_on_loop(self.collect(body, stream))
+        found = self.run_on_loop(self.collect(body, stream))
+        if len(found) == most:
+            self.restart_deadline()  # the caller may read many pages
+        return found
 
     def scan_each(self, places: Sequence[tuple[str, int]], *, most: int) -> list[list[tuple[str, StoredMessage]]]:
         """Return at most `most` messages of each subject after its own revision. All requests are sent at once."""
@@ -419,10 +420,11 @@ class JetStream(Connection):
         """
         batch = WriteBatch()
         batch.put(subject, data)
-        while True:
-            revision = self.commit(batch)
-            if revision is not None:
-                return revision
+        with self.shared_deadline():
+            while True:  # a commit after the timeout raises the error
+                revision = self.commit(batch)
+                if revision is not None:
+                    return revision
 
     def note_record(self, revision: int) -> None:
         """Store in `last_record` the revision of a job record that this process has stored, if it is higher."""
@@ -454,7 +456,9 @@ class JetStream(Connection):
 
         Return an empty list while there is no connection.
         """
-        return self.run_on_loop(self.pulls.fetch(requests, TRY_SECONDS)) if requests and self.is_connected else []
+        if not requests or not self.is_connected:
+            return []
+        return self.run_on_loop(self.pulls.fetch(requests, self._seconds_left()))
 
 
 def _headers_of(write: Write) -> dict[str, str] | None:

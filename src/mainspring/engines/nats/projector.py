@@ -84,7 +84,10 @@ class Projector:
         For a periodic read, return an earlier state if the next update is not due, unless `may_be_old` is False.
         """
         reads = periodic_reads() if may_be_old else None
+        before = self._position
         with self.lock:
+            if self._position != before:
+                self._jetstream.restart_deadline()  # another thread has updated the projection meanwhile
             projection = self._opened()
             now = self._jetstream.now()
             if reads is not None and self._as_of is not None and not self._is_due():

@@ -196,7 +196,7 @@ class NatsJobRescuer:
             if job is not None and job.owner == number and not job.is_over:
                 self.rescue(transaction, job)
 
-        self._transactions.run_many(left_behind, rescue_left, batch_size=20)
+        self._transactions.run_many(left_behind, rescue_left, batch_size=20, may_last=True)
         self._workers.delete(number)
 
 

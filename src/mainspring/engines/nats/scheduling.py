@@ -273,7 +273,7 @@ class FiringWriter:
                     recorder.add_firing(transaction, part.firing, fired[part.nonce])
             return fired[part.nonce]
 
-        return self._transactions.run_many(parts, fire, prefetch=_prefetch, batch_size=BATCH_SIZE)
+        return self._transactions.run_many(parts, fire, prefetch=_prefetch, batch_size=BATCH_SIZE, may_last=True)
 
     def _fire(self, transaction: Transaction, part: FiringPart, stored: StoredSchedule) -> Fired:
         firing, record = part.firing, stored.record

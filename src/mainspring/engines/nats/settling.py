@@ -95,6 +95,7 @@ class NatsJobSettler:
             batch = outcomes[len(results) : len(results) + batch_size]
             try:
                 results |= self._settle_together(worker, dict(batch), nonces, commit)
+                self._transactions.jetstream.restart_deadline()
             except BatchTooLarge as error:
                 if len(batch) == 1:
                     raise LimitExceeded(
@@ -276,7 +277,10 @@ class NatsJobSettler:
         Return for each report whether its job still runs under the same lease.
         """
         return self._transactions.run_many(
-            reports, lambda transaction, report: self._report(transaction, worker, report), prefetch=_prefetch
+            reports,
+            lambda transaction, report: self._report(transaction, worker, report),
+            prefetch=_prefetch,
+            may_last=True,
         )
 
     def _report(self, transaction: Transaction, worker: int, report: ProgressReport) -> bool:

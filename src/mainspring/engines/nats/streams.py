@@ -303,7 +303,9 @@ class Streams:
         deadline = self._jetstream.monotonic() + min(timeout, PEERS_TIMEOUT)
         while True:
             try:
-                return self._jetstream.api(verb, config)
+                created = self._jetstream.api(verb, config)
+                self._jetstream.restart_deadline()  # a call may create many consumers
+                return created
             except ServerError as error:
                 if error.code in ALREADY_IN_USE:
                     return self._jetstream.api(info_verb)
@@ -354,6 +356,7 @@ class Streams:
         if name not in self._consumers:
             self._ensure_consumer(name, subject)
             self._consumers.add(name)
+            self._jetstream.restart_deadline()  # a call may look up many
         return name
 
     def _ensure_consumer(self, name: str, subject: str) -> None:

@@ -396,12 +396,13 @@ class TransactionManager:
         After `MAX_TRIES` failed commits, raise `EngineUnavailable`. Raise `BatchTooLarge` if the writes do not fit
         into one batch.
         """
-        for attempt in range(MAX_TRIES):
-            transaction = self.begin()
-            result = work(transaction)
-            if self.commit(transaction):
-                return result
-            time.sleep(PAUSE_SECONDS * random.random() * min(attempt, 20))  # noqa: TID251 - back-off
+        with self.jetstream.shared_deadline():
+            for attempt in range(MAX_TRIES):
+                transaction = self.begin()
+                result = work(transaction)
+                if self.commit(transaction):
+                    return result
+                time.sleep(PAUSE_SECONDS * random.random() * min(attempt, 20))  # noqa: TID251 - back-off
         raise EngineUnavailable(
             engine=f"NATS at {self.jetstream.address}",
             reason=f"{MAX_TRIES} commits in a row failed, because other processes changed the same records or "
@@ -501,11 +502,13 @@ class TransactionManager:
         *,
         prefetch: Callable[[Transaction, Sequence[Item]], None] | None = None,
         batch_size: int = 200,
+        may_last: bool = False,
     ) -> list[T]:
         """Run work for each of many items, with up to `batch_size` items in one transaction; return the results.
 
         The work for an item sees the changes of the items before it. If a transaction fails, those before it stay
-        committed. Raise `BatchTooLarge` if the writes for one item do not fit into a batch.
+        committed. Raise `BatchTooLarge` if the writes for one item do not fit into a batch. With `may_last`, the
+        timeout of the call begins again after each transaction.
         """
         results: list[T] = []
         while items:
@@ -518,6 +521,8 @@ class TransactionManager:
                 batch_size = max(1, len(part) // 4)
                 continue
             items = items[len(part) :]
+            if may_last:
+                self.jetstream.restart_deadline()
         return results
 
 

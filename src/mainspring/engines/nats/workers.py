@@ -247,7 +247,8 @@ class WorkerRegistry:
         """Store a heartbeat of a worker, and return True.
 
         Return False if the last heartbeat has expired, if another worker has declared this worker dead, or if it
-        is no worker of this process. Then its heartbeats stop.
+        is no worker of this process. Then its heartbeats stop. While the record is stored, no worker takes the
+        jobs of this worker, however old its last heartbeat is.
         """
         with self._lock:
             if worker not in self._ours:
@@ -257,6 +258,7 @@ class WorkerRegistry:
             while renewed is None:  # the last heartbeat may have been stored although its reply was lost
                 entry = self._jetstream.read_one(self._names.worker(worker))
                 if not entry.data or decode(entry.data, HeartbeatRecord).has_left:
+                    self._log_loss(worker, is_expired=not entry.data)
                     self.drop(worker)
                     return False
                 renewed = self._send_heartbeat(worker, info, entry.revision)
@@ -265,6 +267,20 @@ class WorkerRegistry:
                     return False
                 self._ours[worker] = (info, renewed)
             return True
+
+    def _log_loss(self, worker: int, *, is_expired: bool) -> None:
+        since = self._sent.get(worker, (0, 0))[0]
+        seconds = (self._jetstream.monotonic() - since) / MICROSECONDS
+        if is_expired:
+            logger.error(
+                "the heartbeat of worker %d has expired: the server has stored none for %.0f s, and the lease is "
+                "%g s; this process was suspended, or the server could not be reached or stored nothing",
+                worker,
+                seconds,
+                self._lease / MICROSECONDS,
+            )
+        else:
+            logger.error("another worker has found the connection of worker %d closed, and takes its jobs", worker)
 
     def announce(self, worker: int, info: WorkerInfo) -> bool:
         """Replace the handlers and queues in the record of a worker, by a heartbeat; return what `renew`

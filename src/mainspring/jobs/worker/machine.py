@@ -230,8 +230,8 @@ class WorkerMachine:
         if self._is_enrolling or self.is_stopping:
             return
         logger.error(
-            "worker %d was declared dead by another worker, and registers again; was its process suspended, or "
-            "cut off from the store?",
+            "worker %d counts as dead, because the store got no heartbeat of it in time, and registers again; was "
+            "its process suspended or cut off from the store, or did the store refuse changes?",
             self.number,
         )
         self._is_enrolling = True
