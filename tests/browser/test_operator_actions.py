@@ -7,6 +7,8 @@ from datetime import timedelta
 from playwright.sync_api import Browser, expect
 
 from mainspring import Every
+from mainspring.jobs.callback_pauses import CallbackPauseRecord
+from mainspring.jobs.commands import ChangeCallbackPause
 from tests.browser.served_shop import Site
 from tests.browser.visits import visiting
 from tests.support import PATIENCE, eventually
@@ -32,6 +34,20 @@ def test_a_queue_is_paused_resumed_and_drained(browser: Browser, site: Site) -> 
         visit.click("Resume", inside="main", says="Resumed")
         expect(page.locator("main .badge").first).to_have_text("active")
     app.queue("pausable").resume()
+
+
+def test_the_pause_of_a_receiver_is_lifted(browser: Browser, site: Site) -> None:
+    manager = site.shop.app.manager()
+    now, host = manager.engine.now(), "busy.shop.example"
+    pause = CallbackPauseRecord(host, "shop.notify", None, 503, now, now + 300_000_000)
+    assert manager.arrange([ChangeCallbackPause(None, pause)]) == [True]
+    with visiting(browser, site.url, site.token()) as visit:
+        visit.open("/callbacks")
+        row = f"tr[data-key^='{host}']"
+        expect(visit.page.locator(row)).to_contain_text("503")
+        visit.click("Resume", inside=row, says="gets requests again")
+        expect(visit.page.locator(row)).to_have_count(0)  # without a reload
+    assert host not in [pause.host for pause in site.shop.app.callback_pauses()]
 
 
 def test_a_schedule_is_stored_triggered_paused_changed_and_removed(browser: Browser, site: Site) -> None:

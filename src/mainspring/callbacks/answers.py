@@ -63,7 +63,7 @@ class ReceiverGone(ReceiverError):
 
 
 class ReceiverBusy(RetryLater):
-    """The receiver answered 429 or 503, or another failure with `Retry-After`.
+    """The receiver answered with a failure that has `Retry-After`.
 
     The attempt fails, and the next one waits `delay` seconds.
     """
@@ -108,9 +108,7 @@ def judge(
         raise ReceiverGone(f"{text}: no further attempts are made after this status")
     wait = retry_after(answer.headers.get("retry-after"), now)
     if pause is not None:
-        asked = "" if wait is None or wait == pause else f", and Retry-After asks for {wait:g} s"
-        delay = pause if wait is None else wait
-        raise ReceiverBusy(delay, f"{text}: this receiver gets no requests for {pause:g} s{asked}")
+        text = f"{text}: this receiver gets no requests for {pause:g} s"
     if wait is not None:
         raise ReceiverBusy(wait, f"{text}, and Retry-After asks for {wait:g} s")
     hint = " (redirects are not followed: use the URL that it names)" if 300 <= status <= 399 else ""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mainspring.cli.suggestions import Suggestion
     from mainspring.jobs.event_stream import JobEvent
     from mainspring.jobs.explanation import Explanation
+    from mainspring.jobs.paused_receivers import CallbackPause
     from mainspring.jobs.queues import QueueStatistics
     from mainspring.jobs.recurrence.rules import Rule
     from mainspring.jobs.recurrence.schedule_info import ScheduleInfo
@@ -113,6 +114,11 @@ def waiting_fields(totals: QueueTotals) -> dict[str, Any]:
         "oldest_due_seconds": oldest,
         "is_exact": totals.is_exact,
     }
+
+
+def pause_fields(pause: CallbackPause) -> dict[str, Any]:
+    """Return the fields of a paused receiver of callbacks, for JSON output."""
+    return {field.name: getattr(pause, field.name) for field in fields(pause)}
 
 
 def worker_fields(worker: WorkerStatus) -> dict[str, Any]:

@@ -18,7 +18,7 @@ COMMANDS = {
     "Workers": {
         "run": "Run jobs until SIGTERM or Ctrl+C.",
         "serve": "Serve the dashboard, the HTTP API, metrics and probes, without a worker.",
-        "workers": "List the workers of a store, on all machines, and direct remote ones.",
+        "workers": "List the workers of a store, on all machines; direct or remove remote ones.",
         "healthcheck": "Check the workers on this machine; exit with 1 if one is unhealthy or none runs.",
     },
     "Jobs": {
@@ -26,6 +26,7 @@ COMMANDS = {
         "jobs": "List, show, cancel, retry and reschedule jobs.",
         "dlq": "List, show, replay and purge dead letters.",
         "queues": "Count the jobs of queues, pause and resume queues.",
+        "callbacks": "List paused receivers of callbacks, and lift their pauses.",
         "schedules": "List, show, preview, store, trigger, pause and remove schedules.",
     },
     "Diagnosis": {

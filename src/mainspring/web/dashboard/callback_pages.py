@@ -1,4 +1,4 @@
-"""The page of callbacks: deliveries of HTTP requests with their status, attempts, answers and latency.
+"""The page of callbacks: paused receivers, and deliveries with their status, attempts, answers and latency.
 
 A callback is a job whose handler sends a request: of a type that `app.http_job` declares, or of `HTTP_TYPE`, whose
 jobs have the URL as an argument. So its deliveries are jobs, and everything about jobs holds for them.
@@ -23,9 +23,10 @@ from mainspring.jobs.records import Query
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import MICROSECONDS
 from mainspring.security.permissions import Permissions, Scope
+from mainspring.web.api.callbacks import CallbackPauseView
 from mainspring.web.api.decoding import checked_values
 from mainspring.web.dashboard.content import line
-from mainspring.web.dashboard.page import Page, PageCall
+from mainspring.web.dashboard.page import Action, ActionCall, Done, Page, PageCall
 from mainspring.web.dashboard.queue_pages import LAST_HOUR, readable_rows
 
 if TYPE_CHECKING:
@@ -86,7 +87,21 @@ async def _list(call: PageCall) -> Mapping[str, Any]:
         "next_url": None if end is None else call.url("callbacks", **filters, after=end),
         "first_url": call.url("callbacks", **filters) if call.query.get("after") else None,
         "numbers": await _numbers(call, set(wanted)),
+        "pauses": [_pause(pause) for pause in (await call.api("list_callback_pauses")).pauses],
     }
+
+
+def _pause(pause: CallbackPauseView) -> dict[str, Any]:
+    named = pause.url or pause.type
+    return {"pause": pause, "whom": "all job types" if named is None else line(named, MAX_URL).text}
+
+
+async def _resume(call: ActionCall) -> Done:
+    host = call.value("host")
+    type_ = call.value("type")
+    answer = await call.api("resume_callbacks", body={"host": host, "type": type_ or None})
+    text = f"{answer.host} gets requests again." if answer.lifted else f"{answer.host} was not paused."
+    return Done(message=text)
 
 
 def _may_read(call: PageCall, type_: str) -> bool:
@@ -157,6 +172,13 @@ async def _numbers(call: PageCall, types: set[str]) -> dict[str, Any]:
         "waiting": sum(group.due + group.blocked + group.scheduled for group in groups),
         "dead": sum(group.dead_letters for group in groups),
     }
+
+
+def actions(_app: Mainspring) -> list[Action]:
+    """Return the declaration of the action that lifts the pauses of a host, or of one of its job types."""
+    return [
+        Action(name="callbacks-resume", path="/callbacks/resume", scopes=(Scope.OPERATE,), serve=_resume),
+    ]
 
 
 def pages(_app: Mainspring) -> list[Page]:

@@ -170,7 +170,7 @@ def remedies_of(call: PageCall, job: JobView, explanation: ExplanationView) -> l
     possible = _possible(call, job)
     reason = Reason(explanation.reason)
     found: list[Remedy] = []
-    if reason in (Reason.NOT_DUE, Reason.RETRYING) and possible["run_now"]:
+    if reason in (Reason.NOT_DUE, Reason.RETRYING, Reason.RECEIVER_PAUSED) and possible["run_now"]:
         found.append(Remedy(label="Run now", url=call.url("jobs", job.id, "run-now"), kind="primary"))
     if reason is Reason.PAUSED and call.may("operate", queue=job.queue):
         label = f"Resume queue {line(job.queue, 40).text}"

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from mainspring import CallbackPolicy, Concurrency, JobFunction, Mainspring, Rate, Retry, current_job
+from mainspring.jobs.callback_pauses import CallbackPauseRecord
+from mainspring.jobs.commands import ChangeCallbackPause
 from mainspring.version import VERSION
 from mainspring.web.dashboard import callback_pages
 from tests.dashboard_client import DashboardBrowser
@@ -120,6 +122,30 @@ def test_callbacks_show_status_attempts_and_answers(shop: Shop, monkeypatch: pyt
     other = DashboardBrowser(shop.app, "read", types=["shop.pack"])
     assert "No callbacks yet" in other.text("/callbacks")
     assert browser.get("/callbacks?after=nonsense").status == 422
+
+
+def test_pauses_of_receivers_are_shown_and_lifted(shop: Shop) -> None:
+    manager = shop.app.manager()
+    now, host = manager.engine.now(), "hooks.example.com"
+    for type_, url in ((None, None), ("shop.call", None), ("mainspring.http", f"https://{host}/a")):
+        pause = CallbackPauseRecord(host, type_, url, 503, now, now + 300_000_000)
+        assert manager.arrange([ChangeCallbackPause(None, pause)]) == [True]
+    browser = DashboardBrowser(shop.app)
+    text = browser.text("/callbacks")
+    assert f"{host} all job types 503" in text
+    assert f"{host} https://{host}/a 503" in text
+    job = shop.call.options(delay=60).submit("https://x.example/")
+    assert "its receiver is paused" in browser.text(f"/jobs/{job.id}")
+    reader = DashboardBrowser(shop.app, "read")
+    assert "Paused receivers" in reader.text("/callbacks")
+    assert ">Resume<" not in reader.get("/callbacks").body.decode()
+    assert "all job types" not in DashboardBrowser(shop.app, "read", types=["shop.call"]).text("/callbacks")
+    lifted = browser.post("/callbacks/resume", {"host": host, "type": "shop.call"})
+    assert browser.note(lifted) == f"{host} gets requests again."
+    assert [pause.type for pause in shop.app.callback_pauses()] == ["mainspring.http"]
+    assert browser.note(browser.post("/callbacks/resume", {"host": host})) == f"{host} gets requests again."
+    assert browser.note(browser.post("/callbacks/resume", {"host": host})) == f"{host} was not paused."
+    assert "Paused receivers" not in browser.text("/callbacks")
 
 
 def test_a_declared_callback_shows_its_method_and_its_url_without_the_query() -> None:
