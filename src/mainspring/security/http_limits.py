@@ -46,6 +46,8 @@ class HttpLimits:
     """Which share of `event_readers` and of `waiting_claims` one caller may use. Each caller has at least one."""
     caller_workers: int = 200
     """How many remote workers that are alive one caller may have."""
+    caller_schedules: int = 100
+    """How many schedules one caller may have stored. Together they make at most `submit_rate` jobs per second."""
     claimed_jobs: int = MAX_CLAIMED_JOBS
     """How many jobs a remote worker may have claimed and not settled. A heartbeat names at most 1,000."""
     longest_lease: float = 300.0

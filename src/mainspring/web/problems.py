@@ -111,6 +111,7 @@ STATUS_OF: dict[str, int] = {
     "too-many-own-readers": 429,
     "too-many-own-claims": 429,
     "too-many-workers": 429,
+    "too-many-schedules": 429,
     "claim-in-progress": 429,
     "stopping": 503,
     "idempotency-key-invalid": 400,

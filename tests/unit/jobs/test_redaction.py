@@ -427,7 +427,8 @@ def test_a_file_of_the_version_before_has_no_redacted_parameters(tmp_path: Path)
     connection = apsw.Connection(str(path))
     before = next(number for number, text in enumerate(MIGRATIONS) if "redacted_parameters" in text)
     connection.execute("DROP TABLE redacted_parameters")
-    connection.execute("ALTER TABLE schedules DROP COLUMN signature")
+    for column in ("signature", "maker"):
+        connection.execute(f"ALTER TABLE schedules DROP COLUMN {column}")
     for table in ("spent_envelopes", "callback_pauses"):
         connection.execute(f"DROP TABLE {table}")
     for column in ("remote", "slots", "version"):

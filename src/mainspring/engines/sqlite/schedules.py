@@ -38,7 +38,7 @@ from mainspring.jobs.recurrence.schedule_records import (
 
 COLUMNS = """name, type, queue, priority, payload, codec, rule, misfire, catch_up, overlap, jitter, begins, ends,
     expires, limits, next_due, last_due, is_paused, revision, created, aside, follow_up, declared,
-    signature"""
+    signature, maker"""
 
 KEPT_OCCURRENCES = 100
 
@@ -53,12 +53,13 @@ REVISION = "SELECT revision FROM schedules WHERE name = ?1"
 PUT = f"""
 INSERT INTO schedules ({COLUMNS})
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23,
-        ?24)
+        ?24, ?25)
 """
 REPLACE = """
 UPDATE schedules SET type = ?2, queue = ?3, priority = ?4, payload = ?5, codec = ?6, rule = ?7, misfire = ?8,
     catch_up = ?9, overlap = ?10, jitter = ?11, begins = ?12, ends = ?13, expires = ?14, limits = ?15,
-    next_due = ?16, aside = ?17, follow_up = ?18, declared = ?19, signature = ?20, revision = revision + 1
+    next_due = ?16, aside = ?17, follow_up = ?18, declared = ?19, signature = ?20, maker = ?21,
+    revision = revision + 1
 WHERE name = ?1
 """
 PAUSE = """
@@ -135,7 +136,7 @@ class ScheduleWriter:
             return False
         columns = _columns(record)
         follow_up = to_optional_json(record.follow_up)
-        follows = (int(record.steps_aside), follow_up, record.is_declared, record.signature)
+        follows = (int(record.steps_aside), follow_up, record.is_declared, record.signature, record.maker)
         if command.expected is None:
             place = (record.next_due, record.last_due, int(record.is_paused), 1, self._now())
             self._database.write(PUT, (*columns, *place, *follows))
@@ -304,6 +305,7 @@ def _record_of(row: Sequence[Any]) -> ScheduleRecord:
         follow_up=None if row[21] is None else to_follow_up(row[21]),
         is_declared=None if row[22] is None else bool(row[22]),
         signature=row[23],
+        maker=row[24],
     )
 
 

@@ -388,6 +388,9 @@ MIGRATIONS = (
         records TEXT NOT NULL                         -- JSON, of all of them, in at most one row
     ) STRICT;
     """,
+    """
+    ALTER TABLE schedules ADD COLUMN maker TEXT;   -- the caller of the HTTP server that stored it, or null
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -46,6 +46,8 @@ class ScheduleDefinition(Struct, frozen=True):
     end: int | None
     is_declared: bool = False
     """Whether a decorator in the code declares the schedule."""
+    maker: str | None = None
+    """The caller of the HTTP server that stores the schedule: see `ScheduleRecord.maker`."""
 
     def record(self, stored: ScheduleRecord | None, limits: LimitRegistry, now: int) -> ScheduleRecord:
         """Make the record for the store, without a next occurrence.
@@ -77,6 +79,7 @@ class ScheduleDefinition(Struct, frozen=True):
             steps_aside=model.steps_aside,
             follow_up=model.follow_up,
             is_declared=self.is_declared,
+            maker=self.maker,
         )
 
     def _encoded_rule(self, stored: ScheduleRecord | None, now: int) -> str:

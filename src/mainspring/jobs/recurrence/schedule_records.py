@@ -60,6 +60,11 @@ class ScheduleRecord(Struct, frozen=True, gc=False):
     """
     signature: str | None = None
     """The signature of the name and the definition; None if the schedule is not signed. See `signing`."""
+    maker: str | None = None
+    """The caller of the HTTP server that has stored the definition: see `Identity.caller`.
+
+    None if a program or the command line has stored it. It is not part of the definition.
+    """
 
     def has_definition_of(self, other: ScheduleRecord) -> bool:
         """Return whether two records have the same definition. Their next occurrences may differ."""

@@ -37,6 +37,7 @@ class ScheduleTests(EngineSuite):
             "expires": 9,
             "limits": ("a\x1f", "b\x1fx"),
             "is_declared": True,
+            "maker": "token 1",
         }
         given = timetable.record(**changes)
         before = bench.now
@@ -59,7 +60,7 @@ class ScheduleTests(EngineSuite):
         assert bench.arrange(PauseSchedule(NAME, is_paused=True, next_due=None))
         before = timetable.stored()
         bench.pass_time(0.1)
-        changed = timetable.record(payload=b"2", after=33, is_declared=False)
+        changed = timetable.record(payload=b"2", after=33, is_declared=False, maker="token 2")
         assert bench.arrange(PutSchedule(changed, 1))
         assert before.last_due is not None
         assert timetable.stored() == replace(

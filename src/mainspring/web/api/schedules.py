@@ -9,6 +9,7 @@ Invariants
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from mainspring.errors import LimitExceeded, NotAllowed, ScheduleNotFound, UnknownHandler
 from mainspring.jobs.handle import open_manager
@@ -71,7 +73,7 @@ from mainspring.web.api.schedule_views import (
 )
 from mainspring.web.api.submitting import require_rights
 from mainspring.web.guard import header_of
-from mainspring.web.schedule_density import require_sparse
+from mainspring.web.schedule_density import require_room, require_sparse
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -230,6 +232,9 @@ def _require_real(handler: Handler, body: ScheduleBody) -> None:
 class ScheduleEndpoints:
     """The endpoints that read and change schedules."""
 
+    def __init__(self) -> None:
+        self._storing: Counter[str] = Counter()  # by caller: the requests that store a schedule now
+
     async def list(self, call: ApiCall[None, ScheduleListQuery]) -> ApiAnswer:
         """Answer a page of the schedules that match filters and that the caller may read, sorted by name."""
         query, after = call.query, call.query.after or ""
@@ -252,8 +257,9 @@ class ScheduleEndpoints:
     async def put(self, call: ApiCall[ScheduleBody, NoQuery]) -> ApiAnswer:
         """Store a schedule, or change the one with this name; answer 201 if it is new, else 200.
 
-        Raises `Refused` if a value is wrong, if it recurs too often, or if the headers `If-Match` or
-        `If-None-Match` forbid the change; `ScheduleInvalid` or `NotAllowed` as `define` does.
+        Raises `Refused` if a value is wrong, if it recurs too often, if the caller has too many schedules, or if
+        the headers `If-Match` or `If-None-Match` forbid the change; `ScheduleInvalid` or `NotAllowed` as `define`
+        does.
         """
         with checked_values():
             name = require_id(call.path["name"], "name")
@@ -271,7 +277,8 @@ class ScheduleEndpoints:
             before[:] = [record]
             return True
 
-        schedule = await call.app.off_loop.write(_schedules(call, check).store, definition)
+        call.meter.count()
+        schedule = await self._store(call, definition, check)
         is_new = before == [None]
         return ApiAnswer(
             status=CREATED if is_new else OK,
@@ -284,6 +291,26 @@ class ScheduleEndpoints:
             ),
             headers={"ETag": etag_of(schedule.record)},
         )
+
+    async def _store(
+        self, call: ApiCall[ScheduleBody, NoQuery], definition: ScheduleDefinition, check: RecordCheck
+    ) -> ScheduleInfo:
+        """Store a schedule on a thread; raise `Refused` if the caller may have no other one, or too many jobs."""
+        caller, engine = call.identity.caller, call.app.manager().engine
+        schedules = _schedules(call, check)
+        self._storing[caller] += 1  # before the list is read, so that simultaneous requests count each other
+
+        def store() -> ScheduleInfo:
+            own = [each for each in engine.schedules() if each.maker == caller and each.name != definition.name]
+            require_room(definition.rule, own, engine.now(), call.limits, in_progress=self._storing[caller] - 1)
+            return schedules.store(replace(definition, maker=caller))
+
+        try:
+            return await call.app.off_loop.write(store)
+        finally:
+            self._storing[caller] -= 1
+            if not self._storing[caller]:
+                del self._storing[caller]
 
     async def remove(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
         """Delete a schedule with its history; its jobs stay.
@@ -317,6 +344,7 @@ class ScheduleEndpoints:
         """Submit one job of a schedule, due now; raise `ScheduleBusy` if its overlap policy forbids that."""
         name, schedules = _name(call), _schedules(call, check_for(call.identity, Scope.OPERATE))
         chosen = None if call.ids is None else call.ids.take()[0]
+        call.meter.count()
         job_id = (await schedules.trigger_async(name, id=chosen)).id
         place = quote(f"{call.request.scope.get('root_path', '')}{API}/jobs/", safe="/%:@")
         return ApiAnswer(
@@ -574,6 +602,8 @@ def _definitions(schedules: ScheduleEndpoints) -> list[Endpoint]:
                 "callback-refused",
                 "schedule-invalid",
                 "schedule-too-dense",
+                "too-many-schedules",
+                "submit-rate",
                 "invalid-value",
                 "precondition-failed",
                 "refused-by-store",
@@ -663,6 +693,6 @@ def _actions(schedules: ScheduleEndpoints) -> list[Endpoint]:
                     headers={"Location": "The path of the job."},
                 )
             },
-            problems=("schedule-not-found", "schedule-busy", "refused-by-store"),
+            problems=("schedule-not-found", "schedule-busy", "refused-by-store", "submit-rate"),
         ),
     ]
