@@ -45,7 +45,7 @@ class JobApiTests:
             id="order/42 é",
             unique="order-42",
             sequence="order-42",
-            retry={"max_attempts": 3, "base": 0.5, "factor": 3, "max_delay": 7, "jitter": 0.25},
+            retry={"max_attempts": 3, "base": 1.5, "factor": 3, "max_delay": 7, "jitter": 0.25},
             timeout=12.5,
             expires=60,
         )
