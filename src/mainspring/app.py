@@ -131,6 +131,7 @@ class Mainspring(Decorators, HttpJobs):
     """An application: its handlers, and the store that keeps their jobs.
 
     `Mainspring("sqlite:///orders.db")`, `"sqlite:////absolute/path.db"` and `"memory://"` name the store.
+    `?timeout=5` after the path of a file lets a call wait 5 seconds for other processes that write, instead of 30.
     `"nats://host:4222"`, with commas between several servers, keeps jobs on NATS JetStream for any number of
     machines; `nats=` sets the credentials. Without a URL, the environment variable `MAINSPRING_URL` names the
     store, else `url` in `[tool.mainspring]` of `pyproject.toml`; else it is `mainspring.db` in the working folder.

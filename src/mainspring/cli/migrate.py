@@ -25,7 +25,7 @@ from mainspring.clock import SystemClock
 from mainspring.engines.nats.provider import is_nats
 from mainspring.engines.nats.settings import without_password
 from mainspring.engines.sqlite.export import SqliteExport
-from mainspring.engines.sqlite.provider import is_sqlite, to_path
+from mainspring.engines.sqlite.provider import is_sqlite, timeout_of, to_path
 from mainspring.jobs.migration_records import MigrationDifference
 from mainspring.migration import MigrationPlan, MigrationUndo, Migrator, plan_migration, require_move
 from mainspring.plurals import format_count
@@ -65,7 +65,7 @@ def migrate(
     Example: mainspring migrate sqlite:///shop.db "nats://127.0.0.1:4222?prefix=shop"
     """
     application = _application_at(source, target, app)
-    with closing(SqliteExport(str(to_path(source)))) as export:
+    with closing(SqliteExport(to_path(source), busy_timeout=timeout_of(source))) as export:
         export.open()
         if dry_run:
             _show_plan(plan_migration(export), application.url, as_json=as_json)

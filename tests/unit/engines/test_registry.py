@@ -10,6 +10,7 @@ import pytest
 from mainspring import EngineUnavailable, Mainspring
 from mainspring.engines.registry import BUILT_IN, check_url, provider_for, schemes
 from mainspring.engines.sqlite import SqliteEngine
+from mainspring.engines.sqlite.provider import timeout_of
 
 TOY = Path(__file__).parents[2] / "data" / "toy_engine"
 
@@ -44,6 +45,31 @@ def test_an_unknown_scheme_is_refused_with_examples_of_all_engines(url: str) -> 
 def test_a_url_that_names_no_store_is_refused(url: str) -> None:
     with pytest.raises(EngineUnavailable):
         Mainspring(url)
+
+
+def test_the_url_of_a_file_may_set_the_timeout_of_calls(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db?timeout=2.5"
+    assert store_name(url) == f"sqlite:///{tmp_path}/shop.db"
+    assert provider_for(url).resolve("sqlite:///shop.db?timeout=2.5", tmp_path) == url
+    assert timeout_of(url) == 2.5
+    assert timeout_of("sqlite:///shop.db") == 30
+    with Mainspring(url) as app:
+        app.counts()
+    assert (tmp_path / "shop.db").exists()
+
+
+@pytest.mark.parametrize(
+    "setting", ["timeout=", "timeout=0", "timeout=-1", "timeout=nan", "timeout=inf", "lease=5"]
+)
+def test_an_invalid_setting_of_a_file_is_refused(setting: str) -> None:
+    with pytest.raises(EngineUnavailable, match=r"shop\.db: .*the only setting is \?timeout="):
+        Mainspring(f"sqlite:///shop.db?{setting}")
+
+
+def test_the_path_of_a_file_may_have_a_question_mark(tmp_path: Path) -> None:
+    with Mainspring(f"sqlite:///{tmp_path}/what?.db") as app:
+        app.counts()
+    assert (tmp_path / "what?.db").exists()
 
 
 def test_no_password_is_in_the_error_for_an_unknown_scheme() -> None:

@@ -29,6 +29,7 @@ from weakref import WeakSet
 
 import apsw
 
+from mainspring.engines.sqlite.lock_holders import find_holder
 from mainspring.engines.sqlite.read_only import read_only_address, write_remedy
 from mainspring.errors import EngineUnavailable, MainspringError, RefusedByStore, StoreCorrupt
 
@@ -82,8 +83,9 @@ def translate(error: apsw.Error, path: str) -> MainspringError:
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return EngineUnavailable(
             engine=engine,
-            reason=f"another process or connection held the lock of the file for too long ({error})",
-            remedy="look for a suspended process or an open transaction on this file, and try again",
+            reason=f"{find_holder(path)} held the lock of the file for too long ({error})",
+            remedy="look whether that is a suspended process or has an open transaction, and try again; a longer "
+            "wait is possible with ?timeout= in the URL of the store",
         )
     return EngineUnavailable(
         engine=engine,
@@ -95,6 +97,13 @@ def translate(error: apsw.Error, path: str) -> MainspringError:
 # How many statements a connection keeps prepared. The engine has fewer statements, even if `insert_few` is counted
 # once for each number of jobs.
 STATEMENT_CACHE_SIZE = 200
+
+
+def set_patience(connection: apsw.Connection, milliseconds: int) -> None:
+    """Let a connection wait so long for locks of other connections, and then raise `apsw.BusyError`."""
+    connection.set_busy_timeout(milliseconds)
+    with suppress(apsw.Error):  # a build of SQLite without blocking locks polls instead
+        connection.setlk_timeout(milliseconds, 0)
 
 
 class ConnectionPool(Protocol):
@@ -159,9 +168,7 @@ class FileConnectionPool:
             connection = apsw.Connection(address, flags=flags, statementcachesize=STATEMENT_CACHE_SIZE)
         else:
             connection = apsw.Connection(self._path, statementcachesize=STATEMENT_CACHE_SIZE)
-        connection.set_busy_timeout(self._busy_timeout_ms)
-        with suppress(apsw.Error):  # a build of SQLite without blocking locks polls instead
-            connection.setlk_timeout(self._busy_timeout_ms, 0)
+        set_patience(connection, self._busy_timeout_ms)
         return connection
 
     @contextmanager

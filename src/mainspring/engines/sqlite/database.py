@@ -32,7 +32,13 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import apsw
 
 from mainspring.clock import Clock, SystemClock
-from mainspring.engines.sqlite.connections import ConnectionPool, FileConnectionPool, translate, translated
+from mainspring.engines.sqlite.connections import (
+    ConnectionPool,
+    FileConnectionPool,
+    set_patience,
+    translate,
+    translated,
+)
 from mainspring.engines.sqlite.file_modes import create_file, open_file
 from mainspring.engines.sqlite.file_watch import FileWatch
 from mainspring.engines.sqlite.log_file import Checkpointer, LogGrower, sync_log
@@ -68,6 +74,8 @@ Tests simulate crashes with it.
 """
 
 CACHE_KIB = 16_384
+QUEUED_NS = 500_000_000
+"""A unit that begins so soon after one that could not get the locks was queued behind it."""
 
 
 class Database:
@@ -90,8 +98,9 @@ class Database:
         self._is_export = is_export  # whether to open a file whose jobs were moved to another store
         self._durability = durability
         self._probe = probe
-        milliseconds = round(busy_timeout * 1_000)
-        self._write_lock = WriteLock(path, timeout=busy_timeout)
+        self._milliseconds = milliseconds = round(busy_timeout * 1_000)
+        self._write_lock = WriteLock(path)
+        self._refused_ns = 0  # when a unit has last waited in vain for the locks; 0 after one that got them
         self._is_shared = is_shared
         self._connections: ConnectionPool = connections or FileConnectionPool(
             path, busy_timeout_ms=milliseconds, prepare_writer=self._prepare, on_close=self._closed
@@ -186,10 +195,11 @@ class Database:
         if self._watch is not None:
             self._watch.check_read(connection)  # after a fork, this may be another file
         require_own(connection, self.path)  # before the lock, which creates a file beside it
-        # If two processes switch a new file to write-ahead logging at the same time, SQLite refuses one of them
-        # without waiting. The lock lets them do it one after the other.
-        with self._write_lock.held() if self._is_shared else nullcontext():
-            self._prepare_file(connection)
+        if not self._is_prepared(connection):
+            # If two processes switch a new file to write-ahead logging at the same time, SQLite refuses one of
+            # them without waiting. The lock lets them do it one after the other.
+            with self._write_lock.held(self._milliseconds / 1_000) if self._is_shared else nullcontext():
+                self._prepare_file(connection)
         self._committed = None
         self._is_synchronous = self._durability == "full"
         connection.pragma("synchronous", "FULL" if self._is_synchronous else "NORMAL")
@@ -198,6 +208,12 @@ class Database:
         self._log_grower = LogGrower(connection) if self._durability == "full" else None
         if self._watch is not None:
             self._watch.opened(connection)
+
+    def _is_prepared(self, connection: apsw.Connection) -> bool:
+        """Return whether the file has a write-ahead log and the current schema. Then opening it needs no lock."""
+        if connection.pragma("journal_mode") != "wal":
+            return False
+        return (self._is_export and is_moved(connection)) or check(connection, self.path)
 
     def _prepare_file(self, connection: apsw.Connection) -> None:
         is_marked = self._is_export and is_moved(connection)
@@ -303,18 +319,44 @@ class Database:
         self._writer = writer = self._connections.open_writer()
         if self._watch is not None:
             self._watch.check_begin(writer)
-        if self._is_shared:
-            self._write_lock.acquire()
         wanted = durable and self._durability == "full"
         if wanted != self._is_synchronous:
             self._writer.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
             self._is_synchronous = wanted
-        self.write("BEGIN IMMEDIATE")
+        if self._refused_ns or (self._is_shared and not self._write_lock.acquire_at_once()):
+            self._wait_and_begin(writer, self._milliseconds)
+        else:
+            self._begin_transaction()
         if writer.data_version() != self._committed:  # another process may have written, perhaps a new schema
             self._require_usable(writer)
             self.version += 1
         if self._log_grower is not None and self._log_grower.is_nearly_full:
             self._log_grower.grow()
+
+    def _wait_and_begin(self, writer: apsw.Connection, patience: int) -> None:
+        """Wait for the file lock and for SQLite's own lock, `patience` milliseconds in all. Begin a transaction.
+
+        A unit that was queued behind one that has just waited in vain tries once, and does not wait.
+        """
+        began = SystemClock.monotonic_ns()
+        if self._refused_ns and began - self._refused_ns < QUEUED_NS:
+            patience = 0
+        if self._is_shared:
+            self._write_lock.acquire(patience / 1_000)
+        waited = (SystemClock.monotonic_ns() - began) // 1_000_000
+        set_patience(writer, max(0, patience - waited))
+        try:
+            self._begin_transaction()
+        finally:
+            set_patience(writer, self._milliseconds)
+
+    def _begin_transaction(self) -> None:
+        try:
+            self.write("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            self._refused_ns = SystemClock.monotonic_ns()
+            raise
+        self._refused_ns = 0
 
     def _commit(self) -> None:
         while self._before_commit:
@@ -476,24 +518,38 @@ class WriteLock:
     writes without it: SQLite's own lock still protects the file.
     """
 
-    def __init__(self, path: str, *, timeout: float) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._timeout = timeout
         self._descriptor: int | None = None
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, seconds: float) -> Iterator[None]:
         """Hold the file lock during a `with` block. After the timeout, run the block without the lock."""
         try:
-            self.acquire()
+            self.acquire(seconds)
             yield
         finally:
             self.release()
 
-    def acquire(self) -> None:
+    def acquire(self, seconds: float) -> None:
         """Wait for the file lock. Return without it after the timeout, or if no lock file can be opened."""
-        if fcntl is not None and self._has_file():
-            self._acquire()
+        if not self.acquire_at_once():
+            assert self._descriptor is not None
+            self._wait(self._descriptor, seconds)
+
+    def acquire_at_once(self) -> bool:
+        """Return whether this process has the file lock now, and not another one.
+
+        If no lock file can be opened, return True, too: writers then do without the lock.
+        """
+        if fcntl is None or not self._has_file():
+            return True
+        assert self._descriptor is not None
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
     def release(self) -> None:
         """Release the file lock, if this process has it."""
@@ -506,20 +562,12 @@ class WriteLock:
                 self._descriptor = open_file(Path(f"{self._path}-turn"), os.O_RDONLY)
         return self._descriptor is not None
 
-    def _acquire(self) -> None:
-        """Wait for the file lock. `flock` has no timeout, so a helper thread waits if the lock is not free."""
-        assert fcntl is not None
-        assert self._descriptor is not None
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._wait(self._descriptor)
-
-    def _wait(self, descriptor: int) -> None:
+    def _wait(self, descriptor: int, seconds: float) -> None:
+        """Wait for the file lock. `flock` has no timeout, so a helper thread waits."""
         self._descriptor = None  # until the lock is granted; the helper closes it if this thread gives up
         waiter = _LockWaiter(descriptor)
         try:
-            if waiter.wait_acquired(self._timeout):
+            if waiter.wait_acquired(seconds):
                 self._descriptor = descriptor
         except BaseException:  # an interrupt
             self._descriptor = None

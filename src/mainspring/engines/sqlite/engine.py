@@ -29,6 +29,7 @@ from mainspring.engines.sqlite.dead_letters import DeadLetterNotifier, read_hand
 from mainspring.engines.sqlite.event_log import holds_position, read_events
 from mainspring.engines.sqlite.explain import situation_of
 from mainspring.engines.sqlite.limits import read_limits
+from mainspring.engines.sqlite.provider import DEFAULT_TIMEOUT
 from mainspring.engines.sqlite.pruning import Pruner
 from mainspring.engines.sqlite.reading import (
     count,
@@ -104,7 +105,6 @@ from mainspring.jobs.timestamps import instants_of
 from mainspring.security.permissions import TOKEN_CALLER
 from mainspring.security.tokens import TokenRecord, removal_reason
 
-BUSY_TIMEOUT_SECONDS = 30.0
 # A submit wakes the workers of other processes if a job is due within this time. Otherwise they find the job in
 # time when they poll, once a second.
 WAKE_HORIZON = 2_500_000  # microseconds
@@ -129,7 +129,7 @@ class SqliteEngine:
         *,
         clock: Clock | None = None,
         durability: Durability = "full",
-        busy_timeout: float = BUSY_TIMEOUT_SECONDS,
+        busy_timeout: float = DEFAULT_TIMEOUT,
         max_crashes: int = MAX_CRASHES,
         is_shared: bool = True,
         probe: Probe | None = None,

@@ -23,6 +23,7 @@ from mainspring.engines.sqlite.codec import RECORD_COLUMNS, pairs_of_integers, s
 from mainspring.engines.sqlite.database import Database, Probe
 from mainspring.engines.sqlite.dead_letters import DeadLetterNotifier
 from mainspring.engines.sqlite.limits import read_limits
+from mainspring.engines.sqlite.provider import DEFAULT_TIMEOUT
 from mainspring.engines.sqlite.reading import count_all
 from mainspring.engines.sqlite.rescue import JobRescuer
 from mainspring.engines.sqlite.schedules import read_occurrences, read_schedules
@@ -41,7 +42,6 @@ from mainspring.jobs.spent_envelopes import Envelope
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.timestamps import to_instant
 
-BUSY_TIMEOUT_SECONDS = 30.0
 MAX_OCCURRENCES = 100  # how many occurrences without a job are exported of each schedule, the latest ones
 MAX_PAGE_BYTES = 16_000_000  # a page of jobs ends when the sum of its payloads exceeds this number
 ENVELOPES = 1_000  # how many envelopes a page has
@@ -109,13 +109,20 @@ class MoveRecord(Struct, frozen=True):
 class SqliteExport:
     """A SQLite file whose jobs are moved to another store. Only one thread uses it."""
 
-    def __init__(self, path: str | Path, *, clock: Clock | None = None, probe: Probe | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        clock: Clock | None = None,
+        busy_timeout: float = DEFAULT_TIMEOUT,
+        probe: Probe | None = None,
+    ) -> None:
         self.path = str(Path(path).resolve())
         self._clock = clock or SystemClock()
         self._database = Database(
             self.path,
             durability="full",
-            busy_timeout=BUSY_TIMEOUT_SECONDS,
+            busy_timeout=busy_timeout,
             is_shared=True,
             probe=probe,
             is_export=True,

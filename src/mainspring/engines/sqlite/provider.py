@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mainspring.jobs.engine import Engine
 
 SCHEME = "sqlite:///"
+DEFAULT_TIMEOUT = 30.0
+MAX_TIMEOUT = 86_400
 MEMORY = "memory://"
 
 
@@ -58,7 +60,41 @@ def is_sqlite(url: str) -> bool:
 
 def to_path(url: str) -> Path:
     """Return the file of a `sqlite:///` URL, relative or absolute as the URL has it."""
-    return Path(url.removeprefix(SCHEME))
+    return Path(_split(url)[0])
+
+
+def timeout_of(url: str) -> float:
+    """Return how many seconds a call waits for the lock of the file, as `?timeout=` in the URL says.
+
+    Raises `EngineUnavailable` if the URL has another setting, or an invalid value.
+    """
+    path, query = _split(url)
+    seconds = DEFAULT_TIMEOUT
+    for setting in query.split("&") if query else ():
+        name, _, value = setting.partition("=")
+        try:
+            if name != "timeout":
+                raise _bad_setting(path, f"there is no setting {name!r}")
+            seconds = float(value)
+        except ValueError:
+            seconds = 0
+        if not 0 < seconds <= MAX_TIMEOUT:
+            raise _bad_setting(path, f"the setting {setting!r} is invalid")
+    return seconds
+
+
+def _split(url: str) -> tuple[str, str]:
+    """Return the path and the settings of a URL. A question mark without `=` after it belongs to the path."""
+    path, _, query = url.removeprefix(SCHEME).partition("?")
+    return (path, query) if "=" in query else (url.removeprefix(SCHEME), "")
+
+
+def _bad_setting(path: str, reason: str) -> EngineUnavailable:
+    return EngineUnavailable(
+        engine=f"SQLite file {path}",
+        reason=reason,
+        remedy=f"the only setting is ?timeout=, from more than 0 to {MAX_TIMEOUT:,} seconds",
+    )
 
 
 class SqliteProvider(EngineProvider):
@@ -71,20 +107,27 @@ class SqliteProvider(EngineProvider):
     def make_engine(self, config: EngineConfig) -> Engine:
         from mainspring.engines.sqlite.engine import SqliteEngine  # noqa: PLC0415 - see import_engine
 
-        return SqliteEngine(to_path(config.url), clock=config.clock, durability=config.durability)
+        return SqliteEngine(
+            to_path(config.url),
+            clock=config.clock,
+            durability=config.durability,
+            busy_timeout=timeout_of(config.url),
+        )
 
     def import_engine(self) -> None:
         import_module("mainspring.engines.sqlite.engine")
 
     def check_url(self, url: str) -> None:
-        if not is_sqlite(url) or url == SCHEME:
+        if not is_sqlite(url) or not _split(url)[0]:
             raise unknown_store(url)
+        timeout_of(url)
 
     def store_name(self, url: str) -> str:
         return f"{SCHEME}{to_path(url).resolve()}"
 
     def resolve(self, url: str, folder: Path) -> str:
-        return f"{SCHEME}{folder / to_path(url)}"
+        path, query = _split(url)
+        return f"{SCHEME}{folder / path}{query and f'?{query}'}"
 
     def missing_file(self, url: str) -> Path | None:
         path = to_path(url)
