@@ -30,7 +30,7 @@ PIECE = 200_000
 """How much of a request is sent before the next probe; less than the buffers of a connection have room for."""
 _NOISE = random.Random(1).randbytes(70_000).hex().encode()  # so that the bodies do not compress too well
 HOSTILE = {
-    FORM: b"token=" + _NOISE + b"&next=/" + b"%41" * (LARGE // 3),
+    FORM: b"token=" + _NOISE + b"&next=/" + b"%22" * (LARGE // 3),
     JSON: b'["' + _NOISE + b'",' + b"[" * LARGE,
     NDJSON: _NOISE + b"\n" * LARGE,
 }

@@ -8,6 +8,8 @@ Invariants
   with calls that wait for jobs.
 - Calls that write never occupy all threads. While another process holds the write lock, calls that only read go
   on.
+- Calls that only compute run one at a time. The interpreter runs one thread at a time, and the event loop would
+  wait for its turn behind each of them.
 - Threads start with the first call, and end with `close`. A call after `close` starts new ones.
 - A call belongs to the same periodic reads as the coroutine that has made it (`jobs.periodic_reads`).
 """
@@ -17,7 +19,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial, wraps
 from threading import Lock
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from mainspring.errors import EngineUnavailable, RunnerClosed
 from mainspring.jobs.periodic_reads import carried
@@ -38,13 +40,20 @@ _WRITES = TaskTraits(shutdown=ShutdownBehavior.SKIP)
 _END: Any = object()
 
 
+class _Threads(NamedTuple):
+    """The threads of an `OffLoop`: all of them, and the runners with a share of them."""
+
+    pool: ThreadPool
+    writers: TaskRunner
+    computing: TaskRunner
+
+
 class OffLoop:
     """Runs calls on threads of its own, for coroutines of any number of event loops."""
 
     def __init__(self) -> None:
         self._lock = Lock()  # guards the following attributes
-        self._pool: ThreadPool | None = None
-        self._writers: TaskRunner | None = None
+        self._threads: _Threads | None = None
 
     async def read(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call that only reads the store on a thread of this object, and return its result.
@@ -62,19 +71,34 @@ class OffLoop:
         """
         return await self.result(self.submit(partial(function, *args, **kwargs), writes=True))
 
+    async def compute(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a call that takes processor time and waits for nothing, such as the decoding of a large request.
+
+        One such call runs at a time. It is dropped, or its result ignored, as that of `read`.
+        """
+        call = partial(function, *args, **kwargs)
+        return await self.result(self._submit(call, lambda threads: threads.computing, _READS))
+
     def submit(self, call: Callable[[], R], *, writes: bool) -> TaskFuture[R]:
         """Queue a call for a thread of this object, and return the future of its result.
 
         At most eight calls run at once, and at most four of those with `writes`; further ones wait. The first call
         starts the threads, as does the first one after `close`.
         """
+        if writes:
+            return self._submit(call, lambda threads: threads.writers, _WRITES)
+        return self._submit(call, lambda threads: threads.pool, _READS)
+
+    def _submit(
+        self, call: Callable[[], R], choose: Callable[[_Threads], TaskRunner], traits: TaskTraits
+    ) -> TaskFuture[R]:
         call = carried(call)
         while True:
-            pool, writers = self._runners()
+            threads = self._open()
             try:
-                return writers.submit(call, traits=_WRITES) if writes else pool.submit(call, traits=_READS)
+                return choose(threads).submit(call, traits=traits)
             except RunnerClosed:  # by `close` on another thread, or at the exit of the interpreter
-                self._forget(pool)
+                self._forget(threads)
 
     async def result(self, future: TaskFuture[R]) -> R:
         """Await the result of a call that `submit` has queued.
@@ -101,21 +125,23 @@ class OffLoop:
         A coroutine that awaits a dropped call gets `EngineUnavailable`. The next call starts new threads.
         """
         with self._lock:
-            pool, self._pool, self._writers = self._pool, None, None
-        if pool is not None:
-            pool.shutdown(timeout=0)
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.pool.shutdown(timeout=0)
 
-    def _runners(self) -> tuple[ThreadPool, TaskRunner]:
+    def _open(self) -> _Threads:
         with self._lock:
-            if self._pool is None or self._writers is None:
-                self._pool = ThreadPool(THREADS, name="mainspring-async")
-                self._writers = self._pool.parallel(limit=WRITERS, name="mainspring-async-writes")
-            return self._pool, self._writers
+            if self._threads is None:
+                pool = ThreadPool(THREADS, name="mainspring-async")
+                writers = pool.parallel(limit=WRITERS, name="mainspring-async-writes")
+                computing = pool.parallel(limit=1, name="mainspring-async-computing")
+                self._threads = _Threads(pool, writers, computing)
+            return self._threads
 
-    def _forget(self, pool: ThreadPool) -> None:
+    def _forget(self, threads: _Threads) -> None:
         with self._lock:
-            if self._pool is pool:
-                self._pool = self._writers = None
+            if self._threads is threads:
+                self._threads = None
 
 
 class CallsStore(Protocol):

@@ -84,6 +84,21 @@ def test_reads_go_on_while_all_writers_wait(off_loop: OffLoop) -> None:
     assert asyncio.run(call()) == 42
 
 
+def test_computations_run_one_at_a_time_and_reads_go_on(off_loop: OffLoop) -> None:
+    async def call() -> None:
+        first = asyncio.create_task(off_loop.compute(gate))
+        await asyncio.to_thread(gate.wait_until_entered)
+        others = [asyncio.create_task(off_loop.compute(computed.append, number)) for number in range(THREADS)]
+        assert await off_loop.read(list, computed) == []
+        assert await off_loop.write(list, computed) == []
+        gate.open()
+        await asyncio.gather(first, *others)
+
+    gate, computed = Gate(), list[int]()
+    asyncio.run(call())
+    assert computed == list(range(THREADS))
+
+
 def test_a_canceled_call_that_has_not_begun_never_runs(off_loop: OffLoop) -> None:
     async def call() -> None:
         blockers = [asyncio.create_task(off_loop.read(gate)) for _ in range(THREADS)]

@@ -45,7 +45,7 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL
 
 async def decode_beside(off_loop: OffLoop, decode: Callable[[bytes], T], raw: bytes) -> T:
     """Return `decode(raw)`. If the body `raw` is large, a thread of `off_loop` decodes it."""
-    return await off_loop.read(decode, raw) if len(raw) > LARGE_BODY else decode(raw)
+    return await off_loop.compute(decode, raw) if len(raw) > LARGE_BODY else decode(raw)
 
 
 def decode_json(

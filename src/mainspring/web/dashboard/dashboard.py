@@ -69,6 +69,7 @@ NOTE_COOKIE = "mainspring_note"
 NOTE_SECONDS = 30
 YEAR_SECONDS = 365 * 86_400
 MAX_NOTE = 1_000
+MAX_PATH = 8_192
 WELCOME = """Mainspring
 
 /    the dashboard, for browsers
@@ -461,8 +462,14 @@ def theme_of(request: Request) -> str:
 
 
 def local_path(given: str) -> str:
-    """Return `given`, the path that a form or a query names, if it stays on this server; else `/`."""
-    is_local = given.startswith("/") and not given.startswith("//") and "\\" not in given and given.isprintable()
+    """Return `given`, the path that a form or a query names, if it is short and on this server; else `/`."""
+    is_local = (
+        len(given) <= MAX_PATH
+        and given.startswith("/")
+        and not given.startswith("//")
+        and "\\" not in given
+        and given.isprintable()
+    )
     return given if is_local else "/"
 
 
