@@ -135,10 +135,15 @@ class Checklist:
         assert done.code == any(severity.rank >= Severity.WARNING.rank for severity in found.values())
         return found
 
-    def has_worker(self) -> bool:
-        """Return whether the store exists, which the first worker makes, and lists a worker."""
+    def has_workers(self, number: int = 1) -> bool:
+        """Return whether the store exists, which the first worker makes, and lists as many workers."""
         listed = self.run(3, "--json")
-        return listed.code == 0 and bool(listed.json["workers"])
+        return listed.code == 0 and len(listed.json["workers"]) == number
+
+    def examine_workers(self) -> tuple[int, Severity]:
+        """Run the command of item 10 with `--strict`; return its exit code and what it says about workers."""
+        done = self.run(10, "--strict", "--json")
+        return done.code, severities(done.json)["workers"]
 
 
 OF_FILES = frozenset().union(*(item.checks for item in ALL.values())) - {"stream"} - OF_CLUSTERS - OF_SERVERS
@@ -149,17 +154,34 @@ def test_the_checks_of_the_checklist_tell_order_from_disorder(shop: ShopProgram)
     sound = Checklist(shop, SOUND)
     worker = shop.start("run", "shop:app")
     try:
-        eventually(sound.has_worker)
+        assert eventually(lambda: sound.has_workers() and shop.run(*ALL[13].command).code == 0)
         found = sound.examine()
         slots = [listed["slots"] for listed in sound.run(18, "--json").json["workers"]]
-        healthy = shop.run(*ALL[13].command)
     finally:
         worker.terminate()
         worker.communicate()
     assert slots == [{"threads": 8, "coroutines": 100, "processes": 2}]
-    assert (healthy.code, shop.run(*ALL[13].command).code) == (0, 1)
+    assert shop.run(*ALL[13].command).code == 1
     assert set(found) >= OF_FILES
     assert {check: found[check] for check in OF_FILES - OF_DISKS if found[check].rank > Severity.INFO.rank} == {}
+
+
+def test_the_checklist_wants_three_workers(shop: ShopProgram) -> None:
+    checklist = Checklist(shop, SOUND)
+    workers = [shop.start("run", "shop:app")]
+    try:
+        assert eventually(checklist.has_workers)
+        alone = checklist.examine_workers()
+        workers += [shop.start("run", "shop:app") for _ in range(2)]
+        assert eventually(lambda: checklist.has_workers(3))
+        _, together = checklist.examine_workers()
+        workers[-1].kill()
+        assert eventually(lambda: checklist.examine_workers()[1] is Severity.WARNING)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
+    assert (alone, together) == ((1, Severity.WARNING), Severity.OK)
 
 
 def test_the_checks_of_the_checklist_find_what_is_not_in_order(shop: ShopProgram) -> None:

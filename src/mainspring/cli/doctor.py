@@ -36,12 +36,25 @@ WIDTH = max(map(len, Severity))
     "--thorough", is_flag=True, help="Search the whole file for damage and count all jobs, however long it takes."
 )
 @click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Warn if fewer than this number of workers run.",
+    metavar="N",
+)
+@click.option(
     "--monitor", help="The monitoring address of the NATS server, such as http://127.0.0.1:8222.", metavar="URL"
 )
 @json_option
 @app_options
 def doctor(
-    *, strict: bool, thorough: bool, monitor: str | None, as_json: bool, app: str | None, url: str | None
+    *,
+    strict: bool,
+    thorough: bool,
+    workers: int | None,
+    monitor: str | None,
+    as_json: bool,
+    app: str | None,
+    url: str | None,
 ) -> None:
     """Check the machine, the store, workers, jobs and schedules.
 
@@ -60,6 +73,7 @@ def doctor(
             has_handlers=writer.chosen.app is not None,
             monitor=monitor,
             thorough=thorough,
+            workers=workers or 0,
             on_step=bar.advance,
         )
     if as_json:

@@ -37,6 +37,7 @@ def examine(
     has_handlers: bool = True,
     monitor: str | None = None,
     thorough: bool = False,
+    workers: int = 0,
     clock: Clock | None = None,
     on_step: Callable[[int], None] = lambda _checks: None,
 ) -> Report:
@@ -45,6 +46,7 @@ def examine(
     - `has_handlers`: False if the application was not imported, so that only the URL of its store is known
     - `monitor`: the monitoring address of a NATS server; None if there is none
     - `thorough`: run checks in full, however long they take
+    - `workers`: how many live workers there must be at least, or the check `workers` warns
     - `on_step`: is called with 1 after each check, and with 0 from time to time during a long one
     """
     examination = Examination(
@@ -52,6 +54,7 @@ def examine(
         has_handlers=has_handlers,
         monitor=monitor,
         thorough=thorough,
+        workers=workers,
         clock=clock or SystemClock(),
         on_step=on_step,
     )
@@ -68,6 +71,7 @@ class Examination:
         has_handlers: bool,
         monitor: str | None,
         thorough: bool,
+        workers: int,
         clock: Clock,
         on_step: Callable[[int], None],
     ) -> None:
@@ -76,6 +80,8 @@ class Examination:
         """Whether the application was imported. If not, only its URL is known."""
         self.monitor = monitor
         self.thorough = thorough
+        self.workers = workers
+        """How many live workers there must be at least."""
         self.clock = clock
         self._on_step = on_step
         self._findings: list[Finding] = []
@@ -136,10 +142,12 @@ class Examination:
         """
         if left_out_because is not None:
             self.leave_out("jobs", f"jobs, workers and schedules: {left_out_because}")
+            if self.workers:
+                self.carry_out([Check("workers", lambda: jobs.warn_of_uncounted(self.workers))])
             return
         snapshot = self.attempt("jobs", lambda: self._take_snapshot(counts=counts, patience=patience))
         if snapshot is not None:
-            self.carry_out(_checks_of_jobs(snapshot))
+            self.carry_out(_checks_of_jobs(snapshot, workers=self.workers))
 
     def _take_snapshot(self, *, counts: bool, patience: int) -> Snapshot:
         engine = self.app.make_engine(self.clock, read_only=True)
@@ -171,9 +179,9 @@ def _checks_of_machine(clock: Clock) -> list[Check]:
     ]
 
 
-def _checks_of_jobs(snapshot: Snapshot) -> list[Check]:
+def _checks_of_jobs(snapshot: Snapshot, *, workers: int) -> list[Check]:
     return [
-        Check("workers", lambda: jobs.check_workers(snapshot)),
+        Check("workers", lambda: jobs.check_workers(snapshot, workers)),
         Check("handlers", lambda: jobs.check_handlers(snapshot)),
         Check("queues", lambda: jobs.check_queues(snapshot)),
         Check("lateness", lambda: jobs.check_lateness(snapshot)),

@@ -21,8 +21,8 @@ NEARLY_FULL = 0.8
 START = ("Start one:", ("run",))
 
 
-def check_workers(snapshot: Snapshot) -> Iterator[Finding]:
-    """Report the workers that run, and those that died or hang.
+def check_workers(snapshot: Snapshot, wanted: int = 0) -> Iterator[Finding]:
+    """Report the workers that run, and those that died or hang; warn if fewer than `wanted` run.
 
     Report an error instead if no worker runs, and jobs are due or have lost their worker.
     """
@@ -31,14 +31,30 @@ def check_workers(snapshot: Snapshot) -> Iterator[Finding]:
     left = [] if alive else [*_due(snapshot), *_abandoned(snapshot)]
     if lost and not left:
         yield _about_lost(lost, snapshot.now, has_others=bool(alive))
-    if alive:
-        yield ok(f"{format_count(len(alive), 'worker')}: {some([_name(worker) for worker in alive])}")
-    elif left:
+    if left:
         yield error(
             f"no worker runs, and {' and '.join(left)}", "Jobs are stored, and no worker starts them.", *START
         )
+    elif len(alive) < wanted:
+        names = some([_name(worker) for worker in alive]) or "none"
+        yield warning(
+            f"{len(alive)} of {wanted} wanted workers run: {names}",
+            "The others rescue the jobs of a worker that dies: the fewer they are, the longer jobs wait.",
+            *START,
+        )
+    elif alive:
+        yield ok(f"{format_count(len(alive), 'worker')}: {some([_name(worker) for worker in alive])}")
     elif not lost:
         yield info("no worker runs; no job is due", "Jobs that become due wait for a worker.", *START)
+
+
+def warn_of_uncounted(wanted: int) -> Finding:
+    """Return the warning that live workers could not be counted, although `wanted` are required."""
+    return warning(
+        f"it is not known whether {format_count(wanted, 'worker')} run",
+        "Workers are counted in the store, which could not be examined.",
+        "Do first what the finding `jobs` or the finding of the store says.",
+    )
 
 
 def _due(snapshot: Snapshot) -> Iterator[str]:

@@ -51,6 +51,20 @@ def test_workers_that_live_are_named() -> None:
     assert finding.severity is Severity.OK
 
 
+def test_fewer_workers_than_wanted_are_a_warning() -> None:
+    few = jobs.check_workers(snapshot(workers=[worker(1), worker(2)]), 3)
+    assert_finding(few, Severity.WARNING, "2 of 3 wanted workers run: 1 (host, process 77), 2 (host, process 77)")
+    lost = list(jobs.check_workers(snapshot(workers=[worker(1), worker(2, is_gone=True)]), 2))
+    assert [finding.severity for finding in lost] == [Severity.INFO, Severity.WARNING]
+    none = jobs.check_workers(snapshot(workers=[]), 1)
+    assert_finding(none, Severity.WARNING, "0 of 1 wanted workers run: none")
+    assert is_all_ok(jobs.check_workers(snapshot(workers=[worker(1), worker(2)]), 2))
+
+
+def test_wanted_workers_that_cannot_be_counted_are_a_warning() -> None:
+    assert_finding([jobs.warn_of_uncounted(3)], Severity.WARNING, "it is not known whether 3 workers run")
+
+
 def test_due_jobs_without_any_worker_are_an_error() -> None:
     found = jobs.check_workers(snapshot(workers=[], backlog=[waiting(since=5 * MINUTE), waiting("pong")]))
     assert_finding(found, Severity.ERROR, "no worker runs, and 6 jobs are due, the oldest for 5 min")
