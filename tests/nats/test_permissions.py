@@ -22,11 +22,14 @@ from mainspring import (
     Unique,
 )
 from mainspring.jobs.commands import NoteTokenUses
+from mainspring.jobs.engine import Demand
+from mainspring.jobs.records import Lease, RemoteTerms, WorkerInfo
 from mainspring.jobs.request_records import RequestEnd
+from mainspring.security.permissions import TOKEN_CALLER
 from mainspring.testing.conformance.requests import new_request
 from tests.nats.restricted_servers import RestrictedServers, Shop, run_program
 from tests.programs import program
-from tests.support import PATIENCE
+from tests.support import PATIENCE, eventually
 
 pytestmark = pytest.mark.long
 
@@ -148,6 +151,30 @@ def test_jobs_of_a_dead_worker_are_rescued_by_one_with_the_same_rights(
             job.cancel()
             assert job.wait(PATIENCE) is JobStatus.CANCELED
         assert job.info().crashes == 1
+    assert restricted_server.violations() == []
+
+
+def test_a_process_with_the_rights_of_a_worker_takes_the_jobs_of_a_revoked_token(
+    restricted_server: RestrictedServers,
+) -> None:
+    app = restricted_server.app("worker")
+    with restricted_server.app("operator") as operator, app:
+        token = operator.tokens.create("pictures", scopes=["work"]).info
+        engine = app.manager().engine
+        terms = RemoteTerms(f"{TOKEN_CALLER}{token.id}", 3_600_000_000)
+        worker = engine.enroll(WorkerInfo("pictures", 0, ("plain",), remote=terms))
+        job = app.plain.submit()
+        found: list[Lease] = []
+
+        def has_claimed() -> bool:
+            found.extend(engine.take(worker, [Demand(("plain",), 1, 0)], lead=0, start_lead=0).leases)
+            return bool(found)
+
+        assert eventually(has_claimed)
+        operator.tokens.revoke("pictures")
+        assert eventually(lambda: engine.sweep(0).rescued == [job.id])
+        (entry, *_) = app.audit()
+        assert (entry.actor, entry.action, entry.target) == ("mainspring", "worker.remove", str(worker))
     assert restricted_server.violations() == []
 
 

@@ -113,7 +113,10 @@ def test_what_cannot_be_read_is_shown_as_it_is(data: bytes, codec: str, shown: A
 def test_a_few_of_many_rescued_jobs_are_named(caplog: pytest.LogCaptureFixture) -> None:
     log_rescue(Swept([f"job-{number}" for number in range(100)], [], ()))
     assert caplog.messages == [
-        "rescued 100 jobs from dead workers, to run again; job ids: job-0, job-1, job-2, job-3, job-4, ..."
+        (
+            "rescued 100 jobs from workers that died or were removed, to run again; job ids: "
+            "job-0, job-1, job-2, job-3, job-4, ..."
+        )
     ]
 
 

@@ -122,7 +122,7 @@ def test_jobs_of_a_dead_worker_are_rescued(
     info = shop.manager.get(job)
     assert (before, info.status, info.crashes, info.attempts) == (JobStatus.RUNNING, JobStatus.COMPLETED, 1, 0)
     assert ran == [job]
-    assert f"rescued 1 job from dead workers, to run again; job ids: {job}" in caplog.text
+    assert f"rescued 1 job from workers that died or were removed, to run again; job ids: {job}" in caplog.text
 
 
 def test_an_unknown_handler_is_spoken_of_once(

@@ -205,7 +205,7 @@ def log_rescue(swept: Swept) -> None:
     """Log which jobs of dead workers were rescued, and which became dead letters."""
     if swept.rescued:
         logger.warning(
-            "rescued %s from dead workers, to run again; job ids: %s",
+            "rescued %s from workers that died or were removed, to run again; job ids: %s",
             format_count(len(swept.rescued), "job"),
             _some(swept.rescued),
             extra={"jobs": swept.rescued[:NAMED_JOBS]},
