@@ -24,12 +24,14 @@ from nats.errors import NoRespondersError
 from mainspring import Mainspring
 from mainspring.cli.nats_process import HeldPorts, ServerProcess, find_server
 from mainspring.cli.nats_servers import Node
+from mainspring.doctor import examine
+from mainspring.doctor.findings import Severity
 from mainspring.errors import EngineUnavailable
 from mainspring.security.certificates import client_context
 from tests.deploy.files import DEPLOY, read_passwords
 from tests.deploy.shipped_cluster import HOST, NAMES, ROUTE_PORT, ShippedCluster, make_certificates
 from tests.nats.raw_clients import answered, connected
-from tests.support import PATIENCE, eventually
+from tests.support import eventually
 
 pytestmark = pytest.mark.long
 
@@ -54,11 +56,13 @@ class Stranger:
     def tls(self, certificates: Path) -> dict[str, Any]:
         if not self.speaks_tls:
             return {}
-        files = {"insecure": True}  # it does not care whom it joins
         if self.certificate is None:
-            return {"tls": files}
+            return {"tls": {"insecure": True}}
         base = certificates / self.certificate
-        return {"tls": {**files, "cert_file": f"{base}.pem", "key_file": f"{base}.key"}}
+        files = {"cert_file": f"{base}.pem", "key_file": f"{base}.key"}
+        # A stranger does not care whom it joins. A server that may join is called back by the others, with TLS.
+        trust = {"ca_file": str(base.parent / "route-authority.pem")} if self == ALLOWED else {"insecure": True}
+        return {"tls": files | trust}
 
 
 ALLOWED = Stranger()
@@ -103,11 +107,7 @@ def running(stranger: Stranger, cluster: ShippedCluster, certificates: Path, fol
             "server_name": "stranger",
             "listen": f"{HOST}:{port}",
             "http": f"{HOST}:{monitor_port}",
-            "jetstream": {"store_dir": str(folder)},
-            "accounts": {
-                name: {"users": [{"user": name, "password": name}], "jetstream": name != SYSTEM}
-                for name in accounts
-            },
+            "accounts": {name: {"users": [{"user": name, "password": name}]} for name in accounts},
             "system_account": SYSTEM,
             "cluster": {
                 "name": "mainspring",
@@ -136,39 +136,31 @@ async def administrator(cluster: ShippedCluster, user: str, variable: str) -> As
 
 async def ask(client: Client, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     data = b"" if body is None else json.dumps(body).encode()
-    return dict(json.loads((await client.request(subject, data, timeout=PATIENCE)).data))
+    return dict(json.loads((await client.request(subject, data, timeout=1)).data))
 
 
-async def ask_a_client_of(cluster: ShippedCluster, node: Node) -> bytes:
-    """Ask a client of the cluster, as a client of the stranger that says it is in the same account."""
+async def ask_a_client_of(node: Node, cluster: ShippedCluster) -> bytes:
+    """Ask a client of the stranger that says it is in the same account, as the administrator of the cluster."""
 
     async def answer(message: Msg) -> None:
         await message.respond(b"answer")
 
     async with (
-        administrator(cluster, *ADMINISTRATOR) as theirs,
-        connected([node.url], user=ACCOUNT, password=ACCOUNT) as ours,
+        administrator(cluster, *ADMINISTRATOR) as ours,
+        connected([node.url], user=ACCOUNT, password=ACCOUNT) as theirs,
     ):
         await theirs.subscribe("question", cb=answer)
         await theirs.flush()
-        return (await ours.request("question", timeout=PATIENCE)).data
+        return (await ours.request("question", timeout=1)).data
 
 
-async def find_store(node: Node) -> bool:
-    """Ask a server for the stream of the jobs, as a client of an account that this server believes in."""
-    async with connected([node.url], user=ACCOUNT, password=ACCOUNT) as client:
-        reply = await client.request(f"$JS.API.STREAM.INFO.{STORE}", timeout=1)
-        return bool(json.loads(reply.data).get("config", {}).get("name") == STORE)
-
-
-async def remove_peer(cluster: ShippedCluster, name: str) -> None:
-    """Remove a server that is gone from the group that places streams, as the system account may."""
-    async with administrator(cluster, *SYSTEM_USER) as client:
-        await ask(client, "$JS.API.SERVER.REMOVE", {"peer": name})
-
-
-def peers_of(node: Node) -> int:
-    return int((node.ask("/jsz") or {})["meta_cluster"]["cluster_size"])
+async def streams_seen_from(node: Node, server: Node) -> set[str]:
+    """Ask a server of the cluster for its streams, as a client of the system account of the stranger."""
+    subject = f"$SYS.REQ.SERVER.{(server.ask('/varz') or {})['server_id']}.JSZ"
+    async with connected([node.url], user=SYSTEM, password=SYSTEM) as client:
+        reply = await ask(client, subject, {"accounts": True, "streams": True})
+        accounts = reply["data"]["account_details"]
+        return {stream["name"] for account in accounts for stream in account.get("stream_detail") or []}
 
 
 def names_of_routes(node: Node) -> set[str | None]:
@@ -190,25 +182,24 @@ def test_a_stranger_does_not_join_and_does_not_get_the_store(
         for asked in store.nodes:
             assert eventually(partial(was_refused_by, asked)), asked.process.log_tail()
         with pytest.raises(NoRespondersError):
-            asyncio.run(ask_a_client_of(store, node))
+            asyncio.run(ask_a_client_of(node, store))
         assert all("stranger" not in names_of_routes(asked) for asked in store.nodes)
 
 
 def test_a_server_with_a_certificate_for_routes_and_the_password_joins(
     store: ShippedCluster, tmp_path: Path
 ) -> None:
-    """The same question gets an answer there: the strangers above fail for the reason that is named."""
+    """The questions get answers there: the strangers above fail for the reasons that are named."""
     with running(ALLOWED, store, store.certificates, tmp_path) as node:
         assert eventually(lambda: names_of_routes(node) == set(NAMES))
-        assert asyncio.run(answered(lambda: ask_a_client_of(store, node))) == b"answer"
-        assert eventually(lambda: asyncio.run(answered(lambda: find_store(node))))
-
-    def is_gone(asked: Node) -> bool:
-        asyncio.run(remove_peer(store, "stranger"))
-        return "stranger" not in names_of_routes(asked) and peers_of(asked) == len(NAMES)
-
+        assert asyncio.run(answered(lambda: ask_a_client_of(node, store))) == b"answer"
+        assert STORE in asyncio.run(answered(lambda: streams_seen_from(node, store.nodes[0])))
     for asked in store.nodes:
         assert eventually(partial(is_gone, asked))
+
+
+def is_gone(asked: Node) -> bool:
+    return "stranger" not in names_of_routes(asked)
 
 
 def refusal_of(url: str) -> str:
@@ -242,11 +233,21 @@ def test_the_administrator_can_back_up_the_store_and_the_system_user_sees_all_se
 ) -> None:
     async def look() -> tuple[dict[str, Any], dict[str, Any]]:
         async with administrator(store, *ADMINISTRATOR) as client:
-            snapshot = await ask(client, f"$JS.API.STREAM.SNAPSHOT.{STORE}", {"deliver_subject": "backup"})
+            snapshot = await ask(client, f"$JS.API.STREAM.SNAPSHOT.{STORE}", {"deliver_subject": "_INBOX.backup"})
         async with administrator(store, *SYSTEM_USER) as client:
             return snapshot, await ask(client, "$SYS.REQ.SERVER.PING.ROUTEZ")
 
-    snapshot, server = asyncio.run(look())
+    snapshot, server = asyncio.run(answered(look))
     assert snapshot["config"]["name"] == STORE
     assert {route["remote_name"] for route in server["data"]["routes"]} < set(NAMES)
     assert server["server"]["name"] in NAMES
+
+
+def test_the_doctor_finds_routes_and_clients_protected(store: ShippedCluster, tmp_path: Path) -> None:
+    url = store.environment("prepare")["MAINSPRING_URL"]
+    app = Mainspring(f"{url}&projection={tmp_path}/jobs.db")
+    report = examine(app, monitor=store.nodes[0].monitor_url)
+    found = {f.check: f for f in report.findings if f.check in {"routes", "clients"}}
+    assert {finding.severity for finding in found.values()} == {Severity.OK}
+    assert "verify each other" in found["routes"].what
+    assert "need TLS and a certificate" in found["clients"].what

@@ -1,13 +1,15 @@
 """The facts that the doctor reads from real NATS servers, and that it leaves nothing behind."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mainspring import Mainspring, NatsSettings
+from mainspring.cli.nats_process import HOST, HeldPorts, ServerProcess, find_server, is_listening
 from mainspring.clock import SystemClock
 from mainspring.doctor import Report, examine
-from mainspring.doctor.nats_examination import read_monitor
+from mainspring.doctor.nats_examination import read_monitor, routes_need_password
 from mainspring.doctor.nats_facts import NatsFacts, read_facts
 from tests.nats.servers import MakeServers, Servers
 from tests.nats.stream_edits import edit_stream
@@ -156,3 +158,35 @@ def test_a_monitor_that_does_not_answer_is_a_warning_and_hides_nothing(
         report = examine(app, monitor=address)
     assert list(bad(report)) == ["monitor"]
     assert "workers" in {finding.check for finding in report.findings}
+
+
+def test_routes_that_any_server_can_use_are_reported(make_nats_cluster: MakeServers) -> None:
+    servers = make_nats_cluster()
+    report = examine(make_app(servers.url, "shop"), monitor=servers.nodes[0].monitor_url)
+    found = [finding.what for finding in report.findings if finding.check == "routes"]
+    assert [what.partition(" have ")[2] or what.partition(" need ")[2] for what in found] == [
+        "no TLS",
+        "no password",
+    ]
+    assert {finding.severity.value for finding in report.findings if finding.check == "routes"} == {"warning"}
+
+
+@pytest.mark.parametrize("authorization", [{}, {"authorization": {"user": "route", "password": "s3cret"}}])
+def test_a_server_is_asked_whether_others_need_a_password_to_join(
+    authorization: dict[str, Any], tmp_path: Path
+) -> None:
+    with HeldPorts() as held:
+        monitor, port = held.choose(), held.choose()
+        cluster = {"name": "lab", "listen": f"0.0.0.0:{port}", **authorization}
+        listen = {"listen": f"{HOST}:{held.choose()}", "http": f"{HOST}:{monitor}"}
+        process = ServerProcess(find_server(), tmp_path, {**listen, "cluster": cluster})
+        url = f"http://{HOST}:{monitor}"
+        process.start()
+        try:
+            assert eventually(lambda: is_listening(monitor) and is_listening(port))
+            assert routes_need_password(read_monitor(url), url) is bool(authorization)
+            said = process.log.read_text()
+        finally:
+            process.kill()
+        assert routes_need_password({"cluster": {"addr": HOST, "cluster_port": port}}, url) is None
+        assert "[ERR]" not in said

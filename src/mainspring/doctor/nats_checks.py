@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mainspring.doctor import nats_network_checks as network
 from mainspring.doctor import nats_server_checks as server
 from mainspring.doctor import nats_stream_checks as stream
 from mainspring.doctor.findings import Check
@@ -17,6 +18,10 @@ def checks_of_server(facts: NatsFacts, max_payload: int) -> list[Check]:
         Check("server", lambda: server.check_server(facts)),
         Check("rights", lambda: server.check_rights(facts)),
     ]
+    if facts.monitor is not None or facts.server.get("cluster"):
+        checks.append(Check("routes", lambda: network.check_routes(facts)))
+    if facts.monitor is not None:
+        checks.append(Check("clients", lambda: network.check_clients(facts)))
     if facts.account is None:
         return checks
     checks += [

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 PORT = 8222
 TIMEOUT_SECONDS = 2.0
+MAX_INFO = 65_536  # bytes of the line with which a server begins
 
 
 def read_monitor(url: str) -> dict[str, Any]:
@@ -32,7 +36,7 @@ def read_monitor(url: str) -> dict[str, Any]:
 
     Raises `ConnectionError` if the address is wrong, or does not answer with a JSON object.
     """
-    parts = urlsplit(url if "//" in url else f"http://{url}")
+    parts = urlsplit(_with_scheme(url))
     if not parts.hostname or parts.scheme not in ("http", "https"):
         raise ConnectionError("this address is not an http or https address such as http://127.0.0.1:8222")
     try:
@@ -50,6 +54,33 @@ def read_monitor(url: str) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise ConnectionError(f"/varz did not answer with a JSON object (the HTTP status is {response.status})")
     return answer
+
+
+def routes_need_password(monitor: dict[str, Any], url: str) -> bool | None:
+    """Return whether the server asks other servers for a password; None if it has no routes, or does not say.
+
+    `url` is the address of `monitor`. The server says it first of all, unless its routes use TLS: then it says
+    nothing to a client without a certificate. This connects to the port for routes, and sends nothing.
+    """
+    cluster = monitor.get("cluster", {})
+    if not cluster.get("cluster_port") or cluster.get("tls_required"):
+        return None
+    host = str(cluster.get("addr") or "")
+    with suppress(ValueError):
+        if ip_address(host).is_unspecified:
+            host = ""
+    address = host or urlsplit(_with_scheme(url)).hostname, int(cluster["cluster_port"])
+    try:
+        with socket.create_connection(address, timeout=TIMEOUT_SECONDS) as connection:
+            line = connection.makefile("rb").readline(MAX_INFO)
+        command, _, body = line.partition(b" ")
+        return bool(json.loads(body).get("auth_required", False)) if command == b"INFO" else None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _with_scheme(url: str) -> str:
+    return url if "//" in url else f"http://{url}"
 
 
 def no_monitor(url: str, problem: ConnectionError) -> Finding:
@@ -88,7 +119,10 @@ def _read_facts(examination: Examination, monitor: dict[str, Any] | None) -> Nat
     from mainspring.doctor.nats_facts import read_facts  # noqa: PLC0415 - the NATS client may be missing
 
     servers, settings = parse_url(app.url, app.nats or NatsSettings())
-    return read_facts(servers, settings, examination.clock, monitor)
+    facts = read_facts(servers, settings, examination.clock, monitor)
+    if monitor is None or examination.monitor is None:
+        return facts
+    return replace(facts, routes_need_password=routes_need_password(monitor, examination.monitor))
 
 
 def _read_monitor(monitor: str, replies: list[dict[str, Any]]) -> Iterator[Finding]:

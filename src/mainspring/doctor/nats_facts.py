@@ -55,6 +55,8 @@ class NatsFacts:
     """The permission errors that the server has sent to this user."""
     monitor: Mapping[str, Any] | None = None
     """The reply of `/varz`; None if the user has given no monitoring address, or it does not respond."""
+    routes_need_password: bool | None = None
+    """Whether another server needs a password to join; None if it is unknown."""
 
 
 def read_facts(

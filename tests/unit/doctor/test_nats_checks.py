@@ -50,7 +50,7 @@ def facts(**changes: Any) -> NatsFacts:
 
 
 def varz(**config: Any) -> dict[str, Any]:
-    return {"server_name": "n1", "jetstream": {"config": config, "stats": {"storage": 0}}}
+    return {"server_name": "n1", "host": "127.0.0.1", "jetstream": {"config": config, "stats": {"storage": 0}}}
 
 
 def cluster(**changes: Any) -> dict[str, Any]:

@@ -43,6 +43,7 @@ CREDENTIALS_REMEDY = (
 TLS_REMEDY = (
     "give the server a certificate (`tls` in its configuration), or connect without TLS: nats:// and no tls="
 )
+TLS_ALERT = "_ALERT_"  # the server has refused the handshake, for instance without the certificate of a client
 NOT_TRUSTED = "CERTIFICATE_VERIFY_FAILED"
 NOT_TRUSTED_REMEDY = (
     "give the authority that has signed the certificate of the server (certificates= in the URL, or tls=), and an "
@@ -138,7 +139,7 @@ class Connection:
         """Return what to do about a connection that was not accepted; None if the reason is none of the usual."""
         if NOT_TRUSTED in reason:
             return NOT_TRUSTED_REMEDY
-        if self._refusal:
+        if self._refusal or TLS_ALERT in reason:
             return CREDENTIALS_REMEDY
         return TLS_REMEDY if reason == NO_TLS else None
 
