@@ -79,7 +79,7 @@ def test_a_worker_that_was_declared_dead_begins_again(
     job = shop.manager.submit("ping")
     shop.clock.advance(1)
     assert ran == [job]
-    assert "declared dead" in caplog.text
+    assert "worker 1 counts as dead" in caplog.text
 
 
 def test_an_outcome_is_stored_under_the_number_under_which_its_job_was_leased(

@@ -452,7 +452,8 @@ class SqliteEngine:
         leases = dict(pairs_of_integers(self._database.write(sql.REMOTE_LEASES)))
         silent = set(self._failure_detector.find_silent(others, leases))
         is_dead = self._worker_files.is_dead if self._is_shared else _is_never_dead
-        return [number for number in others if number in silent or is_dead(number)]
+        # a remote worker has no lock
+        return [number for number in others if number in silent or (number not in leases and is_dead(number))]
 
     # -- readers
 

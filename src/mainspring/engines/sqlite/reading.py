@@ -287,7 +287,7 @@ def read_workers(connection: apsw.Connection, is_dead: Callable[[int], bool]) ->
                 None if remote is None else decode_terms(remote),
             ),
             heartbeat,
-            is_gone=heartbeat == DECLARED_DEAD or is_dead(number),
+            is_gone=heartbeat == DECLARED_DEAD or (remote is None and is_dead(number)),  # a remote one has no lock
         )
         for number, name, process, types, queues, timeouts, slots, version, heartbeat, remote in rows
     ]

@@ -358,8 +358,8 @@ UPDATE workers SET heartbeat = 0, remote = json_set(remote, '$.removed', ?2) WHE
 # expired, with whether it was revoked
 UNAUTHORIZED = """
 SELECT json_group_array(json_array(w.id, t.record ->> 'revoked' IS NOT NULL))
-FROM workers AS w CROSS JOIN tokens AS t ON w.remote ->> 'caller' = ?2 || t.id
-WHERE w.remote IS NOT NULL AND w.heartbeat <> 0 AND t.ended <= ?1
+FROM workers AS w CROSS JOIN tokens AS t ON t.id = substr(w.remote ->> 'caller', length(?2) + 1)
+WHERE w.remote IS NOT NULL AND w.heartbeat <> 0 AND w.remote ->> 'caller' = ?2 || t.id AND t.ended <= ?1
 """
 IS_ENROLLED = "SELECT EXISTS (SELECT 1 FROM workers WHERE id = ?1 AND heartbeat <> 0)"
 RENEW = "UPDATE workers SET heartbeat = ?2 WHERE id = ?1 AND heartbeat <> 0"
