@@ -83,7 +83,7 @@ HOT: dict[str, tuple[tuple[Any, ...], set[str]]] = {
     "STATUSES_OF": ((IDS,), {"jobs_by_id"}),
     "LETTERS": ((IDS,), {"jobs_by_id"}),
     "CANCEL": ((IDS, 1), {"jobs_by_id"}),
-    "REQUEST_STOP": ((IDS,), {"jobs_by_id"}),
+    "REQUEST_STOP": ((IDS, 1), {"jobs_by_id"}),
     "EXISTING_IDS": ((IDS, 1), {"jobs_by_id"}),
     "RESCUE": (("[1, 2]", 3, 1), {"jobs_by_owner"}),
     "RESCUED": (("[1, 2]", 3), {"jobs_by_owner"}),
