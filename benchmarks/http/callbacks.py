@@ -1,4 +1,4 @@
-"""Callbacks: requests in flight in one process, their rate, and what a slow receiver costs the others."""
+"""Callbacks: requests in flight in one process, their rate, and what bad receivers cost the others."""
 
 import json
 import os
@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from threading import Event, Thread
 from time import perf_counter, process_time, time
 from urllib.request import urlopen
 
-from benchmarks.http.receiver import TOGETHER
+from benchmarks.http.receiver import PORTS, STORMS, TOGETHER
 from benchmarks.jobs.process import ROOT, fresh_store
 from benchmarks.measure import Line, Section, percentile
 from mainspring import CallbackPolicy, Mainspring
@@ -19,6 +20,8 @@ from mainspring import CallbackPolicy, Mainspring
 RATED = 5_000
 TIMED = 200
 AT_MOST = 1.5
+AT_MOST_BESIDE_STORMS = 2.0
+STORM_SECONDS = 1.0  # how often each of the storms gets a request
 PATIENCE = 120
 
 
@@ -131,15 +134,74 @@ def isolation(ports: list[int], count: int, rounds: int) -> list[Line]:
     ]
 
 
+def beside_storms(ports: list[int], count: int, *, with_storms: bool) -> list[float]:
+    """Submit requests to a quick host one after another, perhaps beside hosts whose answers have no end."""
+    found: list[float] = []
+    with fresh_store() as store, application(ports, store) as app:
+        quick = app.http_job("quick", url=f"http://localhost:{ports[0]}/quick")
+        storms = [app.http_job(f"storm-{port}", url=f"http://localhost:{port}/") for port in ports[PORTS:]]
+        is_over = Event()
+
+        def storm() -> None:
+            while not is_over.is_set():
+                for job in storms:
+                    job.submit()
+                is_over.wait(STORM_SECONDS)
+
+        thread = Thread(target=storm)
+        with app.running():
+            if with_storms:
+                thread.start()
+            try:
+                ends = perf_counter() + count * STORM_SECONDS / 50  # so that each measurement meets several storms
+                while perf_counter() < ends:
+                    began = perf_counter()
+                    quick.submit(body=len(found)).wait(timeout=PATIENCE)
+                    found.append(perf_counter() - began)
+            finally:
+                is_over.set()
+                if with_storms:
+                    thread.join()
+    return found[10:]
+
+
+def storms(ports: list[int], count: int, rounds: int) -> Line:
+    """Compare the times of a quick receiver with and without storms, in turn."""
+    alone: list[float] = []
+    beside: list[float] = []
+    for _ in range(rounds):
+        alone += beside_storms(ports, count, with_storms=False)
+        beside += beside_storms(ports, count, with_storms=True)
+    ratio = median(beside) / median(alone)
+    shown = [
+        f"{1e3 * median(times):.1f} ms, p99 {1e3 * percentile(times, 0.99):.1f} ms" for times in (beside, alone)
+    ]
+    return Line(
+        what=f"from submit to answer, beside {STORMS} hosts that get a request a second and answer without end",
+        ours=shown[0],
+        peer=f"{shown[1]} without these hosts",
+        ratio=f"{ratio:.2f} x",
+        bound=f"≤ {AT_MOST_BESIDE_STORMS:g} x",
+        is_met=ratio <= AT_MOST_BESIDE_STORMS,
+    )
+
+
 def run(rated: int = RATED, timed: int = TIMED, rounds: int = 3) -> Section:
     began = time()
     with receiver() as ports:
-        lines = [in_flight(ports), rate(ports, rated), *isolation(ports, timed, rounds)]
+        lines = [
+            in_flight(ports),
+            rate(ports, rated),
+            *isolation(ports, timed, rounds),
+            storms(ports, timed, rounds),
+        ]
     return Section(
         title="HTTP: callbacks",
         lines=lines,
         text="The receiver is a process of its own on the same machine. Jobs are fsynced (FULL), and at most 100 "
-        f"requests are in flight to one host (`per_host`). Measured in {time() - began:.0f} s.",
+        f"requests are in flight to one host (`per_host`). The hosts that answer without end send informational "
+        "answers, headers, extensions of a chunk, or chunks of one byte, until the connection is closed. "
+        f"Measured in {time() - began:.0f} s.",
     )
 
 

@@ -148,7 +148,14 @@ class Deliverer:
         import asyncio  # noqa: PLC0415 - the event loop has imported it
 
         job = current_job()
-        parts = self._parts(asyncio.get_running_loop())
+        try:
+            return await self._deliver(self._parts(asyncio.get_running_loop()), target, job)
+        except asyncio.CancelledError:
+            if not job.cancelled:
+                raise
+            raise NoAnswer(f"{target.url.shown} has not answered") from None  # a timeout, or a request to stop
+
+    async def _deliver(self, parts: _LoopParts, target: CallbackTarget, job: JobContext) -> dict[str, Any]:
         host = target.url.origin
         receiver = Receiver(host, job.type, receiver_url(target.url.text) if target.names_url else None)
         if target.at_most_once:  # such a job cannot start again: it is sent now
@@ -176,11 +183,11 @@ class Deliverer:
             await parts.pauses.fail(receiver, probes, None)
             raise
         except asyncio.CancelledError:
-            if not job.cancelled:
+            if job.cancelled:  # a timeout, or a request to stop
+                await parts.pauses.fail(receiver, probes, None)
+            else:
                 await parts.pauses.release(probes)
-                raise
-            await parts.pauses.fail(receiver, probes, None)  # a timeout, or a request to stop
-            raise NoAnswer(f"{target.url.shown} has not answered") from None
+            raise
         except BaseException:
             await parts.pauses.release(probes)
             raise

@@ -1,14 +1,14 @@
 """Decides by the pauses in the store whether a callback may be sent now, and pauses receivers that ask for it.
 
 A receiver is a job type at a host, or a URL for jobs whose URL is an argument. One that answers 429 or 503 is
-paused. If three receivers of a host are paused, the whole host is. After the end of a pause one request is sent as
-a probe, by the worker that has taken the probe over in the store. A success ends the pause; a failure begins the
-next one, which is twice as long.
+paused. If three URLs of a job type are paused, the type is paused at this host; if three job types are, the host
+is. After the end of a pause one request is sent as a probe, by the worker that has taken the probe over in the
+store. A success ends the pause; a failure begins the next one, which is twice as long.
 
 Invariants
 - All workers share the records of pauses. A request is put off only by records that were read after its attempt
   began, so that a pause that was lifted puts no job off. Without a record, the last read may be a second old.
-- Answers to requests that were sent before a pause change nothing.
+- Answers to requests that were sent before a pause change nothing. So a host has few records, and few changes.
 - If the store cannot be reached, the pauses hold in this process.
 
 A `ReceiverPauses` has no lock for threads: only the event loop of its client may use it.
@@ -37,8 +37,8 @@ PROBE_WAIT = 1 * MICROSECONDS
 """How long a job is put off while a probe is sent."""
 FRESH_SECONDS = 1.0
 """How old the records may be that let a request pass."""
-RECEIVERS_OF_HOST = 3
-"""How many receivers of a host must be paused so that the whole host is."""
+TOGETHER = 3
+"""How many URLs of a job type must be paused so that the type is, and how many job types so that the host is."""
 
 logger = logging.getLogger("mainspring.worker")
 
@@ -51,14 +51,9 @@ class Receiver(NamedTuple):
     url: str | None = None
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        """The key of the record of this receiver's pause."""
-        return self.host, self.type, self.url or ""
-
-    @property
-    def host_key(self) -> tuple[str, str, str]:
-        """The key of the record of a pause of the whole host."""
-        return self.host, "", ""
+    def keys(self) -> tuple[tuple[str, str, str], ...]:
+        """The keys of the pauses that concern this receiver: of its host, of its type there, and of its URL."""
+        return (self.host, "", ""), (self.host, self.type, ""), (self.host, self.type, self.url or "")
 
 
 class PutOff(NamedTuple):
@@ -166,17 +161,22 @@ class ReceiverPauses:
             )
             await self._change(probe, after)
         if not probes:
-            stored = self._find(receiver.key)
-            if stored is not None:
-                return max(stored.until - now, FIRST_PAUSE)
+            stored = self._of(receiver)
+            if stored:
+                return max(FIRST_PAUSE, *(pause.until - now for pause in stored))
             await self._change(None, CallbackPauseRecord(*receiver, status, now, now + length))
-        await self._pause_host(receiver, status, now, now + length)
+        await self._extend(receiver, status, now, now + length)
         return length
 
-    async def _pause_host(self, receiver: Receiver, status: int | None, now: int, until: int) -> None:
-        paused = [pause for pause in self._known if pause.host == receiver.host]
-        if len(paused) >= RECEIVERS_OF_HOST and all(pause.type is not None for pause in paused):
-            await self._change(None, CallbackPauseRecord(receiver.host, None, None, status, now, until))
+    async def _extend(self, receiver: Receiver, status: int | None, now: int, until: int) -> None:
+        """Pause the job type at the host if enough of its URLs are, and the host if enough of its types are."""
+        host, type_, _ = receiver
+        urls = {pause.url for pause in self._known if (pause.host, pause.type) == (host, type_)}
+        if None not in urls and len(urls) >= TOGETHER:
+            await self._change(None, CallbackPauseRecord(host, type_, None, status, now, until))
+        types = {pause.type for pause in self._known if pause.host == host}
+        if None not in types and len(types) >= TOGETHER:
+            await self._change(None, CallbackPauseRecord(host, None, None, status, now, until))
 
     def _length(self, strikes: int, requested: float | None) -> int:
         """Return the length of the next pause of a receiver that had `strikes` pauses in a row before."""
@@ -191,10 +191,8 @@ class ReceiverPauses:
         return PutOff(delay + min(LONGEST_SPREAD, PACE * count), pause)
 
     def _of(self, receiver: Receiver) -> list[CallbackPauseRecord]:
-        return [pause for pause in self._known if pause.key in (receiver.host_key, receiver.key)]
-
-    def _find(self, key: tuple[str, str, str]) -> CallbackPauseRecord | None:
-        return next((pause for pause in self._known if pause.key == key), None)
+        keys = receiver.keys
+        return [pause for pause in self._known if pause.key in keys]
 
     def _is_fresh(self) -> bool:
         return self._read_at is not None and self._monotonic_ns() - self._read_at < FRESH_SECONDS * NANOSECONDS

@@ -1,7 +1,7 @@
 """The records of receivers of callbacks that get no requests for a while, as the store has them for all workers.
 
 A receiver that answers 429 or 503 is paused. The pause concerns one job type at its host. Jobs whose URL is an
-argument share one type, so their pause concerns the URL. A pause of the whole host concerns all job types.
+argument share one type, so their pause concerns the URL first. A pause of the whole host concerns all job types.
 
 Invariants
 - A receiver has one record. It stays after the end of the pause until one request, a probe, has shown that the

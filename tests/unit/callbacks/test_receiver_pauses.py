@@ -108,7 +108,33 @@ def test_a_pause_concerns_one_url_if_it_is_an_argument() -> None:
     run(work)
 
 
-def test_three_paused_receivers_pause_their_host() -> None:
+def test_three_paused_urls_pause_their_type_and_not_their_host() -> None:
+    async def work(store: Store) -> None:
+        pauses = store.worker()
+        urls = [Receiver(HOST, "mainspring.http", f"https://{HOST}/{name}") for name in "abcde"]
+        for url in urls[:3]:
+            assert await delay_of(pauses, urls[3]) is None
+            await pauses.fail(url, (), 503, 30)
+        assert await delay_of(pauses, urls[3]) == 30 * MICROSECONDS + PACE
+        assert await delay_of(pauses, PAID) is None
+        for url in urls:  # answers to requests that were sent before
+            assert await pauses.fail(url, (), 503, 60) == 30 * MICROSECONDS
+        assert [(record.type, record.url is None) for record in store.records] == [
+            ("mainspring.http", True),
+            *[("mainspring.http", False)] * 3,
+        ]
+        store.advance(30 * MICROSECONDS)
+        probes = await pauses.enter(urls[0])
+        assert not isinstance(probes, PutOff)
+        assert [probe.url for probe in probes] == [None, urls[0].url]
+        assert isinstance(await pauses.enter(urls[3]), PutOff)
+        await pauses.succeed(probes)
+        assert await delay_of(pauses, urls[3]) is None
+
+    run(work)
+
+
+def test_three_paused_types_pause_their_host() -> None:
     async def work(store: Store) -> None:
         pauses = store.worker()
         other = Receiver(HOST, "other")
