@@ -49,6 +49,7 @@ class BoundedConnection(ResponseHandler):
         self._left = 0
         self._informational = 0
         self._body: aiohttp.StreamReader | None = None
+        self._is_refused = False
         self.is_cut = False
         """Whether the connection was closed in the middle of a body, because it was too long."""
 
@@ -73,6 +74,8 @@ class BoundedConnection(ResponseHandler):
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes from the receiver as far as the budget allows; close the connection if they exceed it."""
+        if self._is_refused:  # the parser may have been paused, and must not resume
+            return
         if not data:  # aiohttp resumes its parser
             super().data_received(data)
             return
@@ -88,6 +91,7 @@ class BoundedConnection(ResponseHandler):
 
     def _refuse(self) -> None:
         body = self._body
+        self._is_refused = True
         self.force_close()
         self.abort()
         if body is None:

@@ -10,7 +10,13 @@ from aiohttp.client_proto import ResponseHandler
 
 from mainspring import CallbackPolicy
 from mainspring.callbacks.answers import NoAnswer, ReceiverAnswer
-from mainspring.callbacks.bounded_reading import FRAMING_BYTES, HEADER_BYTES, LEAST_COST, MOST_INFORMATIONAL
+from mainspring.callbacks.bounded_reading import (
+    FRAMING_BYTES,
+    HEADER_BYTES,
+    LEAST_COST,
+    MOST_INFORMATIONAL,
+    BoundedConnection,
+)
 from mainspring.callbacks.client import CallbackClient
 from mainspring.callbacks.requests import CallbackRequest
 
@@ -152,3 +158,41 @@ def test_the_framing_of_small_bodies_has_a_budget_of_its_own(parsed: Parsed) -> 
     answer = run_against(CHUNKED + framed, b"")
     assert (answer.body, answer.is_cut) == (body, False)
     assert parsed.bytes <= BUDGET
+
+
+class Wire(asyncio.Transport):
+    """A transport that remembers whether it was closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_closed = False
+
+    def is_closing(self) -> bool:
+        return self._is_closed
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    abort = close
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+def test_a_parser_that_was_paused_does_not_resume_behind_the_cut() -> None:
+    """aiohttp pauses its parser at many chunks, and resumes it when they are read: here, after the cut."""
+
+    async def run() -> bytes:
+        connection = BoundedConnection(asyncio.get_running_loop(), 65_536)
+        wire = Wire()
+        connection.connection_made(wire)
+        connection.set_response_params(read_until_eof=True)
+        connection.data_received(CHUNKED + b"1\r\nx\r\n" * 40_000)
+        assert (connection.is_cut, wire.is_closing()) == (True, True)
+        _, payload = await connection.read()
+        body = await payload.read()
+        connection.connection_lost(None)
+        return body
+
+    assert set(asyncio.run(run())) == {ord("x")}
