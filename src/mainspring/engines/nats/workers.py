@@ -178,6 +178,7 @@ class WorkerRegistry:
         self._changing = Lock()  # guards `_ours` against a removal during a heartbeat; held briefly
         self._ours: dict[int, tuple[WorkerInfo, int]] = {}  # by number, with the revision of the last heartbeat
         self._names_of_others: dict[int, str] = {}  # names of workers of other processes, and of remote workers
+        self._removals: dict[int, str | None] = {}  # by worker that has left: why it was removed, if it was
         self._sent: dict[int, tuple[int, int]] = {}  # local monotonic and wall-clock time of the last heartbeat
 
     @property
@@ -205,9 +206,16 @@ class WorkerRegistry:
 
     def removal_of(self, worker: int) -> str | None:
         """Return why a remote worker was removed; None if it was not, or if its record is gone."""
+        if worker in self._removals:
+            return self._removals[worker]
         data = self._jetstream.read_one(self._names.worker(worker)).data
-        terms = decode(data, HeartbeatRecord).remote if data else None
-        return None if terms is None else terms.removed
+        record = decode(data, HeartbeatRecord) if data else None
+        removed = None if record is None or record.remote is None else record.remote.removed
+        if record is None or record.has_left:  # the worker never comes back, so that this never changes
+            if len(self._removals) >= MAX_KNOWN_NAMES:
+                self._removals.clear()
+            self._removals[worker] = removed
+        return removed
 
     def enroll(self, info: WorkerInfo) -> int:
         """Store the record of a worker of this process, and return its number."""
