@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from scripts import soak_nats
+from scripts import soak_nats, soak_sqlite
 from tests.processes.apps.limited import MAILS, MAILS_OF_A_TENANT, SCANS
 from tests.processes.sandbox import Sandbox
 from tests.processes.scenario_busy import compute_beside_a_worker, time_settles
@@ -182,6 +182,7 @@ SCENARIOS: dict[str, Callable[[Sandbox, int], str]] = {
         soak_speedup,
         soak_waking,
         soak_idleness,
+        *soak_sqlite.SCENARIOS,
         *soak_nats.SCENARIOS,
     )
 }
