@@ -68,6 +68,10 @@ def _resume(_: Explanation, job: JobInfo, writer: CommandWriter) -> Suggestion:
     return Suggestion("To resume the queue:", (writer.command("queues", "resume", job.queue),))
 
 
+def _examine(_: Explanation, _job: JobInfo, writer: CommandWriter) -> Suggestion:
+    return Suggestion("To examine the store:", (writer.command("doctor"),))
+
+
 def _behind(explanation: Explanation, job: JobInfo, writer: CommandWriter) -> Suggestion:
     return _others("To see why that job has not ended:", explanation, job, writer)
 
@@ -172,6 +176,7 @@ _SUGGESTIONS: dict[Reason, Callable[[Explanation, JobInfo, CommandWriter], Sugge
     Reason.NO_WORKER: _start,
     Reason.UNKNOWN_HANDLER: _know,
     Reason.UNSERVED_QUEUE: _serve,
+    Reason.NOT_DELIVERED: _examine,
     Reason.QUEUED: _queued,
     Reason.RUNNING: _running,
     Reason.OVERTIME: _overtime,

@@ -1,7 +1,8 @@
 """Runs the checks of the machine, then of the store, then of jobs and schedules, if the store can be read.
 
 Invariants
-- No check changes the store. Measuring fsync creates and removes a file beside a SQLite store, and reading its
+- No check changes the store. On NATS, a test whether the server stores messages writes one, which expires and is
+  deleted if the user may do that. Measuring fsync creates and removes a file beside a SQLite store. Reading its
   jobs may create the lock file and the log files beside it.
 - The report names what was left out and why: if the store cannot be opened, its jobs were not examined.
 """

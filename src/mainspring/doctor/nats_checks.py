@@ -40,6 +40,7 @@ def checks_of_server(facts: NatsFacts, max_payload: int) -> list[Check]:
         Check("sync", lambda: server.check_sync(facts)),
         Check("lease", lambda: stream.check_lease(facts)),
         Check("consumers", lambda: stream.check_consumers(facts)),
+        Check("deliveries", lambda: server.check_deliveries(facts)),
         Check("server-clock", lambda: server.check_clock(facts)),
         Check("round-trip", lambda: server.check_distance(facts)),
     ]

@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from mainspring.clock import Clock
 from mainspring.engines.nats.jetstream import NOT_FOUND, JetStream, ServerError
+from mainspring.engines.nats.overdue import find_overdue
 from mainspring.engines.nats.reading import BacklogReader
 from mainspring.engines.nats.settings import NatsSettings
+from mainspring.engines.nats.storage import StorageProblem
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.subject_names import SubjectNames
 from mainspring.engines.nats.transaction import TransactionManager
@@ -23,6 +25,7 @@ from mainspring.jobs.timestamps import MICROSECONDS
 TRIES = 5
 TIMEOUT_SECONDS = 3.0
 MAX_LANES = 200
+MAX_SCHEDULED = 2_000  # how many scheduled messages are read to find overdue ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,10 @@ class NatsFacts:
     """How many seconds the server's clock is ahead of the local clock; negative if it is behind."""
     denied: Sequence[str] = ()
     """The permission errors that the server has sent to this user."""
+    storage_problem: StorageProblem | None = None
+    """Why the server stores no messages; None if it has stored a test message, or if that is unknown."""
+    overdue: Sequence[int] = ()
+    """The times of the overdue ones among the first `MAX_SCHEDULED` scheduled messages."""
     monitor: Mapping[str, Any] | None = None
     """The reply of `/varz`; None if the user has given no monitoring address, or it does not respond."""
     routes_need_password: bool | None = None
@@ -92,8 +99,11 @@ class _FactReader:
         activity, may_read_activity = self._activity() if stream is not None else (None, True)
         round_trip, ahead = self._measure() if stream is not None else (0.0, 0.0)
         consumers = self._consumers() if stream is not None else {}
+        storage_problem: StorageProblem | None = None
+        overdue: list[int] = []
         if stream is not None:
             self._test_write()
+            storage_problem, overdue = self._test_storage(), self._find_overdue()
             # Read the stream's state again, because its replicas have had time to catch up.
             stream = self._request(f"STREAM.INFO.{self._names.stream}")
         return NatsFacts(
@@ -109,6 +119,8 @@ class _FactReader:
             round_trip=round_trip,
             ahead=ahead,
             denied=tuple(self._denied),
+            storage_problem=storage_problem,
+            overdue=overdue,
             monitor=monitor,
         )
 
@@ -166,6 +178,25 @@ class _FactReader:
         with suppress(ServerError, EngineUnavailable):
             self._jetstream.wait_until_processed(self._names.settings)
         self._record_denial()
+
+    def _test_storage(self) -> StorageProblem | None:
+        """Return why the server stores no messages; None if it does, or if this user may not write.
+
+        The test message is deleted afterwards.
+        """
+        if self._denied:
+            return None
+        problem = self._jetstream.test_storage(self._names.storage_test)
+        if self._settings.may_purge:
+            self._jetstream.purge(self._names.storage_test)
+        return problem
+
+    def _find_overdue(self) -> list[int]:
+        try:
+            return find_overdue(self._jetstream, self._names, MAX_SCHEDULED)
+        except EngineUnavailable:
+            self._record_denial()
+            return []
 
     def _record_denial(self) -> None:
         denied, self._jetstream.denied = self._jetstream.denied, None

@@ -9,7 +9,8 @@ from mainspring.doctor.nats_facts import NatsFacts
 from mainspring.engines.nats.engine import CLUSTER_START_LEAD, START_LEAD
 from mainspring.engines.nats.streams import MINIMUM_VERSION, NANOSECONDS
 from mainspring.engines.nats.submitting import RESERVED_BYTES
-from mainspring.jobs.timestamps import MICROSECONDS
+from mainspring.jobs.timestamps import MICROSECONDS, to_datetime
+from mainspring.plurals import format_count
 
 WARNING_SHARE = 0.8  # the share of the storage limit from which a warning is given
 ERROR_SHARE = 0.95
@@ -39,10 +40,17 @@ def check_server(facts: NatsFacts) -> Finding:
 
 
 def check_storage(facts: NatsFacts) -> Iterator[Finding]:
-    """Report a warning if JetStream has used 80 % of its storage, and an error from 95 % on.
+    """Report an error if the server stores no messages.
 
-    The storage of the account is checked, and with a monitoring address that of the server.
+    Report a warning if JetStream has used 80 % of its storage, and an error from 95 % on. The storage of the
+    account is checked, and with a monitoring address that of the server.
     """
+    if facts.storage_problem is not None:
+        yield error(
+            facts.storage_problem.text,
+            "Submits fail, no job starts, and no outcome can be stored. Jobs that are due meanwhile start late.",
+            facts.storage_problem.advice,
+        )
     account = facts.account or {}
     uses = [("this account", account.get("storage", 0), account.get("limits", {}).get("max_storage", -1))]
     if facts.monitor is not None:
@@ -66,6 +74,19 @@ def check_storage(facts: NatsFacts) -> Iterator[Finding]:
                 "Give JetStream more storage (max_file_store of the server, max_storage of the account), or keep "
                 "ended jobs for a shorter time: Keep(completed=...).",
             )
+
+
+def check_deliveries(facts: NatsFacts) -> Finding:
+    """Warn if the server has not published scheduled messages that were due."""
+    if not facts.overdue:
+        return ok("no scheduled message is overdue")
+    number = format_count(len(facts.overdue), "scheduled message is", "scheduled messages are")
+    return warning(
+        f"{number} overdue, one since {to_datetime(min(facts.overdue)):%Y-%m-%d %H:%M:%S} UTC",
+        "The server did not publish them, for example because its storage was full when they were due: delayed "
+        "jobs and retries do not start.",
+        "A worker stores them again within a minute; if none runs, start one.",
+    )
 
 
 def check_sync(facts: NatsFacts) -> Finding:

@@ -165,6 +165,13 @@ class Swept(Struct, frozen=True):
     """The due jobs that could start, of all job types, counted by job type and queue."""
 
 
+class Hindrance(Struct, frozen=True):
+    """What keeps the store from delivering a job that is due, and what a user can do about it. See `explain`."""
+
+    text: str
+    remedy: str
+
+
 class Situation(Struct, frozen=True):
     """A stored job, with the facts in the store that explain its state. `explain` reads it."""
 
@@ -183,6 +190,8 @@ class Situation(Struct, frozen=True):
     """The ids of some of the running jobs that fill the limit, a concurrency; empty for a rate."""
     unique_holder: str | None
     """The id of another job with the same unique key, which has not ended; None if there is none."""
+    hindrance: Hindrance | None = None
+    """What keeps the store from delivering this job, which is due; None if nothing does."""
 
 
 class Retention(Struct, frozen=True):

@@ -39,6 +39,7 @@ class Reason(StrEnum):
     NO_WORKER = "no worker"
     UNKNOWN_HANDLER = "no worker knows its handler"
     UNSERVED_QUEUE = "no worker serves its queue"
+    NOT_DELIVERED = "not delivered by the store"
     QUEUED = "queued"
     TAKEN = "taken"
     RUNNING = "running"
@@ -249,6 +250,14 @@ def _paused(facts: _JobFacts) -> Explanation | None:
     return facts.explain(Reason.PAUSED, f"waits because queue {record.queue!r} is paused{due}.", remedy=remedy)
 
 
+def _not_delivered(facts: _JobFacts) -> Explanation | None:
+    hindrance = facts.situation.hindrance
+    if hindrance is None:
+        return None
+    text = f"has been due since {facts.at(facts.record.due)}, and does not start: {hindrance.text}."
+    return facts.explain(Reason.NOT_DELIVERED, text, remedy=hindrance.remedy)
+
+
 def _behind(facts: _JobFacts) -> Explanation | None:
     behind = facts.situation.behind
     if behind is None:
@@ -334,6 +343,7 @@ _CAUSES: tuple[Callable[[_JobFacts], Explanation | None], ...] = (
     _paused,
     _receiver_paused,
     _not_due,
+    _not_delivered,
     _behind,
     _unserved,
     _limited,

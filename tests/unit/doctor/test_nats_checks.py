@@ -11,6 +11,7 @@ from mainspring.doctor import nats_stream_checks as stream
 from mainspring.doctor.findings import Severity, ok
 from mainspring.doctor.nats_checks import FEW_MESSAGES, checks_of_server, is_small, why_not_open
 from mainspring.doctor.nats_facts import NatsFacts
+from mainspring.engines.nats.storage import silent_problem
 from mainspring.engines.nats.streams import NANOSECONDS
 from tests.unit.doctor.finding_assertions import assert_finding, is_all_ok
 
@@ -87,6 +88,23 @@ def test_room_runs_out(used: int, severity: Severity) -> None:
     monitor = varz(max_storage=100 << 20)
     monitor["jetstream"]["stats"]["storage"] = used << 20
     assert_finding(server.check_storage(facts(monitor=monitor)), severity, "this server", f"{used} MiB")
+
+
+def test_a_server_that_stores_nothing_is_an_error() -> None:
+    silent = facts(storage_problem=silent_problem())
+    assert_finding(
+        server.check_storage(silent), Severity.ERROR, "the server answers reads, but confirms no message"
+    )
+
+
+def test_scheduled_messages_that_were_not_published_are_found() -> None:
+    assert is_all_ok(server.check_deliveries(facts()))
+    late = facts(overdue=(1_700_000_060_000_000, 1_700_000_000_000_000))
+    assert_finding(
+        server.check_deliveries(late),
+        Severity.WARNING,
+        "2 scheduled messages are overdue, one since 2023-11-14 22:13:20 UTC",
+    )
 
 
 def test_how_often_a_server_syncs_is_not_claimed_unless_it_was_seen() -> None:

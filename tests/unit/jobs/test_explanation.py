@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mainspring import (
     Cancel,
@@ -26,7 +27,8 @@ from mainspring import (
 )
 from mainspring.jobs.callback_pauses import CallbackPauseRecord
 from mainspring.jobs.commands import ChangeCallbackPause
-from mainspring.jobs.engine import MAX_CRASHES
+from mainspring.jobs.engine import MAX_CRASHES, Hindrance
+from mainspring.jobs.explanation import explain
 from mainspring.jobs.records import NewJob
 from mainspring.testing import ManualClock, TimeTravel, time_travel
 from mainspring.testing.conformance.bench import Bench
@@ -449,6 +451,21 @@ def test_a_job_that_killed_its_workers_is_quarantined(app: Mainspring, job: JobF
     assert explanation.reason is Reason.QUARANTINED
     assert "a dead letter" in str(explanation)
     assert "Find out what kills its process or its worker; then app.retry(" in str(explanation)
+
+
+# -- what a store does not deliver
+
+
+def test_a_job_that_the_store_does_not_deliver_says_why() -> None:
+    with Mainspring("memory://") as app:
+        handle = app.job(name="shop.work")(print).submit()
+        engine = app.manager().engine
+        hindrance = Hindrance("the server has no storage left", "Give it more.")
+        situation = engine.situation(handle.id)
+        assert situation is not None
+        explanation = explain(replace(situation, hindrance=hindrance), [], [], engine.now())
+    assert explanation.reason is Reason.NOT_DELIVERED
+    assert "and does not start: the server has no storage left. Give it more." in explanation
 
 
 # -- what cannot be explained

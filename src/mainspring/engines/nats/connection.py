@@ -389,6 +389,11 @@ class Connection:
         """Return how many seconds a coroutine waits for a reply before it sends the request again."""
         return TRY_SECONDS if deadline is None else min(TRY_SECONDS, deadline - loop_time())
 
+    def seconds_left(self, most: float) -> float:
+        """Return how many seconds this call may wait for something that it can do without: at most `most`."""
+        deadline = self._deadline()
+        return most if deadline is None else min(most, max(0.05, deadline - self.monotonic() / 1e6))
+
     def _seconds_left(self) -> float:
         """Return how many seconds a thread waits for a reply before it sends the request again."""
         shared = _shared_deadline.get()
@@ -399,7 +404,7 @@ class Connection:
         if timeout is None:
             return None
         shared = _shared_deadline.get()
-        return loop_time() + timeout if shared is None else shared
+        return self.monotonic() / 1e6 + timeout if shared is None else shared
 
     @contextmanager
     def shared_deadline(self) -> Iterator[None]:

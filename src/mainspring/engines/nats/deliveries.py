@@ -243,18 +243,14 @@ class PullRequests:
 
     # -- replies of many messages
 
-    async def collect(
-        self, subject: str, body: dict[str, Any], seconds: float
-    ) -> list[tuple[str, StoredMessage]] | None:
+    async def collect(self, subject: str, body: dict[str, Any], seconds: float) -> list[ReceivedMessage] | None:
         """Send a request, and return all messages of the reply, which ends with a status.
 
         Return None if the status does not come in time, or says that the service is not available.
         """
         reply = _LongReply()
         is_complete = await self._request(subject, json.dumps(body).encode(), "many", reply, seconds)
-        if not is_complete:
-            return None
-        return [(message.header(b"Nats-Subject") or "", _stored(message)) for message in reply.found]
+        return reply.found if is_complete else None
 
     def _receive_one_of_many(self, message: ReceivedMessage) -> None:
         reply = self._replies.get(message.subject)
@@ -315,6 +311,7 @@ class _LongReply:
         self.done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
 
-def _stored(message: ReceivedMessage) -> StoredMessage:
+def stored_message(message: ReceivedMessage) -> StoredMessage:
+    """Return the revision and the data of a message that a direct read has returned."""
     revision = int(message.header(b"Nats-Sequence") or 0)
     return StoredMessage(revision, message.data, message.header(_LIMITER_HEADER) or "")

@@ -17,6 +17,7 @@ from mainspring.clock import Clock, SystemClock
 from mainspring.engines.nats.audit import NatsAudit, RecordArrangement, record_nothing
 from mainspring.engines.nats.components import NatsComponents
 from mainspring.engines.nats.deliveries import IN_PROGRESS, nak
+from mainspring.engines.nats.overdue import OverdueMessages
 from mainspring.engines.nats.projector import JobPruner, kept_by_status
 from mainspring.engines.nats.remote_workers import NatsRemoteWorkers, find_unauthorized
 from mainspring.engines.nats.requests import NatsRequests
@@ -132,6 +133,7 @@ class NatsEngine:
         self._names = components.names
         self._workers = components.workers
         self._remote = NatsRemoteWorkers(components.transactions, components.leases)
+        self._overdue = OverdueMessages(components.jetstream, components.names)
         self._requests = NatsRequests(components.jetstream, components.names, components.streams)
         self.projector = components.projector
         self.audit = NatsAudit(components.jetstream, components.names, components.streams)
@@ -243,6 +245,9 @@ class NatsEngine:
                 return
             case "tokens":
                 self.components.tokens.changes += 1
+                return
+            case "storage":
+                self._overdue.must_hurry = True
                 return
             case "stop":
                 self.components.stop_requests.add(data.decode())
@@ -510,6 +515,7 @@ class NatsEngine:
         has_new_lanes = bool(self.components.lanes.read_new(self.components.transactions.begin()))
         must_stop = self.components.stop_requests.read()
         were_skipped = self.components.delivery_repair.repair_next_lane()
+        self._overdue.repair(is_first=self.components.rescuer.lowest_worker in self._workers.numbers)
         if rescued or has_new_lanes or must_stop or were_skipped:
             self._wake()
         return Swept(rescued, quarantined, self.components.waiting_jobs.find(self._types.get(worker, frozenset())))

@@ -11,17 +11,20 @@ import json
 from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from mainspring.clock import Clock
-from mainspring.engines.nats.client import BatchingClient, encode_message
+from mainspring.engines.nats.client import BatchingClient, ReceivedMessage, encode_message
 from mainspring.engines.nats.connection import NO_LEADER, TRY_SECONDS, Connection, loop_time
-from mainspring.engines.nats.deliveries import Delivery, FetchRequest
+from mainspring.engines.nats.deliveries import Delivery, FetchRequest, stored_message
 from mainspring.engines.nats.replies import CollectedReplies, parse_revision
 from mainspring.engines.nats.settings import NatsSettings
+from mainspring.engines.nats.storage import StorageProblem, StorageState, problem_of, silent_problem
 from mainspring.engines.nats.subject_names import API, USER_INFO, imported_api
 from mainspring.engines.nats.write_batch import MAX_BATCH, NO_MESSAGE, StoredMessage, Write, WriteBatch
 from mainspring.errors import EngineUnavailable, LimitExceeded
+from mainspring.jobs.timestamps import to_instant
 
 WRONG_LAST_SEQUENCE = (10071, 10164)
 BUSY = (10176, 10210, 10211)  # a change of leaders interrupted the batch, or there are too many batches
@@ -31,7 +34,6 @@ READ_AT_ONCE = 500
 HEADER_RESERVE = 1_024
 MAX_SUBJECT = 3_800
 PAUSE_SECONDS = 0.1
-STORAGE_REMEDY = "give JetStream more storage: max_file_store of the servers, or the limits of the account"
 IMPOSSIBLE_REVISION = 2**62  # no message has this revision
 
 
@@ -58,8 +60,19 @@ class JetStream(Connection):
 
         A read of one record always asks the leader.
         """
+        self.storage = StorageState(
+            self.address, seconds=lambda: self.monotonic() / 1e6, answered=lambda: self._inbox.confirmed
+        )
+        """Whether the server stores the messages of this process."""
         self.last_record = 0
         """The revision of the last job record that this process has stored."""
+
+    def unavailable(self, reason: str, *, remedy: str | None = None) -> EngineUnavailable:
+        """Return the error of a request; while the server stores nothing, the error says so."""
+        problem = self.storage.problem
+        if problem is None or remedy is not None:
+            return super().unavailable(reason, remedy=remedy)
+        return super().unavailable(f"{reason}; {problem.text}", remedy=problem.remedy)
 
     # -- requests
 
@@ -205,6 +218,10 @@ class JetStream(Connection):
 
     async def collect(self, body: dict[str, Any], stream: str | None = None) -> list[tuple[str, StoredMessage]]:
         """Send a request for a direct read, and return the messages, in the order of the stream."""
+        messages = await self._collect(body, stream)
+        return [(message.header(b"Nats-Subject") or "", stored_message(message)) for message in messages]
+
+    async def _collect(self, body: dict[str, Any], stream: str | None = None) -> list[ReceivedMessage]:
         deadline = self._deadline()
         while deadline is None or loop_time() < deadline:
             if self._connected().is_connected:
@@ -229,6 +246,14 @@ class JetStream(Connection):
         if len(found) == most:
             self.restart_deadline()  # the caller may read many pages
         return found
+
+    def scan_scheduled(self, subject: str, *, after: int, most: int) -> list[ScheduledMessage]:
+        """Return up to `most` scheduled messages after the revision `after` whose subjects match a wildcard."""
+        body = {"next_by_subj": subject, "seq": after + 1, "batch": most}
+        found = self.run_on_loop(self._collect(body))
+        if len(found) == most:
+            self.restart_deadline()  # the caller may read many pages
+        return [_scheduled(message) for message in found]
 
     def scan_each(self, places: Sequence[tuple[str, int]], *, most: int) -> list[list[tuple[str, StoredMessage]]]:
         """Return at most `most` messages of each subject after its own revision. All requests are sent at once."""
@@ -280,6 +305,7 @@ class JetStream(Connection):
             raise ValueError(f"a batch has {len(writes)} messages, the limit of the server is {MAX_BATCH}")
         deadline = self._deadline()
         pause, reason = 0.002, ""
+        sent = loop_time()
         while deadline is None or loop_time() < deadline:
             client = self._connected()
             if not client.is_connected:
@@ -289,14 +315,17 @@ class JetStream(Connection):
             await self._publish(client, writes, inbox)
             reply = await self._inbox.wait(inbox, future, self._try_seconds(deadline))
             if reply is None:
+                self.storage.unanswered(sent)
                 return None  # it is unknown whether the batch was stored
             if reply.status == NO_LEADER:
                 await asyncio.sleep(0.1)
                 continue
             body = json.loads(reply.data)
             if "error" not in body:
+                self.storage.stored()
                 return int(body["seq"]) - len(writes) + 1
             error = body["error"]
+            self.storage.refused(error)
             if error.get("err_code") in WRONG_LAST_SEQUENCE:
                 return None
             if error.get("err_code") not in BUSY and error.get("code") != NO_LEADER:
@@ -305,9 +334,8 @@ class JetStream(Connection):
             reason = f"; the server reported: {error.get('description')}"
             await asyncio.sleep(pause)
             pause = min(0.1, 2 * pause)
-        remedy = STORAGE_REMEDY if "resources" in reason else None
         raise self.unavailable(
-            f"a change was not stored before the timeout of {self.settings.timeout:g} s{reason}", remedy=remedy
+            f"a change was not stored before the timeout of {self.settings.timeout:g} s{reason}"
         )
 
     def _require_size(self, writes: Sequence[Write]) -> None:
@@ -336,7 +364,24 @@ class JetStream(Connection):
         """Store messages, each on its own; return the revision of each, or None if it may not have been stored."""
         self._require_size(writes)
         messages = [(write.subject, write.data, _headers_of(write)) for write in writes]
-        return [parse_revision(reply) for reply in self._ask_each(messages)]
+        sent = self.monotonic() / 1e6
+        replies = self._ask_each(messages)
+        revisions = [parse_revision(reply) for reply in replies]
+        if None not in revisions:
+            self.storage.stored()
+        elif b"" in replies:
+            self.storage.unanswered(sent)
+        else:
+            for reply in replies:
+                self.storage.refused(json.loads(reply).get("error", {}))
+        return revisions
+
+    def test_storage(self, subject: str) -> StorageProblem | None:
+        """Store an empty message, which expires at once; return why the server does not store it, or None."""
+        reply = self._ask_each([(subject, b"", {"Nats-TTL": "1s"})])[0]
+        if not reply:
+            return silent_problem() if self.is_connected else None
+        return problem_of(json.loads(reply).get("error"))
 
     def ask(self, subject: str) -> bytes:
         """Send a request without data, and block this thread until the reply comes; return the data of the reply.
@@ -459,6 +504,28 @@ class JetStream(Connection):
         if not requests or not self.is_connected:
             return []
         return self.run_on_loop(self.pulls.fetch(requests, self._seconds_left()))
+
+
+class ScheduledMessage(NamedTuple):
+    """A message that the server publishes to another subject at a given time."""
+
+    subject: str
+    revision: int
+    data: bytes
+    target: str
+    instant: int | None
+    """In microseconds since 1970; None if the message is not scheduled, as the mark of a deleted one."""
+
+
+def _scheduled(message: ReceivedMessage) -> ScheduledMessage:
+    stored = stored_message(message)
+    schedule = message.header(b"Nats-Schedule") or ""
+    instant = None
+    if schedule.startswith("@at "):
+        at = datetime.fromisoformat(schedule.removeprefix("@at "))
+        instant = to_instant(at, "the time of a scheduled message")
+    subject, target = message.header(b"Nats-Subject") or "", message.header(b"Nats-Schedule-Target") or ""
+    return ScheduledMessage(subject, stored.revision, stored.data, target, instant)
 
 
 def _headers_of(write: Write) -> dict[str, str] | None:

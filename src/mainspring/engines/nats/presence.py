@@ -106,7 +106,9 @@ class OwnPresence:
                 return None
             now = self._jetstream.monotonic()
             if connection != self._checked or (not self._is_heard and now >= self._check_at):
-                self._account = self._jetstream.run_on_loop(self._jetstream.read_account(ANSWER_SECONDS))
+                self._account = self._jetstream.run_on_loop(
+                    self._jetstream.read_account(self._jetstream.seconds_left(ANSWER_SECONDS))
+                )
                 self._is_heard = self._jetstream.run_on_loop(self._check())
                 self._checked, self._check_at = connection, now + CHECK_AGAIN
                 self._warn()
@@ -139,7 +141,8 @@ class OwnPresence:
         if self._client is not client:
             await client.subscribe(self._subject, cb=self._receive)
             self._client = client
-        absence = asyncio.ensure_future(self._jetstream.is_absent(self._subject, ANSWER_SECONDS))
+        seconds = self._jetstream.seconds_left(ANSWER_SECONDS)
+        absence = asyncio.ensure_future(self._jetstream.is_absent(self._subject, seconds))
         try:
             await asyncio.wait([arrived, absence], return_when=asyncio.FIRST_COMPLETED)
             return arrived.done()

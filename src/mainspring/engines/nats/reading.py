@@ -18,18 +18,21 @@ from mainspring.engines.nats import unique_keys
 from mainspring.engines.nats.admission import AdmissionControl
 from mainspring.engines.nats.job_records import StoredJob, to_record
 from mainspring.engines.nats.limiters import is_ready
+from mainspring.engines.nats.overdue import is_overdue
 from mainspring.engines.nats.projector import Projector
 from mainspring.engines.nats.queueing import NatsLane, NatsLanes, read_lane
 from mainspring.engines.nats.settings_cache import SettingsCache
 from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.subject_names import from_token
-from mainspring.engines.nats.transaction import TransactionManager
+from mainspring.engines.nats.transaction import Transaction, TransactionManager
 from mainspring.jobs.backlog import MAX_COUNTED, Backlog, WaitingJobs
-from mainspring.jobs.engine import Situation
+from mainspring.jobs.engine import Hindrance, Situation
 from mainspring.jobs.records import JobRecord, Page, Query
 from mainspring.jobs.status import JobStatus
 from mainspring.jobs.store_statistics import StoreStatistics, UpcomingJobs
 
+NOT_PUBLISHED = "the server did not publish its message in time, for example because its storage was full"
+NOT_PUBLISHED_REMEDY = "A worker stores it again within a minute, and the job starts; if none runs, start one."
 BACKLOG_PAGE = 100  # how many messages of a lane are read, with their jobs; all others are assumed to be due jobs
 
 
@@ -311,7 +314,26 @@ class JobReader:
             limited_until=None if refusal is None else refusal.until,
             bucket_holders=holders,
             unique_holder=unique_keys.find_alive_holder(transaction, job),
+            hindrance=self._find_hindrance(transaction, job),
         )
+
+    def _find_hindrance(self, transaction: Transaction, job: StoredJob) -> Hindrance | None:
+        """Return what keeps the server from delivering a job that has been due for a while; None if nothing does.
+
+        This tests whether the server stores messages, because no other answer tells it.
+        """
+        if (
+            job.status is not JobStatus.PENDING
+            or job.owner is not None
+            or not is_overdue(job.due, transaction.now)
+        ):
+            return None
+        problem = transaction.test_storage()
+        if problem is not None:
+            return Hindrance(problem.text, problem.advice)
+        if transaction.stored(transaction.names.scheduled("job", job.id)).revision:
+            return Hindrance(NOT_PUBLISHED, NOT_PUBLISHED_REMEDY)
+        return None
 
 
 def _place(job: StoredJob) -> int:

@@ -21,6 +21,7 @@ from mainspring.engines.nats.dead_letters import DeadLetterWriter
 from mainspring.engines.nats.event_log import NatsEventLog
 from mainspring.engines.nats.job_records import StoredJob
 from mainspring.engines.nats.limiters import is_ready
+from mainspring.engines.nats.overdue import is_overdue
 from mainspring.engines.nats.presence import PresenceMonitor
 from mainspring.engines.nats.projector import Projector
 from mainspring.engines.nats.queueing import JobQueue, NatsLane, NatsLanes
@@ -106,6 +107,8 @@ class NatsJobRescuer:
         """Finds the jobs of a worker that is no remote one."""
         self._max_crashes = max_crashes
         self._silences = SilenceWatch(transactions.jetstream.monotonic)
+        self.lowest_worker: int | None = None
+        """The lowest number of a worker that is no remote one and has not left, as the last sweep has read it."""
         self._rescued: list[str] = []
         self._quarantined: list[str] = []
 
@@ -162,6 +165,8 @@ class NatsJobRescuer:
         entries = self._workers.read_all()
         if remove_unauthorized(entries):
             entries = self._workers.read_all()
+        own = [number for number, (record, _) in entries.items() if record.remote is None and not record.has_left]
+        self.lowest_worker = min(own, default=None)
         for number, (record, _) in entries.items():
             if record.has_left:
                 self._rescue_all(number, record.left_behind)
@@ -269,6 +274,8 @@ OVERDUE = 60 * MICROSECONDS
 class OrphanRepair:
     """Repairs orphans, here: overdue jobs that have neither a message nor a live worker.
 
+    A message that the server should have published long ago counts as none.
+
     A job without an owner is queued again. A job of a dead worker is rescued. For a job that waits for its
     sequence or a limit, the places of ended jobs there are passed to waiting jobs.
     """
@@ -324,7 +331,7 @@ class OrphanRepair:
 
     def _find_orphans(self, records: list[JobRecord]) -> list[JobRecord]:
         """Return those of the jobs that have neither a message nor a live worker."""
-        messages = {record.id: self._messages_of(record) for record in records}
+        messages = {record.id: self._messages_of(record, self._transactions.now()) for record in records}
         found = self._transactions.jetstream.read(
             subject for subjects in messages.values() for subject in subjects
         )
@@ -338,18 +345,23 @@ class OrphanRepair:
             if record.owner is None or not self._workers.lease_left(record.owner, now)
         ]
 
-    def _messages_of(self, record: JobRecord) -> list[str]:
+    def _messages_of(self, record: JobRecord, now: int) -> list[str]:
+        """Return the subjects of the messages that may start a job.
+
+        A scheduled message does not count if it is long overdue: the server does not publish it any more.
+        """
         names = self._transactions.names
         ready = names.ready_of(record.queue, record.type, record.priority, record.id)
-        return [ready, names.scheduled("job", record.id), names.reminder("enter", record.id)]
+        scheduled = [] if is_overdue(record.due, now) else [names.scheduled("job", record.id)]
+        return [ready, names.reminder("enter", record.id), *scheduled]
 
     def _queue_again(self, record: JobRecord) -> bool:
         return self._transactions.run(lambda transaction: self._repair(transaction, record))
 
     def _repair(self, transaction: Transaction, record: JobRecord) -> bool:
         job = transaction.job(record.id)
-        expected = (record.token, record.owner, record.status)
-        if job is None or (job.token, job.owner, job.status) != expected:
+        expected = (record.token, record.owner, record.status, record.due)
+        if job is None or (job.token, job.owner, job.status, job.due) != expected:
             return False  # another process has changed the job meanwhile
         if job.owner is not None:
             self._rescuer.rescue(transaction, job)
@@ -359,4 +371,5 @@ class OrphanRepair:
             self._job_queue.make_ready_again(transaction, job)
         else:
             self._job_queue.enqueue(transaction, job)
+            transaction.purge(transaction.names.scheduled("job", job.id))  # the server did not publish it
         return True

@@ -150,6 +150,16 @@ class SubjectNames:
         """Return the subject of the message that offers a job to the workers."""
         return f"{self.ready}{_lane_tokens(queue, type_, priority)}.{to_token(job_id)}"
 
+    @property
+    def storage_test(self) -> str:
+        """The subject of a message by which a process finds out whether the server stores messages."""
+        return self.scheduled("test", "storage")
+
+    @property
+    def all_scheduled(self) -> str:
+        """The wildcard of all scheduled messages."""
+        return f"{self.prefix}.at.>"
+
     def scheduled(self, kind: str, key: str) -> str:
         """Return the subject of a scheduled message, which the server publishes to its target when it is due."""
         return f"{self.prefix}.at.{kind}.{to_token(key)}"

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from mainspring.engines.nats.jetstream import JetStream
 from mainspring.engines.nats.job_records import StoredJob, decode, decode_job, encode
+from mainspring.engines.nats.storage import StorageProblem
 from mainspring.engines.nats.subject_names import SubjectNames, from_token
 from mainspring.engines.nats.write_batch import MAX_BATCH, StoredMessage, Write, WriteBatch
 from mainspring.errors import EngineUnavailable
@@ -158,6 +159,10 @@ class Transaction:
         transaction are not among them.
         """
         return self._jetstream.scan(subject, after=after, most=most)
+
+    def test_storage(self) -> StorageProblem | None:
+        """Return why the server stores no messages; None if it stores a test message, or cannot be reached."""
+        return self._jetstream.test_storage(self.names.storage_test)
 
     def scan_each(self, places: Sequence[tuple[str, int]], *, most: int) -> list[list[tuple[str, StoredMessage]]]:
         """Scan several wildcards at once. `places` has each wildcard, and the revision after which to begin."""
