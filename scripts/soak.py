@@ -30,6 +30,7 @@ from tests.processes.scenario_schedules import Recurrence, recur, roll
 from tests.processes.scenario_speedup import compare_processes
 from tests.processes.scenario_waking import measure_idleness, time_waking
 from tests.processes.worker_processes import Figures
+from tests.stress.injected_errors import run_on_sqlite
 
 
 def soak_kills(site: Sandbox, seed: int) -> str:
@@ -38,6 +39,16 @@ def soak_kills(site: Sandbox, seed: int) -> str:
     killing.check()
     crashed = sum(job.crashes > 0 for job in killing.jobs.values())
     return f"{killing.kills} kills, {len(killing.jobs)} jobs, none lost, {crashed} ran again after a crash"
+
+
+def soak_errors(site: Sandbox, seed: int) -> str:
+    """Let every call of the engine fail, before its effect and after it, on 100 stores."""
+    errors = jobs = 0
+    for number in range(100):
+        figures = run_on_sqlite(site.folder / f"errors-{number}.db", seed=seed + number)
+        errors += figures.errors
+        jobs += figures.confirmed
+    return f"{errors} errors in calls of the engine, {jobs} jobs confirmed, none lost, none started without need"
 
 
 def soak_cancels(site: Sandbox, seed: int) -> str:
@@ -166,6 +177,7 @@ SCENARIOS: dict[str, Callable[[Sandbox, int], str]] = {
     function.__name__.removeprefix("soak_"): function
     for function in (
         soak_kills,
+        soak_errors,
         soak_cancels,
         soak_contention,
         soak_busy,

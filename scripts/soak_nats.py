@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.nats.scenario_chaos import Act, on_one_node, on_three_nodes, run_chaos
+from tests.nats.scenario_errors import run_on_nats
 from tests.nats.scenario_load import run_load
 from tests.nats.scenario_races import race_cancels, race_reschedules
 from tests.nats.scenario_restart import restart_with_schedules
@@ -29,6 +30,17 @@ def _run_chaos(site: Sandbox, servers: Servers, acts: list[Act], *, rounds: int,
     chaos = run_chaos(site, servers, acts, rounds=rounds, lease=LEASE, seed=seed)
     chaos.check()
     return f"{chaos.report}"
+
+
+def soak_nats_errors(site: Sandbox, seed: int) -> str:
+    """Let every call of the engine fail, before it and by a lost reply, on ten stores."""
+    errors = jobs = 0
+    with running_servers() as servers:
+        for number in range(10):
+            figures = run_on_nats(servers, f"errors-{number}", site.folder, seed=seed + number)
+            errors += figures.errors
+            jobs += figures.confirmed
+    return f"{errors} errors in calls of the engine, {jobs} jobs confirmed, none lost, none started without need"
 
 
 def soak_nats_restart(site: Sandbox, _seed: int) -> str:
@@ -68,6 +80,7 @@ def soak_nats_load(site: Sandbox, _seed: int) -> str:
 SCENARIOS = (
     soak_nats_chaos,
     soak_nats_cluster,
+    soak_nats_errors,
     soak_nats_restart,
     soak_nats_cancels,
     soak_nats_reschedules,
