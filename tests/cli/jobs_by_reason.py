@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mainspring.jobs.commands import Replay
+from mainspring.jobs.callback_pauses import CallbackPauseRecord
+from mainspring.jobs.commands import ChangeCallbackPause, Replay
 from mainspring.jobs.engine import Demand, Engine
 from mainspring.jobs.limits import bucket_of
 from mainspring.jobs.records import Cause, Lease, OutcomeKind, UniqueKey
@@ -13,6 +14,7 @@ from mainspring.testing.conformance.bench import Bench, seconds
 WORK = "shop.work"
 HELD = "shop.held"
 SLOW = "shop.slow"
+CALL = "shop.call"
 HOUR = 3_600
 RATE, FULL = "rate of handler shop.mail", "concurrency of handler shop.fetch"
 
@@ -83,6 +85,10 @@ class JobsByReason:
         bench.submit("later", type=WORK, after=HOUR)
         bench.submit("paused", type=WORK, queue="held")
         bench.pause("held")
+        bench.submit("put-off", type=CALL, after=HOUR)
+        end = bench.now + seconds(HOUR)
+        pause = CallbackPauseRecord("hooks.example.com", CALL, None, 503, bench.now, end)
+        assert bench.arrange(ChangeCallbackPause(None, pause))
         bench.limit(RATE, 1, per=HOUR)
         bench.limit(FULL, 1)
         for job_id, family in (("spender", RATE), ("occupant", FULL)):

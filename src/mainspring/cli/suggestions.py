@@ -72,6 +72,13 @@ def _examine(_: Explanation, _job: JobInfo, writer: CommandWriter) -> Suggestion
     return Suggestion("To examine the store:", (writer.command("doctor"),))
 
 
+def _lift(_: Explanation, job: JobInfo, writer: CommandWriter) -> Suggestion:
+    return Suggestion(
+        "It starts automatically. To see all pauses, or to lift this one:",
+        (writer.command("callbacks", "pauses"), writer.command("jobs", "run-now", job.id)),
+    )
+
+
 def _behind(explanation: Explanation, job: JobInfo, writer: CommandWriter) -> Suggestion:
     return _others("To see why that job has not ended:", explanation, job, writer)
 
@@ -170,6 +177,7 @@ _SUGGESTIONS: dict[Reason, Callable[[Explanation, JobInfo, CommandWriter], Sugge
     Reason.NOT_DUE: _earlier,
     Reason.RETRYING: _earlier,
     Reason.PAUSED: _resume,
+    Reason.RECEIVER_PAUSED: _lift,
     Reason.BEHIND: _behind,
     Reason.RATE_LIMITED: _rate,
     Reason.LIMIT_REACHED: _limit,
