@@ -26,12 +26,12 @@ from mainspring.security.tokens import hide_tokens
 from mainspring.web.api.endpoint import API
 from mainspring.web.api.router import ApiRouter, JsonResponse
 from mainspring.web.api.routes import all_endpoints
-from mainspring.web.credentials import Authenticator, ClosedAuthenticator, make_authenticator
+from mainspring.web.credentials import Authenticator, ClosedAuthenticator, TokenAuthenticator, make_authenticator
 from mainspring.web.dashboard.dashboard import Dashboard
 from mainspring.web.event_hub import EventHub
 from mainspring.web.guard import CALLER, REQUEST_ID, RequestGuard
 from mainspring.web.host_names import HostRule
-from mainspring.web.metrics import MetricsPage
+from mainspring.web.metrics import IDENTIFY_SECONDS, MetricsPage
 from mainspring.web.probes import HealthSource, ProbeAnswer, Probes
 from mainspring.web.problems import FAILURE, MEDIA_TYPE, Problem, Refused, problem_of
 
@@ -101,11 +101,18 @@ class HttpApp:
     async def metrics(self, request: Request) -> Response:
         """Answer a scrape of Prometheus with the metrics.
 
+        If the store does not answer, the page says so after three seconds at most.
+
         Raises `NotAllowed` unless the caller has the scope `read` for all types and queues, which metrics concern.
         """
-        (await self.identify(request)).require(Scope.READ)
-        accept = request.headers.get("accept", "")
-        page, content_type = await self._app.off_loop.read(self._metrics.render, accept)
+        authenticator = self._authenticator
+        if isinstance(authenticator, TokenAuthenticator):
+            identity = await authenticator.identify_within(IDENTIFY_SECONDS, request.scope)
+            request.scope[CALLER] = identity.name
+        else:
+            identity = await self.identify(request)
+        identity.require(Scope.READ)
+        page, content_type = await self._metrics.make(request.headers.get("accept", ""))
         return Response(page, headers={"content-type": content_type})
 
 

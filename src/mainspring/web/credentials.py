@@ -5,7 +5,8 @@ Invariants
 - This module reads tokens from the header `Authorization` only, never from cookies or the query.
 - A token that was revoked is refused at once in the process that revoked it, and on NATS in every process that is
   connected, by a notification. Other processes refuse it within a second: no cached list of tokens is older. If
-  the list cannot be read again, every token is refused.
+  the list cannot be read again, every token is refused, except for `/metrics`: monitoring must learn that the
+  store does not answer. There the last list counts, and tokens still expire.
 - Each process stores the last use of tokens at most once a minute, and no request waits for that.
 """
 
@@ -14,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from inspect import isawaitable
 from typing import Protocol, TypeAlias
 
 from mainspring.clock import NANOSECONDS, Clock, SystemClock
-from mainspring.errors import MainspringError
+from mainspring.errors import EngineUnavailable, MainspringError
 from mainspring.jobs.commands import NoteTokenUses
 from mainspring.jobs.handle import ManagerProvider, open_manager
 from mainspring.security.asgi_types import AsgiScope, Auth, AuthFunction
@@ -143,6 +145,27 @@ class TokenAuthenticator:
 
     async def identify(self, scope: AsgiScope) -> Identity:
         return await self.identify_token(read_bearer(scope["headers"]))
+
+    async def identify_within(self, seconds: float, scope: AsgiScope) -> Identity:
+        """Return the caller of a request, by the last list of tokens if the store does not answer in time.
+
+        Raises `EngineUnavailable` if there is no list yet.
+        """
+        token = read_bearer(scope["headers"])
+        manager = await open_manager(self._source)
+        if self._is_outdated(manager.engine.token_changes):
+            with suppress(TimeoutError, EngineUnavailable):
+                await asyncio.wait_for(self._refresh(), seconds)
+        if self._read_ns is None and not self._extra:
+            raise EngineUnavailable(
+                engine=manager.engine.description,
+                reason=f"its tokens were not read within {seconds:g} s",
+                remedy="try again",
+            )
+        now = manager.engine.now()
+        record = authenticate(token, self._records, now)
+        self._note(record.id, now)
+        return self._identities[record.id]
 
     async def identify_token(self, token: str) -> Identity:
         """Return the caller that has a token, and record the use of the token.

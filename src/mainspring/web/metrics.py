@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from importlib import import_module
 from threading import Lock
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 
 COLLECTOR = "mainspring.monitoring.prometheus"
 """The module of `PrometheusCollector`. It needs the extra `metrics`, so it is imported at the first scrape."""
+IDENTIFY_SECONDS = 0.5
+"""How long a scrape waits for the tokens of the store."""
+STORE_SECONDS = 2.0
+"""How long a scrape waits for the metrics of the store: together less than the 3 s that a page takes at most."""
+MAX_FORMATS = 8
 
 
 class MetricsPage:
@@ -28,6 +34,20 @@ class MetricsPage:
         self._store = store
         self._lock = Lock()  # guards the following attribute, and lets one scrape at a time read the store
         self._registry: Any = None
+        self._pages: dict[str, asyncio.Task[tuple[bytes, str]]] = {}  # that are being made, by the header `accept`
+
+    async def make(self, accept: str) -> tuple[bytes, str]:
+        """Return what `render` returns, called on a thread that waits for no other call of the application.
+
+        Scrapes that come at the same time get the same page.
+        """
+        task = self._pages.get(accept)
+        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
+            if len(self._pages) >= MAX_FORMATS:
+                self._pages.clear()
+            task = asyncio.get_running_loop().create_task(asyncio.to_thread(self.render, accept))
+            self._pages[accept] = task
+        return await asyncio.shield(task)
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """Return the page and its content type, in the format that the header `accept` of a scrape asks for.
@@ -46,5 +66,7 @@ class MetricsPage:
         with self._lock:
             if self._registry is None:
                 self._registry = registry.CollectorRegistry(auto_describe=False)
-                self._registry.register(collector.PrometheusCollector(self._app, store=self._store))
+                self._registry.register(
+                    collector.PrometheusCollector(self._app, store=self._store, timeout=STORE_SECONDS)
+                )
             return encode(self._registry), str(content_type)

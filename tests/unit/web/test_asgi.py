@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from threading import Event
 from types import ModuleType
 from typing import Any
 
@@ -20,8 +21,10 @@ from mainspring.errors import EngineUnavailable, MainspringError, RefusedByStore
 from mainspring.security import Identity, Permissions, Scope
 from mainspring.security.asgi_types import AsgiApp, AsgiScope
 from mainspring.security.http_limits import HttpLimits
-from mainspring.web import metrics
+from mainspring.web import asgi as asgi_module
+from mainspring.web import credentials, metrics
 from tests.asgi_client import request, request_async
+from tests.support import PATIENCE
 
 JSON = ("content-type", "application/json")
 
@@ -405,7 +408,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     stores: list[bool] = []
 
     class PrometheusCollector:
-        def __init__(self, app: Mainspring, store: bool = False) -> None:  # noqa: FBT001, FBT002
+        def __init__(self, app: Mainspring, store: bool = False, timeout: float = 0) -> None:  # noqa: FBT001, FBT002
             stores.append(store)
 
     class CollectorRegistry:
@@ -448,6 +451,34 @@ def test_metrics_of_the_store_must_be_wanted(app: Mainspring, collector: list[bo
     token = make(app)
     assert request(app.asgi(auth="tokens", store_metrics=True), "/metrics", token=token).status == 200
     assert collector == [True]
+
+
+def test_a_store_that_hangs_costs_a_scrape_its_store_metrics_only(
+    app: Mainspring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert metrics.IDENTIFY_SECONDS + metrics.STORE_SECONDS <= 2.5, "a page comes within three seconds"
+    monkeypatch.setattr(asgi_module, "IDENTIFY_SECONDS", 0.05)
+    monkeypatch.setattr(metrics, "STORE_SECONDS", 0.05)
+    monkeypatch.setattr(credentials, "MAX_AGE_NS", -1)
+    token, site = make(app), app.asgi(auth="tokens", store_metrics=True)
+    engine = app.manager().engine
+    assert request(site, "/metrics", token=token).status == 200, "the server knows the token now"
+    answers = Event()
+
+    def hang(*_: object, **__: object) -> Any:
+        assert answers.wait(PATIENCE)
+        raise EngineUnavailable(engine="it", reason="hung", remedy="wait")
+
+    for name in ("tokens", "statistics"):
+        monkeypatch.setattr(engine, name, hang)
+    try:
+        for _ in range(100):  # all threads that read the store hang
+            app.off_loop.submit(hang, writes=False)
+        answer = request(site, "/metrics", token=token)
+        assert (answer.status, "mainspring_store_up 0.0" in answer.body.decode()) == (200, True)
+        assert request(site, "/metrics", token=token[:-1] + "!").status == 401
+    finally:
+        answers.set()
 
 
 def test_without_the_extra_the_answer_says_what_to_install(
