@@ -72,6 +72,7 @@ def test_scripts_get_users_urls_and_subjects(shop: ShopProgram) -> None:
     assert {
         "subject": "$JS.API.CONSUMER.MSG.NEXT.shop.*",
         "to": "shop.api.CONSUMER.MSG.NEXT.shop.*",
+        "is_guarded": False,
         "is_streamed": True,
     } in found[1]["services"]
     assert "_INBOX_shop_worker.>" in found[1]["subscribe"]

@@ -50,7 +50,7 @@ class FaultBench(Bench):
 
     def lose_reply(self, *kinds: str) -> None:
         """Lose the reply to the next change of subjects of these kinds; the server stores the change."""
-        prefixes = tuple(f"{self.names.prefix}.{kind}." for kind in kinds)
+        prefixes = tuple(f"{self.names.prefix}.{place}{kind}." for kind in kinds for place in ("", "guarded."))
         self._losses.append(lambda subject: subject.startswith(prefixes))
 
     async def _commit_and_lose(self, writes: Sequence[Write]) -> int | None:

@@ -1,4 +1,4 @@
-"""Ways to let a NATS server publish for a client: the reply to a request, a delivery, a trace, a schedule.
+"""Ways to let a NATS server publish for a client: a schedule, the reply to a request, a delivery, a trace.
 
 The server does not look at the rights of the client for such a message. A way gets a target and a body that the
 target would understand.
@@ -112,7 +112,14 @@ async def make_consumer(user: Attacker, target: str, config: dict[str, object]) 
     return name
 
 
+async def schedule(user: Attacker, target: str, body: bytes) -> None:
+    """Let the server publish at a time that has passed. It refuses a target in another stream at once."""
+    headers = {"Nats-Schedule": "@at 2020-01-01T00:00:00Z", "Nats-Schedule-Target": target}
+    await user.client.request(f"shop.at.{digest(target)}", body, timeout=PATIENCE, headers=headers)
+
+
 FOR_ALL: tuple[Way, ...] = (
+    schedule,
     reply_of_direct_get,
     replies_of_direct_gets,
     replies_of_the_api,
@@ -162,7 +169,7 @@ def targets_of(role: Role) -> dict[str, bytes]:
     names = SubjectNames("shop")
     everything = {service.subject for other in ROLES for service in rights_of("shop", other).services}
     own = rights_of("shop", role)
-    reserved = everything - {service.subject for service in own.services} | {"shop.unknown"}
+    reserved = everything - {service.subject for service in own.services} | {"shop.unknown", "shop.guarded.evil"}
     literal = {subject.replace(">", "evil").replace("*", "evil"): b"evil" for subject in reserved}
     apis = {f"{api}.{verb}": body for api in (API, names.api) for verb, body in API_TARGETS.items()}
     return {target: body for target, body in (literal | apis).items() if target not in own.publish}

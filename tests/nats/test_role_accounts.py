@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ def test_jobs_go_on_when_the_servers_get_accounts_for_roles(
         file.write_text(run_program("nats", "permissions", "--prefix", "shop"))
         place.servers.stop()  # not a reload: the first one leaves new imports without effect
         place.servers.restart()
+        with place.app("operator") as operator:
+            operator.manager()  # creates the guarded stream in its account
         assert eventually(lambda: engine_of(submitter).components.jetstream.has_imported_api)
         assert eventually(lambda: engine_of(worker).components.jetstream.has_imported_api)
         handles = []
@@ -123,3 +126,26 @@ def test_messages_of_earlier_versions_that_cut_off_others_only_delay_them(
             for handle in handles:
                 assert handle.wait(PATIENCE) is JobStatus.COMPLETED
         assert engine_of(worker).components.jetstream.pulls._cut
+
+
+def test_a_notification_of_each_role_reaches_all_others(
+    make_nats_server: MakeServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for role in ROLES:
+        monkeypatch.setenv(make_grant("shop", role).password_variable, PASSWORD)
+    file = tmp_path / "accounts.conf"
+    file.write_text(run_program("nats", "permissions", "--prefix", "shop"))
+    place = RestrictedServers(make_nats_server(include=file), tmp_path)
+    with ExitStack() as stack:
+        engines = {role: engine_of(stack.enter_context(place.app(role))) for role in ("operator", *ROLES[:2])}
+        heard: dict[str, set[str]] = {role: set() for role in engines}
+        for role, engine in engines.items():
+            monkeypatch.setattr(engine.components.stop_requests, "add", heard[role].add)
+
+        def all_hear_all() -> bool:
+            for role, engine in engines.items():  # again, as long as a subscription may be on its way
+                engine.components.jetstream.send([("shop.note.stop", role.encode())])
+            return all(roles == set(ROLES) for roles in heard.values())
+
+        assert eventually(all_hear_all)
+    assert place.violations() == []

@@ -10,6 +10,7 @@ from typing import Any, get_args
 import nats
 import pytest
 
+from mainspring import JobStatus
 from mainspring.cli.nats_permissions import make_grant
 from mainspring.engines.nats.settings import ROLES, Role, inbox_of
 from tests.nats.restricted_servers import PASSWORD, RestrictedServers, run_program
@@ -20,6 +21,8 @@ from tests.nats.server_side_writes import (
     Attacker,
     Way,
     make_consumer,
+    reply_of_a_publish,
+    schedule,
     targets_of,
     wait_until_answered,
     ways_of,
@@ -57,8 +60,8 @@ async def keep_a_consumer(place: RestrictedServers) -> None:
 
 
 @asynccontextmanager
-async def administrator(place: RestrictedServers) -> AsyncIterator[Attacker]:
-    client = await nats.connect(place.servers.urls, user="shop-administrator", password=PASSWORD)
+async def administrator(place: RestrictedServers, account: str = "shop") -> AsyncIterator[Attacker]:
+    client = await nats.connect(place.servers.urls, user=f"{account}-administrator", password=PASSWORD)
     try:
         yield Attacker(client, "$JS.API")
     finally:
@@ -84,18 +87,21 @@ async def attacker(place: RestrictedServers, role: Role) -> AsyncIterator[Attack
         await client.close()
 
 
-async def read_state(admin: Attacker) -> dict[str, Any]:
+async def read_state(place: RestrictedServers) -> dict[str, Any]:
     """Return what an attack could change: streams, their configurations, consumers, and subjects with messages."""
-    listed = await admin.ask("$JS.API.STREAM.LIST")
     state: dict[str, Any] = {}
-    for stream in listed["streams"]:
-        name = stream["config"]["name"]
-        info = await admin.ask(f"$JS.API.STREAM.INFO.{name}", {"subjects_filter": ">"})
-        subjects = info["state"].get("subjects", {})
-        others = {subject for subject in subjects if subject != OWN and not subject.startswith(LANE)}
-        state[name] = (info["created"], info["config"], others)
-    kept = await admin.ask("$JS.API.CONSUMER.INFO.shop.kept")
-    state["consumer"] = (kept["created"], kept.get("paused"))
+    for account in ("shop", "shop_guarded"):
+        async with administrator(place, account) as admin:
+            listed = await admin.ask("$JS.API.STREAM.LIST")
+            for stream in listed["streams"]:
+                name = stream["config"]["name"]
+                info = await admin.ask(f"$JS.API.STREAM.INFO.{name}", {"subjects_filter": ">"})
+                subjects = info["state"].get("subjects", {})
+                others = {subject for subject in subjects if subject != OWN and not subject.startswith(LANE)}
+                state[name] = (info["created"], info["config"], others)
+    async with administrator(place) as admin:
+        kept = await admin.ask("$JS.API.CONSUMER.INFO.shop.kept")
+        state["consumer"] = (kept["created"], kept.get("paused"))
     return state
 
 
@@ -104,13 +110,13 @@ def test_the_server_publishes_nothing_for_a_role_that_the_role_may_not_publish(
     role: Role, place: RestrictedServers
 ) -> None:
     async def attack() -> tuple[dict[str, Any], dict[str, Any]]:
-        async with administrator(place) as admin, attacker(place, role) as user:
-            before = await read_state(admin)
+        async with attacker(place, role) as user:
+            before = await read_state(place)
             for target, body in targets_of(role).items():
                 for way in ways_of(role):
                     await way(user, target, body)
                 await wait_until_answered(user)
-            return before, await read_state(admin)
+            return before, await read_state(place)
 
     before, after = asyncio.run(attack())
     assert after == before
@@ -141,6 +147,28 @@ def test_no_consumer_of_a_worker_delivers_to_a_reserved_subject(place: Restricte
         assert info.get("error") or not (info.get("push_bound") or info["delivered"]["consumer_seq"])
 
 
+def test_what_a_submitter_can_forge_in_the_main_stream_misleads_no_worker(place: RestrictedServers) -> None:
+    """A schedule, and the confirmation of a publish, may write other subjects of the stream of jobs."""
+
+    async def attack() -> None:
+        async with attacker(place, "submitter") as user, administrator(place) as admin:
+            for target in ("shop.worker.99999", "shop.move.forged"):
+                await schedule(user, target, b"evil")
+                await reply_of_a_publish(user, target, b"")
+            written: set[str] = set()
+            while written != {"shop.worker.99999", "shop.move.forged"}:
+                for kind in ("worker", "move"):
+                    asked = {"subjects_filter": f"shop.{kind}.>"}
+                    info = await admin.ask("$JS.API.STREAM.INFO.shop", asked)
+                    written |= set(info["state"].get("subjects", {}))
+
+    asyncio.run(attack())
+    app = place.app("worker")
+    with app, app.running():
+        assert app.plain.submit().wait(PATIENCE) is JobStatus.COMPLETED
+        assert len(app.manager().engine.workers()) == 1
+
+
 @pytest.mark.parametrize("way", FOR_ALL, ids=lambda way: way.__name__)
 def test_in_an_account_with_the_streams_each_of_these_ways_writes(way: Way, make_nats_server: MakeServers) -> None:
     """The control: the attacks of the test above are real."""
@@ -151,11 +179,17 @@ def test_in_an_account_with_the_streams_each_of_these_ways_writes(way: Way, make
         try:
             user = Attacker(client, "$JS.API")
             shop = {"name": "shop", "subjects": ["shop.key.>"], "allow_direct": True, "max_msgs_per_subject": 1}
+            if way is schedule:
+                shop |= {"subjects": ["shop.key.>", "shop.at.>", "shop.tokens"], "allow_msg_schedules": True}
             await user.ask("$JS.API.STREAM.CREATE.shop", shop)
             await user.ask("$JS.API.STREAM.CREATE.tokens", {"name": "tokens", "subjects": ["shop.tokens"]})
             await way(user, "shop.tokens", b"evil")
-            while not (await user.ask("$JS.API.STREAM.INFO.tokens"))["state"]["messages"]:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+            stream = "shop" if way is schedule else "tokens"
+            asked = {"subjects_filter": "shop.tokens"}
+            is_written = False
+            while not is_written:
+                info = await user.ask(f"$JS.API.STREAM.INFO.{stream}", asked)
+                is_written = bool(info["state"].get("subjects"))
         finally:
             await client.close()
 

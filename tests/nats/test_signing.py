@@ -102,7 +102,9 @@ def test_a_submitter_without_a_key_makes_no_worker_run_anything(restricted_serve
         assert restricted_server.violations() == []
         names = thief.engine.components.names
         thief.engine.components.jetstream.send([(names.spent_envelope("done"), b"")])
-        assert eventually(lambda: any("shop.spent" in line.lower() for line in restricted_server.violations()))
+        assert eventually(
+            lambda: any("shop.guarded.spent" in line.lower() for line in restricted_server.violations())
+        )
 
 
 def use_the_library(author: Shop, thief: Shop, letter: str) -> None:

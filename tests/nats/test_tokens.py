@@ -72,25 +72,6 @@ def test_a_lost_notification_is_made_up_for_within_a_second(
     assert "is revoked" in status_of(authenticator, token)
 
 
-def test_a_stream_of_an_earlier_version_gets_the_subjects_and_keeps_those_of_a_later_one(
-    app: Mainspring, url: str
-) -> None:
-    engine = app.manager().engine
-    assert isinstance(engine, NatsEngine)
-    names, jetstream = engine.components.names, engine.components.jetstream
-    config = engine.components.streams.info()["config"]
-    new = [names.tokens, names.token_uses]
-    later = f"{names.prefix}.later.>"
-    config["subjects"] = [subject for subject in config["subjects"] if subject not in new] + [later]
-    jetstream.api(f"STREAM.UPDATE.{names.stream}", config)
-    assert app.tokens.list() == []
-    with Mainspring(url) as upgraded:
-        upgraded.tokens.create("shop", scopes=["read"])
-        found = engine.components.streams.info()["config"]["subjects"]
-    assert {*new, later} <= set(found)
-    assert [token.name for token in app.tokens.list()] == ["shop"]
-
-
 def test_tokens_move_with_the_jobs_and_those_that_are_there_stay(
     app: Mainspring, nats_server: Servers, nats_prefix: str, tmp_path: Path
 ) -> None:

@@ -29,7 +29,9 @@ class Grant(Struct, frozen=True, kw_only=True):
     prefix: str
     role: Role
     data_account: str
-    """The account that has JetStream, and from which the account of the role imports."""
+    """The account with the streams of jobs, events, activity and requests."""
+    guarded_account: str
+    """The account with the stream of guarded records."""
     account: str
     user: str
     password_variable: str
@@ -37,7 +39,9 @@ class Grant(Struct, frozen=True, kw_only=True):
     url: str
     """The URL for clients, with placeholders for the password and the host, which the user must replace."""
     services: tuple[Service, ...]
-    streams: tuple[str, ...]
+    records: tuple[str, ...]
+    replies: str
+    notifications: str
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
 
@@ -101,6 +105,7 @@ def _require_distinct(grants: Sequence[Grant]) -> None:
     """Raise `click.BadParameter` if two accounts would have the same name."""
     taken: dict[str, str] = {SYSTEM_ACCOUNT: "the system account"}
     wanted = {grant.data_account: "the data" for grant in grants}
+    wanted |= {grant.guarded_account: "guarded records" for grant in grants}
     for account, owner in [*wanted.items(), *((grant.account, f"the user {grant.user}") for grant in grants)]:
         if account in taken:
             raise click.BadParameter(
@@ -122,12 +127,15 @@ def make_grant(prefix: str, role: Role, account: str | None = None) -> Grant:
         prefix=prefix,
         role=role,
         data_account=account or _to_variable(prefix),
+        guarded_account=f"{account or _to_variable(prefix)}_GUARDED",
         account=_to_variable(f"{prefix}_{role}"),
         user=user,
         password_variable=_to_variable(f"{user}_PASSWORD"),
         url=f"{SERVERS.format(user=user)}?prefix={prefix}&role={role}",
         services=rights.services,
-        streams=rights.streams,
+        records=rights.records,
+        replies=rights.replies,
+        notifications=rights.notifications,
         publish=rights.publish,
         subscribe=rights.subscribe,
     )
@@ -154,9 +162,11 @@ def to_configuration(grants: Sequence[Grant], *, administrators: bool = False) -
     ]
     for account in dict.fromkeys(grant.data_account for grant in grants):
         takers = [grant for grant in grants if grant.data_account == account]
-        lines += _to_data_account(account, takers, has_administrator=administrators)
+        for is_guarded in (False, True):
+            lines += _to_data_account(account, takers, is_guarded=is_guarded, has_administrator=administrators)
     for grant in grants:
-        lines += _to_role_account(grant)
+        others = [other for other in grants if other.prefix == grant.prefix and other.role != grant.role]
+        lines += _to_role_account(grant, others)
     if administrators:
         lines.append(f'  {SYSTEM_ACCOUNT} {{ users: [{{ user: "system", password: $NATS_SYSTEM_PASSWORD }}] }}')
     lines.append("}")
@@ -165,34 +175,41 @@ def to_configuration(grants: Sequence[Grant], *, administrators: bool = False) -
     return "\n".join(lines)
 
 
-def _to_data_account(account: str, grants: Sequence[Grant], *, has_administrator: bool) -> Iterator[str]:
-    yield f"  {account} {{"
+def _to_data_account(
+    account: str, grants: Sequence[Grant], *, is_guarded: bool, has_administrator: bool
+) -> Iterator[str]:
+    name = grants[0].guarded_account if is_guarded else account
+    yield f"  {name} {{"
     yield "    jetstream: enabled"
     if has_administrator:
         # A push consumer delivers only to subjects that a client subscribes to. So the administrator subscribes to
         # replies only, and no consumer can deliver to the JetStream API or to a stream.
         password = f"${_to_variable(f'{account}_ADMINISTRATOR_PASSWORD')}"
         yield "    users: ["
-        yield f'      {{ user: "{account.lower()}-administrator", password: {password}, permissions: {{'
+        yield f'      {{ user: "{name.lower()}-administrator", password: {password}, permissions: {{'
         yield '          subscribe: { allow: ["_INBOX.>"] }'
         yield "      } }"
         yield "    ]"
-    services = {service.subject: service for grant in grants for service in grant.services}
     yield "    exports: ["
+    services = {service.subject: service for grant in grants for service in grant.services}
     for subject, service in services.items():
-        takers = ", ".join(
-            grant.account for grant in grants if any(subject == own.subject for own in grant.services)
-        )
+        takers = [grant.account for grant in grants if any(subject == own.subject for own in grant.services)]
         many = f', response_type: stream, threshold: "{RESPONSE_THRESHOLD}"' if service.is_streamed else ""
-        yield f'      {{ service: "{subject}"{many}, accounts: [{takers}] }}'
-    for stream in dict.fromkeys(stream for grant in grants for stream in grant.streams):
-        takers = ", ".join(grant.account for grant in grants if stream in grant.streams)
-        yield f'      {{ stream: "{stream}", accounts: [{takers}] }}'
+        if service.is_guarded is is_guarded:
+            yield f'      {{ service: "{subject}"{many}, accounts: [{", ".join(takers)}] }}'
+    if not is_guarded:
+        yield from (f'      {{ stream: "{grant.replies}", accounts: [{grant.account}] }}' for grant in grants)
     yield "    ]"
+    if not is_guarded:
+        yield "    imports: ["
+        for grant in grants:
+            for subject in grant.records:
+                yield f'      {{ stream: {{ account: {grant.account}, subject: "{subject}" }} }}'
+        yield "    ]"
     yield "  }"
 
 
-def _to_role_account(grant: Grant) -> Iterator[str]:
+def _to_role_account(grant: Grant, others: Sequence[Grant]) -> Iterator[str]:
     yield f"  {grant.account} {{"
     yield "    users: ["
     yield f'      {{ user: "{grant.user}", password: ${grant.password_variable}, permissions: {{'
@@ -202,11 +219,21 @@ def _to_role_account(grant: Grant) -> Iterator[str]:
         yield "          ] }"
     yield "      } }"
     yield "    ]"
+    yield "    exports: ["
+    for subject in grant.records:
+        yield f'      {{ stream: "{subject}", accounts: [{grant.data_account}] }}'
+    if others:
+        listeners = ", ".join(other.account for other in others)
+        yield f'      {{ stream: "{grant.notifications}", accounts: [{listeners}] }}'
+    yield "    ]"
     yield "    imports: ["
     for service in grant.services:
+        source = grant.guarded_account if service.is_guarded else grant.data_account
         renamed = f', to: "{service.to}"' if service.to != service.subject else ""
-        yield f'      {{ service: {{ account: {grant.data_account}, subject: "{service.subject}" }}{renamed} }}'
-    for stream in grant.streams:
-        yield f'      {{ stream: {{ account: {grant.data_account}, subject: "{stream}" }} }}'
+        yield f'      {{ service: {{ account: {source}, subject: "{service.subject}" }}{renamed} }}'
+    yield f'      {{ stream: {{ account: {grant.data_account}, subject: "{grant.replies}" }} }}'
+    for other in others:
+        stream = f'{{ account: {other.account}, subject: "{other.notifications}" }}'
+        yield f'      {{ stream: {stream}, prefix: "{grant.prefix}.heard.{other.role}" }}'
     yield "    ]"
     yield "  }"

@@ -2,7 +2,8 @@
 
 The server stores a batch only within one stream. Therefore an entry is a message to `P.audit.<id>` in the stream
 of the jobs, and a crash leaves neither a change without its entry nor an entry without its change. An entry about
-many jobs is replaced in each batch by one that has all jobs so far.
+a token or a worker is in the guarded stream, with their records. An entry about many jobs is replaced in each
+batch by one that has all jobs so far.
 
 Workers delete old entries when they prune. A stream that an operator of an earlier version has prepared has no
 subject for entries. A process that may not update the stream then changes jobs without entries, and logs that.
@@ -73,27 +74,21 @@ class NatsAudit:
         return nlargest(query.limit, filter(query.matches, self._read_all()), key=lambda entry: entry.id)
 
     def _read_all(self) -> Iterator[AuditEntry]:
-        subject, position = f"{self._names.audit}*", 0
-        while page := self._jetstream.scan(subject, after=position, most=PAGE_SIZE):
-            for _, message in page:
-                position = message.revision
+        for place in (self._names.audit, self._names.guarded_audit):
+            for _, message in self._jetstream.scan_all(f"{place}*", most=PAGE_SIZE):
                 entry = _decode(message.data)
                 if entry is not None:
                     yield entry
-        # in a cluster, the replica that has answered may lack the last messages, which the leader has
-        while self._jetstream.reads_leader and (page := self._jetstream.read_next(subject, after=position)):
-            position = page[0][1].revision
-            entry = _decode(page[0][1].data)
-            if entry is not None:
-                yield entry
 
     def prune(self, retention: Retention, now: int) -> bool:
         """Delete audit entries that `retention` does not keep; return whether there may be more.
 
-        A role that may not purge subjects deletes nothing.
+        The largest number applies to entries about jobs, and again to those about tokens and workers. A role
+        that may not purge subjects deletes nothing.
         """
         if not self._jetstream.settings.may_purge:
             return False
+        self._prune_guarded(retention, now)
         if retention.most_audited is not None:
             self._jetstream.purge_all_but(f"{self._names.audit}*", retention.most_audited)
         if retention.audit is None:
@@ -103,6 +98,17 @@ class NatsAudit:
         for subject in old:
             self._jetstream.purge(subject)
         return len(old) == MAX_DELETED
+
+    def _prune_guarded(self, retention: Retention, now: int) -> None:
+        """Replace the entries about tokens and workers that `retention` does not keep by messages that expire."""
+        place = self._names.guarded_audit
+        found = sorted(subject for subject, message in self._jetstream.scan_all(f"{place}*") if message.data)
+        newest = found if retention.most_audited is None else found[-retention.most_audited :]
+        end = "" if retention.audit is None else self._names.guarded_audit_entry(id_at(now - retention.audit))
+        kept = {subject for subject in newest if subject >= end}
+        for subject in found:
+            if subject not in kept:
+                self._jetstream.drop(subject)
 
     def _find_before(self, end: str, *, most: int) -> list[str]:
         """Return the subjects that sort before `end`, of the first `most` audit entries of the stream."""
@@ -166,7 +172,10 @@ def record_nothing(_transaction: Transaction, _place: Place | None) -> None:
 
 def _put(transaction: Transaction, entry: AuditEntry | None) -> None:
     if entry is not None:
-        transaction.batch.put(transaction.names.audit_entry(entry.id), encode(entry))
+        names = transaction.names
+        is_guarded = any(subject.startswith(names.guarded) for subject in transaction.written)
+        subject = names.guarded_audit_entry(entry.id) if is_guarded else names.audit_entry(entry.id)
+        transaction.batch.put(subject, encode(entry))
 
 
 def _decode(data: bytes) -> AuditEntry | None:

@@ -521,6 +521,18 @@ class Connection:
 
         self.run_on_loop(subscribe(), self.settings.timeout)
 
+    def subscribe_soon(self, subject: str, on_message: Callable[[str, bytes], None]) -> None:
+        """Subscribe as `subscribe` does, without waiting. The event loop may call this."""
+
+        async def receive(message: Msg) -> None:
+            on_message(message.subject, message.data)
+
+        async def subscribe() -> None:
+            if self._client is not None:
+                await self._client.subscribe(subject, cb=receive)
+
+        self.call_soon(lambda: _keep_reference(asyncio.ensure_future(subscribe())))
+
 
 async def _close(client: BatchingClient) -> None:
     """Close a client, but give up after 2 seconds, because a close may hang after a failed handshake."""

@@ -314,4 +314,5 @@ class _LongReply:
 def stored_message(message: ReceivedMessage) -> StoredMessage:
     """Return the revision and the data of a message that a direct read has returned."""
     revision = int(message.header(b"Nats-Sequence") or 0)
-    return StoredMessage(revision, message.data, message.header(_LIMITER_HEADER) or "")
+    limiter, ttl = message.header(_LIMITER_HEADER), message.header(b"Nats-TTL")
+    return StoredMessage(revision, message.data, limiter or "", ttl or "")

@@ -1,7 +1,8 @@
 """The NATS engine: implements the `Engine` protocol on NATS JetStream.
 
-One stream stores everything but events. The server publishes jobs that are due later shortly before they are due.
-Consumers that all workers share deliver the jobs that are due soon.
+One stream stores jobs and all that changes together with them, another one guarded records. The server publishes
+jobs that are due later shortly before they are due. Consumers that all workers share deliver the jobs that are
+due soon.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from mainspring.clock import Clock, SystemClock
 from mainspring.engines.nats.audit import NatsAudit, RecordArrangement, record_nothing
 from mainspring.engines.nats.components import NatsComponents
 from mainspring.engines.nats.deliveries import IN_PROGRESS, nak
+from mainspring.engines.nats.earlier_records import take_over
 from mainspring.engines.nats.overdue import OverdueMessages
 from mainspring.engines.nats.projector import JobPruner, kept_by_status
 from mainspring.engines.nats.remote_workers import NatsRemoteWorkers, find_unauthorized
@@ -138,7 +140,7 @@ class NatsEngine:
         self.projector = components.projector
         self.audit = NatsAudit(components.jetstream, components.names, components.streams)
         """The audit trail."""
-        self.spent_envelopes = SpentEnvelopes(components.jetstream, components.names, components.streams)
+        self.spent_envelopes = SpentEnvelopes(components.jetstream, components.names)
         components.streams.on_new_stream = self._discard_state
         if retention is not None:
             components.transactions.retention = kept_by_status(retention)
@@ -146,6 +148,7 @@ class NatsEngine:
         self._heartbeat = HeartbeatThread(self.settings.lease, self._beat)
         self._wake: Callable[[], None] = _do_nothing
         self._types: dict[int, frozenset[str]] = {}
+        self._hears_others = False
 
     @property
     def description(self) -> str:
@@ -174,12 +177,22 @@ class NatsEngine:
         self._jetstream.open()
         try:
             self.components.streams.prepare()
+            if self.settings.creates_streams:
+                take_over(self._jetstream, self._names)
             self._jetstream.on_connection = self._on_connection
             self._jetstream.subscribe(f"{self._names.notifications}*", self._on_notification)
+            self._hears_others = False
+            self._hear_others()
         except BaseException:
             self._jetstream.close()
             raise
         self._expire_caches()
+
+    def _hear_others(self) -> None:
+        """Subscribe to the notifications of other roles, if this process is in the account of a role."""
+        if self._jetstream.has_imported_api and not self._hears_others:
+            self._hears_others = True
+            self._jetstream.subscribe_soon(f"{self._names.imported_notifications}>", self._on_notification)
 
     def close(self) -> None:
         self._heartbeat.stop()
@@ -200,6 +213,7 @@ class NatsEngine:
         if not is_connected:
             self.components.monitor.reset()
         else:
+            self._hear_others()
             self._heartbeat.call_now()  # the last heartbeat declares the connection that was lost
             self.components.streams.forget_consumers()
             self.components.streams.must_measure = True
@@ -233,7 +247,7 @@ class NatsEngine:
 
         Then wake the workers of this process, except after a change of listeners or tokens.
         """
-        match subject.removeprefix(self._names.notifications):
+        match subject.rpartition(".")[2]:
             case "lane":
                 self.components.lanes.must_read = True
             case "settings":

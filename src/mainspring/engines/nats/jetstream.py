@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64decode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from mainspring.engines.nats.deliveries import Delivery, FetchRequest, stored_me
 from mainspring.engines.nats.replies import CollectedReplies, parse_revision
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.storage import StorageProblem, StorageState, problem_of, silent_problem
-from mainspring.engines.nats.subject_names import API, USER_INFO, imported_api
+from mainspring.engines.nats.subject_names import API, USER_INFO, SubjectNames, imported_api
 from mainspring.engines.nats.write_batch import MAX_BATCH, NO_MESSAGE, StoredMessage, Write, WriteBatch
 from mainspring.errors import EngineUnavailable, LimitExceeded
 from mainspring.jobs.timestamps import to_instant
@@ -34,6 +34,7 @@ READ_AT_ONCE = 500
 HEADER_RESERVE = 1_024
 MAX_SUBJECT = 3_800
 PAUSE_SECONDS = 0.1
+EXPIRED = {"Nats-TTL": "1s"}
 IMPOSSIBLE_REVISION = 2**62  # no message has this revision
 
 
@@ -51,6 +52,8 @@ class JetStream(Connection):
     def __init__(self, servers: list[str], settings: NatsSettings, stream: str, clock: Clock) -> None:
         super().__init__(servers, settings, clock)
         self._stream = stream
+        names = SubjectNames(settings.prefix)
+        self._guarded, self._guarded_stream = names.guarded, names.guarded_stream
         self._batch_count = 0
         self.pulls.stream = stream
         self.api_subject = self.pulls.api_subject = API
@@ -157,12 +160,15 @@ class JetStream(Connection):
     # -- reading
 
     def read(self, subjects: Iterable[str]) -> dict[str, StoredMessage]:
-        """Return the last message of each subject of the main stream; `NO_MESSAGE` for a subject without one."""
+        """Return the last message of each subject of the main or the guarded stream.
+
+        A subject without a message has `NO_MESSAGE`.
+        """
         wanted = list(dict.fromkeys(subjects))
         return self.run_on_loop(self._read(wanted)) if wanted else {}
 
     def read_one(self, subject: str) -> StoredMessage:
-        """Return the last message of one subject of the main stream; `NO_MESSAGE` if there is none."""
+        """Return the last message of one subject, as `read` does; `NO_MESSAGE` if there is none."""
         return self.read([subject])[subject]
 
     async def _read(self, subjects: list[str]) -> dict[str, StoredMessage]:
@@ -171,11 +177,20 @@ class JetStream(Connection):
         if self.reads_leader or len(subjects) == 1:
             entries = await asyncio.gather(*(self._read_leader(subject, deadline) for subject in subjects))
             return dict(zip(subjects, entries, strict=True))
-        for start in range(0, len(subjects), READ_AT_ONCE):
-            body = {"multi_last": subjects[start : start + READ_AT_ONCE]}
-            for subject, entry in await self.collect(body):
-                found[subject] = entry
+        guarded = [subject for subject in subjects if subject.startswith(self._guarded)]
+        others = (
+            [subject for subject in subjects if not subject.startswith(self._guarded)] if guarded else subjects
+        )
+        for group, stream in ((others, self._stream), (guarded, self._guarded_stream)):
+            for start in range(0, len(group), READ_AT_ONCE):
+                body = {"multi_last": group[start : start + READ_AT_ONCE]}
+                for subject, entry in await self.collect(body, stream):
+                    found[subject] = entry
         return found
+
+    def stream_of(self, subject: str) -> str:
+        """Return the name of the stream that stores a subject: the main or the guarded one."""
+        return self._guarded_stream if subject.startswith(self._guarded) else self._stream
 
     def read_each(self, subjects: Sequence[str], stream: str) -> dict[str, StoredMessage]:
         """Return the last message of each subject of the given stream, as its leader has it.
@@ -190,14 +205,14 @@ class JetStream(Connection):
         return dict(zip(subjects, entries, strict=True))
 
     async def _read_leader(self, subject: str, deadline: float | None, stream: str | None = None) -> StoredMessage:
-        message = await self._get_message({"last_by_subj": subject}, deadline, stream)
+        message = await self._get_message({"last_by_subj": subject}, deadline, stream or self.stream_of(subject))
         return NO_MESSAGE if message is None else decode_api_message(message)
 
     async def _get_message(
-        self, body: dict[str, Any], deadline: float | None, stream: str | None = None
+        self, body: dict[str, Any], deadline: float | None, stream: str
     ) -> dict[str, Any] | None:
         """Return the message that `body` asks for, from the leader of the stream; None if there is no such one."""
-        subject = f"{self.api_subject}.STREAM.MSG.GET.{stream or self._stream}"
+        subject = f"{self.api_subject}.STREAM.MSG.GET.{stream}"
         reply = await self._request_json(subject, json.dumps(body).encode(), deadline)
         if "error" not in reply:
             return dict(reply["message"])
@@ -213,7 +228,8 @@ class JetStream(Connection):
         return self.run_on_loop(self._read_next(subject, after))
 
     async def _read_next(self, subject: str, after: int) -> list[tuple[str, StoredMessage]]:
-        message = await self._get_message({"next_by_subj": subject, "seq": after + 1}, self._deadline())
+        body = {"next_by_subj": subject, "seq": after + 1}
+        message = await self._get_message(body, self._deadline(), self.stream_of(subject))
         return [] if message is None else [(message["subject"], decode_api_message(message))]
 
     async def collect(self, body: dict[str, Any], stream: str | None = None) -> list[tuple[str, StoredMessage]]:
@@ -242,7 +258,7 @@ class JetStream(Connection):
         order. A replica may answer, so the latest messages may be missing.
         """
         body = {"next_by_subj": subject, "seq": after + 1, "batch": most}
-        found = self.run_on_loop(self.collect(body, stream))
+        found = self.run_on_loop(self.collect(body, stream or self.stream_of(subject)))
         if len(found) == most:
             self.restart_deadline()  # the caller may read many pages
         return found
@@ -254,6 +270,22 @@ class JetStream(Connection):
         if len(found) == most:
             self.restart_deadline()  # the caller may read many pages
         return [_scheduled(message) for message in found]
+
+    def scan_all(self, subject: str, *, most: int = 1_000) -> Iterator[tuple[str, StoredMessage]]:
+        """Yield all messages whose subjects match a wildcard, in stored order, reading at most `most` at once.
+
+        A message that was replaced meanwhile comes again. The last messages come from the leader of the stream.
+        """
+        position = 0
+        while page := self.scan(subject, after=position, most=most):
+            yield from page
+            position = page[-1][1].revision
+            if len(page) < most:
+                break
+        # in a cluster, the replica that has answered may lack the last messages, which the leader has
+        while self.reads_leader and (page := self.read_next(subject, after=position)):
+            yield from page
+            position = page[0][1].revision
 
     def scan_each(self, places: Sequence[tuple[str, int]], *, most: int) -> list[list[tuple[str, StoredMessage]]]:
         """Return at most `most` messages of each subject after its own revision. All requests are sent at once."""
@@ -437,6 +469,13 @@ class JetStream(Connection):
     def purge(self, subject: str) -> None:
         """Purge a subject without waiting for the reply. A lost purge does no harm."""
         self.send([self._purge(subject)])
+
+    def drop(self, subject: str) -> None:
+        """Replace the message of a subject with an empty one that expires at once, without waiting for the reply.
+
+        No role may purge guarded records.
+        """
+        self.send([(subject, b"", "", EXPIRED)])
 
     def purge_all_but(self, subject: str, newest: int) -> None:
         """Purge the messages whose subjects match a wildcard, except the last `newest` of them together.

@@ -7,8 +7,12 @@ continues at its next occurrence. A job, setting or schedule that exists already
 not overwritten, except for a schedule that never fired here.
 
 A stage may follow only certain stages, so finishing a migration and undoing it at the same time cannot both
-succeed. No worker enrolls during a migration: the worker writes its heartbeat and then reads the checkpoints, and
-the migrating process writes its checkpoint and then reads the heartbeats, so at least one of them sees the other.
+succeed. No worker enrolls during a migration: the worker writes its heartbeat and then reads the stages, and the
+migrating process writes the stage and then reads the heartbeats, so at least one of them sees the other.
+
+The checkpoint is in the main stream, because it shares transactions with the jobs. A copy in the guarded stream,
+which no submitter can write, says that there is a migration and at which stage it is: workers and commands read
+only that.
 """
 
 from __future__ import annotations
@@ -98,6 +102,11 @@ class MigrationCheckpoints:
         """Write the checkpoint (progress) of a migration within a transaction."""
         transaction.put_struct(self.subject(checkpoint.id), checkpoint)
 
+    def _publish_stage(self, checkpoint: MigrationCheckpoint) -> None:
+        """Store the guarded copy of a checkpoint, by which others see that there is a migration, and its stage."""
+        subject = self._transactions.names.open_move(checkpoint.id)
+        self._transactions.run(lambda transaction: transaction.put_struct(subject, checkpoint))
+
     def begin(self, move_id: str, source: str, last: int) -> MigrationCheckpoint:
         """Write the checkpoint (progress) of a migration, unless it exists, and return it.
 
@@ -111,7 +120,9 @@ class MigrationCheckpoints:
                 self.write(transaction, checkpoint)
             return checkpoint
 
-        return self._transactions.run(work)
+        checkpoint = self._transactions.run(work)
+        self._publish_stage(checkpoint)
+        return checkpoint
 
     def require_open(self, transaction: Transaction, move_id: str) -> bool:
         """Return True if a migration still copies jobs, and False if it is complete.
@@ -132,15 +143,17 @@ class MigrationCheckpoints:
         Raise `EngineUnavailable` if its stage is not one of `after`, or if it has no checkpoint.
         """
 
-        def work(transaction: Transaction) -> None:
+        def work(transaction: Transaction) -> MigrationCheckpoint:
             checkpoint = self.require(transaction, move_id)
             if checkpoint.stage is stage:
-                return
+                return checkpoint
             if checkpoint.stage not in after:
                 raise self._stage_conflict(checkpoint)
-            self.write(transaction, replace(checkpoint, stage=stage))
+            changed = replace(checkpoint, stage=stage)
+            self.write(transaction, changed)
+            return changed
 
-        self._transactions.run(work)
+        self._publish_stage(self._transactions.run(work))
 
     def _stage_conflict(self, checkpoint: MigrationCheckpoint) -> EngineUnavailable:
         return EngineUnavailable(
@@ -156,6 +169,7 @@ class MigrationCheckpoints:
 
     def delete(self, move_id: str) -> None:
         """Delete the checkpoint (stored progress) of a migration that was undone."""
+        self._transactions.run(lambda transaction: transaction.delete(self._transactions.names.open_move(move_id)))
         self._transactions.run(lambda transaction: transaction.delete(self.subject(move_id)))
 
     def find_workers(self) -> list[str]:
@@ -164,7 +178,7 @@ class MigrationCheckpoints:
 
     def find_open(self, source: str | None = None) -> list[MigrationCheckpoint]:
         """Return the checkpoints (progress) of migrations that are not complete, from all sources or from one."""
-        found = self._transactions.jetstream.scan(f"{self._transactions.names.moves}*")
+        found = self._transactions.jetstream.scan_all(f"{self._transactions.names.open_moves}*")
         checkpoints = [decode(entry.data, MigrationCheckpoint) for _, entry in found if entry.data]
         return [
             checkpoint

@@ -47,9 +47,8 @@ class NatsRemoteWorkers:
 
     def enroll(self, info: WorkerInfo) -> int:
         """Store the record of a new remote worker, and return its number."""
-        subject = f"{self._names.workers}new"
-        number = self._jetstream.store(subject, b"")
-        self._jetstream.purge(subject)
+        number = self._jetstream.store(self._names.worker_numbers, b"")
+        self._jetstream.purge(self._names.worker_numbers)
 
         def work(transaction: Transaction) -> None:
             record = HeartbeatRecord(
@@ -144,7 +143,7 @@ class NatsRemoteWorkers:
 
         record = self._transactions.run(work)
         if record is not None and not record.leases:
-            self._jetstream.purge(subject)
+            self._jetstream.drop(subject)
         return record is not None
 
     def leased(self, worker: int) -> list[RunningLease]:

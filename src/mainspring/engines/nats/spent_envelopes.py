@@ -1,8 +1,8 @@
 """Remembers the envelopes of signed jobs that have ended, until their signatures end: `jobs/spent_envelopes.py`.
 
-A worker stores a message for each signed job that it completes or that its handler cancels. A migration stores
-those of the other store. Only workers and operators may publish to these subjects. So a submitter who writes the
-record of such a job again does not make it run again.
+A worker stores a guarded message for each signed job that it completes or that its handler cancels. A migration
+stores those of the other store. Only workers and operators may publish to these subjects, and no message
+schedule can. So a submitter who writes the record of such a job again does not make it run again.
 
 The message is sent after the outcome is stored, and without waiting for the server: a worker that dies in between
 leaves no message. The record of the job is COMPLETED all the same.
@@ -10,11 +10,9 @@ leaves no message. The record of the job is COMPLETED all the same.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
 from mainspring.engines.nats.jetstream import JetStream
-from mainspring.engines.nats.streams import Streams
 from mainspring.engines.nats.subject_names import SubjectNames
 from mainspring.engines.nats.write_batch import Write
 from mainspring.jobs.records import Outcome, OutcomeKind
@@ -25,17 +23,13 @@ ENDED = (OutcomeKind.COMPLETED, OutcomeKind.CANCELED)
 TRIES = 5
 _MAX_DIGITS = 19
 
-logger = logging.getLogger("mainspring.nats")
-
 
 class SpentEnvelopes:
     """Stores and reads the envelopes (signed id and times of the signature) of jobs that have ended."""
 
-    def __init__(self, jetstream: JetStream, names: SubjectNames, streams: Streams) -> None:
+    def __init__(self, jetstream: JetStream, names: SubjectNames) -> None:
         self._jetstream = jetstream
         self._names = names
-        self._streams = streams
-        self._has_warned = False
 
     def remember(self, settled: Sequence[tuple[Outcome, bool]], now: int) -> None:
         """Send the envelopes of signed jobs whose outcome, COMPLETED or CANCELED, was accepted, to the server.
@@ -56,13 +50,8 @@ class SpentEnvelopes:
     def store(self, envelopes: Sequence[Envelope], now: int) -> None:
         """Store envelopes of another store, and wait for the server. Newer ones of the same ids stay.
 
-        Raise `EngineUnavailable` if the server does not confirm them, or if its stream is of an earlier version.
+        Raise `EngineUnavailable` if the server does not confirm them.
         """
-        if envelopes and not self._streams.stores_spent:
-            raise self._jetstream.unavailable(
-                "its stream was made by an earlier version, and cannot remember signed jobs that have ended",
-                remedy="an operator creates it: `mainspring queues list`, with role=operator in the URL",
-            )
         left = self.missing(envelopes)
         for _ in range(TRIES):
             revisions = self._jetstream.store_each([self._write(envelope, now) for envelope in left])
@@ -84,26 +73,19 @@ class SpentEnvelopes:
     def find(self, ids: Sequence[str]) -> dict[str, int]:
         """Return which of these signed ids are remembered, and when they were signed.
 
-        With a stream of an earlier version, return none, and log a warning once.
+        Without a role, workers of an earlier version may run, which remember them in the main stream.
         """
         if not ids:
             return {}
-        if not self._streams.stores_spent:
-            self._warn()
-            return {}
         subjects = {self._names.spent_envelope(job_id): job_id for job_id in ids}
-        found = self._jetstream.read(subjects)
-        return {subjects[subject]: _to_instant(entry.data) for subject, entry in found.items() if entry.data}
-
-    def _warn(self) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            logger.warning(
-                "the stream %r is of an earlier version and does not remember signed jobs that have ended: "
-                "a copy of one could run again; an operator updates the stream: `mainspring queues list`, "
-                "with role=operator in the URL",
-                self._names.stream,
-            )
+        if self._jetstream.settings.role is None:
+            subjects |= {self._names.earlier_spent_envelope(job_id): job_id for job_id in ids}
+        found: dict[str, int] = {}
+        for subject, entry in self._jetstream.read(subjects).items():
+            if entry.data:
+                job_id = subjects[subject]
+                found[job_id] = max(found.get(job_id, 0), _to_instant(entry.data))
+        return found
 
 
 def _to_instant(data: bytes) -> int:

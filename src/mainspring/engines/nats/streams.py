@@ -80,11 +80,6 @@ class Streams:
         self._measured = self._gap = 0
         self.must_measure = False
         self._stores_audit = False
-        self.stores_spent = False
-        """Whether the main stream stores the envelopes of ended signed jobs.
-
-        A stream of an earlier version does not.
-        """
         self.on_new_stream: Callable[[], None] = lambda: None
         """Called when the main stream was deleted and created again."""
         self.created = ""
@@ -101,7 +96,7 @@ class Streams:
         info = self._ensure(self.stream_config())
         self.created = str(info.get("created", ""))
         self._stores_audit = self._has_audit(info)
-        self.stores_spent = f"{self._names.spent}>" in info.get("config", {}).get("subjects", ())
+        self._ensure(self._guarded_config(info))
         self._jetstream.reads_leader = int(info.get("config", {}).get("num_replicas", 1)) > 1
         self._jetstream.pulls.idle_seconds = CLUSTER_IDLE_SECONDS if self._jetstream.reads_leader else IDLE_SECONDS
         self._ensure(self._events_config())
@@ -137,7 +132,7 @@ class Streams:
 
     def remove(self) -> None:
         """Delete the streams with all their messages, for example after a benchmark."""
-        for name in (self._names.stream, self._names.events_stream):
+        for name in (self._names.stream, self._names.guarded_stream, self._names.events_stream):
             self._jetstream.api(f"STREAM.DELETE.{name}")
         for name in (self._names.activity_stream, self._names.requests_stream):
             with suppress(ServerError):  # an operator may not have created it
@@ -186,6 +181,24 @@ class Streams:
             "allow_msg_schedules": True,
             "allow_msg_ttl": True,
             "subject_delete_marker_ttl": MARKERS_KEPT * NANOSECONDS,
+        }
+
+    def _guarded_config(self, main: dict[str, Any]) -> dict[str, Any]:
+        """Return the configuration of the guarded stream: without message schedules, and with as many replicas.
+
+        A message schedule of another stream cannot write here: the server refuses a target in another stream.
+        """
+        return {
+            "name": self._names.guarded_stream,
+            "description": "Mainspring: tokens, workers, ended signed jobs",
+            "subjects": [f"{self._names.guarded}>"],
+            "retention": "limits",
+            "storage": "file",
+            "num_replicas": self._settings.replicas or main["config"].get("num_replicas", 1),
+            "max_msgs_per_subject": 1,
+            "allow_direct": True,
+            "allow_atomic": True,
+            "allow_msg_ttl": True,
         }
 
     def _events_config(self) -> dict[str, Any]:
@@ -438,6 +451,7 @@ class Streams:
             if not self._settings.creates_streams:
                 raise self._missing(f"stream {self._names.stream!r}")
             info = self._ensure(self.stream_config())
+            self._ensure(self._guarded_config(info))
             self._ensure(self._events_config())
             self._ensure_activity()
             self.ensure_requests()

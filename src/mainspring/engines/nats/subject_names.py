@@ -1,4 +1,6 @@
-"""Subject names: one stream, and below its prefix P a subject for every record and message that is stored.
+"""Subject names: below a prefix P, a subject for every record and message that is stored.
+
+The main stream has all that changes together with jobs:
 
     P.job.<job>                         the record of a job
     P.at.<kind>.<key>                   a scheduled message: the server publishes it to its target when it is due
@@ -9,15 +11,24 @@
     P.key.<key>                         the jobs that hold a unique key
     P.occurrence.<schedule>.<n>         the job of an occurrence
     P.schedule.<name>, P.skipped.<name> the record of a schedule, and its occurrences without a job
-    P.worker.<n>                        the heartbeat of a worker
+    P.worker.new                        its revisions are the numbers of new workers
     P.lane.<queue>.<type>.<priority>    a lane
-    P.move.<move>                       the checkpoint of a migration
+    P.move.<move>                       the progress of a migration
     P.settings                          pauses, limits, dead-letter handlers and redacted parameters
     P.listeners                         until when events are written
-    P.tokens, P.token-uses              the tokens of HTTP servers; when they were last used
-    P.request.<caller>.<key>            in a stream of its own: a request with an idempotency key
     P.audit.<entry>                     an entry of the audit trail
-    P.spent.<id>                        the envelope of a signed job that has ended; workers and operators write it
+
+The guarded stream has records that no message schedule can write, each with kind and key:
+
+    P.guarded.token.<id>                a token of HTTP servers
+    P.guarded.token-use.<id>            when it was last used
+    P.guarded.worker.<n>                the heartbeat of a worker
+    P.guarded.spent.<id>                the envelope of a signed job that has ended
+    P.guarded.move.<move>               the stage of a migration
+    P.guarded.audit.<entry>             an entry of the audit trail about a token or a worker
+    P.guarded.taken-over.records        the records of earlier versions have been copied from the main stream
+
+Events, activity and idempotency keys (P.request.<caller>.<key>) have streams of their own.
 
 A subject has one message at most: publishing again replaces it. Names that users choose are encoded as tokens
 without dots, blanks and wildcards.
@@ -99,6 +110,7 @@ class SubjectNames:
             )
         self.prefix = prefix
         self.stream = prefix
+        self.guarded_stream = f"{prefix}-guarded"
         self.events_stream = f"{prefix}-events"
         self.activity_stream = f"{prefix}-activity"
         self.requests_stream = f"{prefix}-requests"
@@ -108,14 +120,20 @@ class SubjectNames:
         self.limiters = f"{prefix}.gate."
         self.lanes = f"{prefix}.lane."
         self.schedules = f"{prefix}.schedule."
-        self.workers = f"{prefix}.worker."
+        self.worker_numbers = f"{prefix}.worker.new"
         self.moves = f"{prefix}.move."
         self.settings = f"{prefix}.settings"
         self.listeners = f"{prefix}.listeners"
         self.audit = f"{prefix}.audit."
-        self.spent = f"{prefix}.spent."
-        self.tokens = f"{prefix}.tokens"
-        self.token_uses = f"{prefix}.token-uses"
+        self.guarded = f"{prefix}.guarded."
+        self.workers = f"{self.guarded}worker."
+        self.spent = f"{self.guarded}spent."
+        self.tokens = f"{self.guarded}token."
+        self.token_uses = f"{self.guarded}token-use."
+        self.guarded_audit = f"{self.guarded}audit."
+        self.open_moves = f"{self.guarded}move."
+        self.earlier_workers = f"{prefix}.worker."
+        """Where earlier versions store heartbeats: in the main stream."""
         self.events = f"{prefix}.event"
         self.activity = f"{prefix}.activity"
         """The counts of what processes did, in a stream of their own."""
@@ -131,12 +149,13 @@ class SubjectNames:
     def stored_subjects(self) -> list[str]:
         """The subjects whose messages the main stream stores."""
         kinds = ("job", "at", "ready", "chore", "gate", "line", "key", "occurrence", "schedule", "skipped")
-        return [f"{self.prefix}.{kind}.>" for kind in (*kinds, "worker", "lane", "move", "audit", "spent")] + [
-            self.settings,
-            self.listeners,
-            self.tokens,
-            self.token_uses,
-        ]
+        more = [self.settings, self.listeners]
+        return [*(f"{self.prefix}.{kind}.>" for kind in (*kinds, "worker", "lane", "move", "audit")), *more]
+
+    @property
+    def all_streams(self) -> tuple[str, ...]:
+        """The names of all streams."""
+        return self.stream, self.guarded_stream, self.events_stream, self.activity_stream, self.requests_stream
 
     def job(self, job_id: str) -> str:
         """Return the subject of a job's record."""
@@ -222,9 +241,54 @@ class SubjectNames:
         """Return the subject of all requests of a caller, with a wildcard."""
         return f"{self.requests}{digest(caller)}.*"
 
+    def token(self, token_id: str) -> str:
+        """Return the subject of a token of HTTP servers."""
+        return self.tokens + to_token(token_id)
+
+    def token_use(self, token_id: str) -> str:
+        """Return the subject of the time at which a token was last used."""
+        return self.token_uses + to_token(token_id)
+
     def spent_envelope(self, signed_id: str) -> str:
         """Return the subject of the message that remembers the signature (envelope) of an ended job."""
         return self.spent + digest(signed_id)
+
+    @property
+    def taken_over(self) -> str:
+        """The mark that the guarded records of earlier versions have been copied."""
+        return f"{self.guarded}taken-over.records"
+
+    @property
+    def imported_notifications(self) -> str:
+        """Where the account of a role has the notifications of other roles, see `permissions.py`."""
+        return f"{self.prefix}.heard."
+
+    @property
+    def earlier_spent(self) -> str:
+        """Where earlier versions store the envelopes of ended signed jobs: in the main stream."""
+        return f"{self.prefix}.spent."
+
+    def earlier_spent_envelope(self, signed_id: str) -> str:
+        """Return the subject under which earlier versions remember the signature of an ended job."""
+        return self.earlier_spent + digest(signed_id)
+
+    @property
+    def earlier_tokens(self) -> str:
+        """The record in which earlier versions store all tokens."""
+        return f"{self.prefix}.tokens"
+
+    @property
+    def earlier_token_uses(self) -> str:
+        """The record in which earlier versions store the times of the last use of all tokens."""
+        return f"{self.prefix}.token-uses"
+
+    def guarded_audit_entry(self, entry: str) -> str:
+        """Return the subject of an entry of the audit trail about a token or a worker."""
+        return self.guarded_audit + entry
+
+    def open_move(self, move_id: str) -> str:
+        """Return the subject of the stage of a migration."""
+        return self.open_moves + to_token(move_id)
 
     def audit_entry(self, entry: str) -> str:
         """Return the subject of an entry of the audit trail."""
@@ -233,3 +297,7 @@ class SubjectNames:
     def worker(self, number: int) -> str:
         """Return the subject of a worker's heartbeat."""
         return f"{self.workers}{number}"
+
+    def earlier_worker(self, number: int) -> str:
+        """Return the subject under which earlier versions store the heartbeat of a worker."""
+        return f"{self.earlier_workers}{number}"

@@ -129,6 +129,66 @@ class HeartbeatEntry(NamedTuple):
     revision: int
 
 
+class StoredHeartbeats:
+    """Reads and deletes the stored heartbeats of workers.
+
+    Processes of earlier versions keep theirs in the main stream, and read only those. While such workers live,
+    this process reads both, and writes a copy of its own ones for them. It does so without a role only: with
+    one, processes of these versions cannot connect, and a submitter could write heartbeats in the main stream.
+    """
+
+    def __init__(self, jetstream: JetStream, names: SubjectNames, settings: NatsSettings) -> None:
+        self._jetstream = jetstream
+        self._names = names
+        self._reads_earlier = settings.role is None
+        self._has_earlier = False
+
+    def read(self, worker: int) -> tuple[str, StoredMessage]:
+        """Return the subject of the heartbeat of a worker, and its message; `NO_MESSAGE` if there is none."""
+        subject = self._names.worker(worker)
+        message = self._jetstream.read_one(subject)
+        if not message.data and self._reads_earlier:
+            earlier = self._names.earlier_worker(worker)
+            message_of_earlier = self._jetstream.read_one(earlier)
+            if message_of_earlier.data:
+                return earlier, message_of_earlier
+        return subject, message
+
+    def find(self, worker: int) -> HeartbeatRecord | None:
+        """Return the last heartbeat of a worker; None if the server has none any more."""
+        _, message = self.read(worker)
+        return decode(message.data, HeartbeatRecord) if message.data else None
+
+    def read_all(self) -> dict[int, HeartbeatEntry]:
+        """Return the stored heartbeats of all workers, by worker number."""
+        found = self._scan(self._names.workers)
+        if self._reads_earlier:
+            earlier = self._scan(self._names.earlier_workers)
+            self._has_earlier = not earlier.keys() <= found.keys()
+            found = earlier | found
+        return found
+
+    def _scan(self, prefix: str) -> dict[int, HeartbeatEntry]:
+        last = dict(self._jetstream.scan_all(f"{prefix}*", most=WORKERS_PAGE))
+        entries = ((subject.rpartition(".")[2], entry) for subject, entry in last.items())
+        return {
+            int(number): HeartbeatEntry(decode(entry.data, HeartbeatRecord), entry.revision)
+            for number, entry in entries
+            if number.isdigit() and entry.data
+        }
+
+    def copy(self, worker: int, data: bytes, ttl: Mapping[str, str]) -> None:
+        """Send a copy of a heartbeat to workers of earlier versions, if there are any, without waiting."""
+        if self._has_earlier:
+            self._jetstream.send([(self._names.earlier_worker(worker), data, "", ttl)])
+
+    def delete(self, worker: int) -> None:
+        """Delete the heartbeat of a worker, without waiting for the server."""
+        self._jetstream.drop(self._names.worker(worker))
+        if self._has_earlier:
+            self._jetstream.purge(self._names.earlier_worker(worker))
+
+
 class SilenceWatch:
     """Finds remote workers whose record has not changed for their lease, as this process has seen it.
 
@@ -172,6 +232,7 @@ class WorkerRegistry:
         self._jetstream = jetstream
         self._names = names
         self._declare_presence = declare_presence
+        self._stored = StoredHeartbeats(jetstream, names, settings)
         self._lock = Lock()  # held while a heartbeat is sent, so that only one is sent at a time
         self._lease = round(settings.lease * MICROSECONDS)
         self._ttl = {"Nats-TTL": f"{ceil(settings.lease)}s"}
@@ -197,8 +258,8 @@ class WorkerRegistry:
             return ours[0].name
         known = self._names_of_others.get(worker)
         if known is None:
-            data = self._jetstream.read_one(self._names.worker(worker)).data
-            known = decode(data, HeartbeatRecord).name if data else str(worker)
+            record = self._stored.find(worker)
+            known = str(worker) if record is None else record.name
             if len(self._names_of_others) >= MAX_KNOWN_NAMES:
                 self._names_of_others.clear()
             self._names_of_others[worker] = known
@@ -208,8 +269,7 @@ class WorkerRegistry:
         """Return why a remote worker was removed; None if it was not, or if its record is gone."""
         if worker in self._removals:
             return self._removals[worker]
-        data = self._jetstream.read_one(self._names.worker(worker)).data
-        record = decode(data, HeartbeatRecord) if data else None
+        record = self._stored.find(worker)
         removed = None if record is None or record.remote is None else record.remote.removed
         if record is None or record.has_left:  # the worker never comes back, so that this never changes
             if len(self._removals) >= MAX_KNOWN_NAMES:
@@ -219,8 +279,9 @@ class WorkerRegistry:
 
     def enroll(self, info: WorkerInfo) -> int:
         """Store the record of a worker of this process, and return its number."""
-        number = self._jetstream.store(f"{self._names.workers}new", b"")
-        self._jetstream.purge(f"{self._names.workers}new")
+        number = self._jetstream.store(self._names.worker_numbers, b"")
+        self._jetstream.purge(self._names.worker_numbers)
+        self._stored.read_all()  # finds workers of earlier versions, which need a copy of the heartbeats
         revision = self._send_heartbeat(number, info, 0)
         while revision is None:
             revision = self._send_heartbeat(
@@ -245,8 +306,10 @@ class WorkerRegistry:
             slots=info.slots,
             version=info.version,
         )
-        batch.put(self._names.worker(number), encode(record), expected, self._ttl)
+        data = encode(record)
+        batch.put(self._names.worker(number), data, expected, self._ttl)
         revision = self._jetstream.commit(batch)
+        self._stored.copy(number, data, self._ttl)
         if revision is not None:
             self._sent[number] = sent
         return revision
@@ -310,7 +373,7 @@ class WorkerRegistry:
             self._sent.pop(worker, None)
             subject = self._names.worker(worker)
             if ours is None or not left_behind:
-                self._jetstream.purge(subject)
+                self._stored.delete(worker)
                 return
             info, _ = ours
             record = HeartbeatRecord(info.name, info.process, info.types, 0, left_behind, has_left=True)
@@ -360,8 +423,7 @@ class WorkerRegistry:
         Return False if the worker has sent another heartbeat since `revision`, or has left, or if the server's
         reply was lost.
         """
-        subject = self._names.worker(worker)
-        entry = self._jetstream.read_one(subject)
+        subject, entry = self._stored.read(worker)
         if entry.revision != revision or not entry.data:
             return False
         record = decode(entry.data, HeartbeatRecord)
@@ -381,23 +443,11 @@ class WorkerRegistry:
 
     def delete(self, worker: int) -> None:
         """Delete the record of a worker whose jobs were rescued."""
-        self._jetstream.purge(self._names.worker(worker))
+        self._stored.delete(worker)
 
     def read_all(self) -> dict[int, HeartbeatEntry]:
         """Return the stored heartbeats of all workers, by worker number."""
-        found: list[tuple[str, StoredMessage]] = []
-        is_more = True
-        while is_more:
-            after = found[-1][1].revision if found else 0
-            page = self._jetstream.scan(f"{self._names.workers}*", after=after, most=WORKERS_PAGE)
-            found += page
-            is_more = len(page) == WORKERS_PAGE
-        entries = ((subject.rpartition(".")[2], entry) for subject, entry in found)
-        return {
-            int(number): HeartbeatEntry(decode(entry.data, HeartbeatRecord), entry.revision)
-            for number, entry in entries
-            if number.isdigit() and entry.data
-        }
+        return self._stored.read_all()
 
     def states(self) -> list[WorkerRecord]:
         """Return all workers, except those whose heartbeats have expired.
@@ -439,10 +489,9 @@ class WorkerRegistry:
         """
         if worker in self._ours:
             return self._lease
-        data = self._jetstream.read_one(self._names.worker(worker)).data
-        if not data:
+        record = self._stored.find(worker)
+        if record is None:
             return 0
-        record = decode(data, HeartbeatRecord)
         # The server deletes an expired heartbeat a little after the lease has ended. A sweep deletes a remote one.
         lease = self._lease if record.remote is None else record.remote.lease
         return 0 if record.has_left else max(MICROSECONDS // 5, record.beat + lease - now)
@@ -452,6 +501,5 @@ class WorkerRegistry:
 
         If so, a process has claimed the job for the worker, and has died before it stored the lease.
         """
-        data = self._jetstream.read_one(self._names.worker(worker)).data
-        record = decode(data, HeartbeatRecord) if data else None
+        record = self._stored.find(worker)
         return record is not None and record.remote is not None and job_id not in record.leases

@@ -23,6 +23,8 @@ class StoredMessage(Struct, frozen=True, gc=False):
     data: bytes
     limiter: str = ""
     """The subject of the limiter of its job, if a hand-over has stored the message."""
+    ttl: str = ""
+    """The time to live with which the message was stored, if a scan has read it; empty if it does not expire."""
 
 
 NO_MESSAGE = StoredMessage(0, b"")
