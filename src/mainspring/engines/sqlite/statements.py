@@ -283,7 +283,8 @@ UPDATE jobs NOT INDEXED SET
     due = coalesce(v.value ->> 3, due),
     started = iif(v.value ->> 8 AND starts = 1, NULL, coalesce(v.value ->> 11, started)),
     error = coalesce(v.value ->> 4, error),
-    expires = iif(v.value ->> 2 = 0 AND stop IS NULL AND starts > v.value ->> 8, NULL, expires),
+    expires = iif(
+        expires IS NULL OR v.value ->> 2 <> 0 OR stop IS NOT NULL OR starts = v.value ->> 8, expires, NULL),
     failures = failures + (v.value ->> 5),
     timeouts = timeouts + (v.value ->> 6),
     interruptions = interruptions + (v.value ->> 7),
