@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from mainspring.engines.sqlite import SqliteEngine
-from mainspring.engines.sqlite.file_watch import CHECK_NS
+from mainspring.engines.sqlite.file_watch import CHECK_NS, FileWatch
 from mainspring.errors import StoreReplaced
 from mainspring.jobs.records import WorkerInfo
 from mainspring.testing import ManualClock
@@ -149,6 +149,22 @@ def test_a_read_notices_it_too(bench: Bench, clock: ManualClock, path: Path, act
         bench.engine.counts()
     with pytest.raises(StoreReplaced):
         bench.submit("lost")
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_noticed(
+    bench: Bench, clock: ManualClock, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = FileWatch.begin
+
+    def replace_and_begin(watch: FileWatch) -> None:
+        replace_by_a_backup(path)
+        begin(watch)
+
+    monkeypatch.setattr(FileWatch, "begin", replace_and_begin)
+    other = Bench(SqliteEngine(path, clock=clock), clock)
+    with pytest.raises(StoreReplaced):
+        other.submit("lost")
+    other.engine.close()
 
 
 def test_a_heartbeat_notices_it(bench: Bench, path: Path) -> None:

@@ -152,7 +152,7 @@ class Database:
             self._connections.is_read_only = found is not None and not may_write(Path(self.path))
             if not self._connections.is_read_only:
                 try:
-                    self._open_writer()
+                    self._connections.open_writer()
                 except (apsw.ReadOnlyError, apsw.CantOpenError):  # the folder or the file system is read-only
                     if found is None or not found.st_size:
                         raise
@@ -160,11 +160,6 @@ class Database:
             if self._connections.is_read_only:
                 self._require_readable()
             self._is_open = True
-
-    def _open_writer(self) -> None:
-        if self._watch is not None:
-            self._watch.begin()
-        self._connections.open_writer()
 
     def _require_own(self, found: os.stat_result | None) -> None:
         """Raise `StoreCorrupt` if the file is that of another program. This writes nothing, also not beside it.
@@ -192,8 +187,10 @@ class Database:
                 )
 
     def _prepare(self, connection: apsw.Connection) -> None:
-        if self._watch is not None:
-            self._watch.check_read(connection)  # after a fork, this may be another file
+        if self._watch is not None and self._is_open:  # after a fork, the path may have another file
+            self._watch.check_read(connection)
+        elif self._watch is not None:
+            self._watch.begin()
         require_own(connection, self.path)  # before the lock, which creates a file beside it
         if not self._is_prepared(connection):
             # If two processes switch a new file to write-ahead logging at the same time, SQLite refuses one of

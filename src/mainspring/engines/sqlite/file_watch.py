@@ -25,10 +25,10 @@ import apsw
 
 from mainspring.clock import Clock
 from mainspring.engines.sqlite.log_file import FRAME_HEADER, HEADER
-from mainspring.engines.sqlite.provider import stat_or_none
 from mainspring.errors import StoreReplaced
 
 CHECK_NS = 50_000_000
+OTHER_FILE = "another file has taken the place of the one that this process uses"
 HAS_MOVED = apsw.SQLITE_FCNTL_HAS_MOVED
 
 logger = logging.getLogger("mainspring.sqlite")
@@ -63,11 +63,14 @@ class FileWatch:
         self._changes = 0  # the file's change counter then
 
     def begin(self) -> None:
-        """Remember the file at the path, which this process is about to open."""
-        found = stat_or_none(self._path)  # None: the file could not be created, and SQLite will report why
-        self._file = None if found is None else _identity(found)
+        """Remember the file at the path, which this process has just opened.
+
+        If it was replaced since, the first commit notices it. It is not remembered before it is open, because a
+        file in a lower layer of a container may get another identity when it is opened for writing.
+        """
         self._beside, self._problem = {}, None
         self._size = self._changes = self._next_check = 0
+        self._file = _identity(self._find(self._path))
 
     def opened(self, writer: apsw.Connection) -> None:
         """Remember the log and its index, which stay as long as the writing connection is open."""
@@ -103,7 +106,8 @@ class FileWatch:
         """Raise `StoreReplaced` if the last commit is not in the file at the path."""
         writer.file_control("main", HAS_MOVED, self._moved_address)
         if self._moved[0]:
-            self._check_content(writer)
+            self._find(self._path)
+            self._fail(OTHER_FILE)
 
     def check_path(self) -> None:
         """Raise `StoreReplaced` if the path has another file, unless it was compared just now."""
@@ -119,8 +123,8 @@ class FileWatch:
 
     def _find_file(self) -> os.stat_result:
         found = self._find(self._path)
-        if self._file is not None and _identity(found) != self._file:
-            self._fail("another file has taken the place of the one that this process uses")
+        if _identity(found) != self._file:
+            self._fail(OTHER_FILE)
         return found
 
     def _find(self, path: Path) -> os.stat_result:
