@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from mainspring import JobStatus, Mainspring
+from mainspring import JobStatus, Mainspring, NatsSettings
 from mainspring.cli.nats_permissions import make_grant
+from mainspring.clock import SystemClock
+from mainspring.doctor.nats_facts import read_facts
+from mainspring.doctor.nats_server_checks import check_rights
 from mainspring.engines.nats import queueing
 from mainspring.engines.nats.presence import Presence
-from mainspring.engines.nats.settings import ROLES
+from mainspring.engines.nats.settings import ROLES, parse_url
 from mainspring.errors import EngineUnavailable
 from tests.nats.restricted_servers import PASSWORD, RestrictedServers, run_program
 from tests.nats.servers import MakeServers
@@ -149,3 +152,55 @@ def test_a_notification_of_each_role_reaches_all_others(
 
         assert eventually(all_hear_all)
     assert place.violations() == []
+
+
+def test_the_doctor_tries_what_the_server_publishes_for_a_role(
+    make_nats_server: MakeServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for role in ROLES:
+        monkeypatch.setenv(make_grant("shop", role).password_variable, PASSWORD)
+    file = tmp_path / "accounts.conf"
+    file.write_text(one_account_for_all())
+    place = RestrictedServers(make_nats_server(include=file), tmp_path)
+    with place.app("operator") as operator:
+        operator.manager()
+    servers, settings = parse_url(place.url("submitter"), NatsSettings())
+    facts = read_facts(servers, settings, SystemClock())
+    assert facts.server_writes == ("reply",)
+    (error, _) = check_rights(facts)
+    assert error.what == "the server publishes for the submitter what it may not publish itself: by reply"
+    assert facts.is_strict
+
+    file.write_text(run_program("nats", "permissions", "--prefix", "shop"))
+    place.servers.stop()
+    place.servers.restart()
+    with place.app("operator") as operator:
+        operator.manager()
+    for role in ROLES:
+        servers, settings = parse_url(place.url(role), NatsSettings())
+        facts = read_facts(servers, settings, SystemClock())
+        assert [finding.severity.value for finding in check_rights(facts)] == ["ok"], role
+    assert place.violations() == []
+
+
+def test_the_doctor_tries_the_streams_of_an_earlier_version(make_nats_server: MakeServers, tmp_path: Path) -> None:
+    file = tmp_path / "accounts.conf"
+    file.write_text(one_account_for_all())
+    place = RestrictedServers(make_nats_server(include=file), tmp_path)
+    with place.app("operator") as operator:
+        jetstream = engine_of(operator).components.jetstream
+        jetstream.api("STREAM.DELETE.shop-guarded")
+    servers, settings = parse_url(place.url("submitter"), NatsSettings())
+    assert read_facts(servers, settings, SystemClock()).server_writes == ("reply", "schedule")
+
+
+def test_the_doctor_warns_of_an_api_that_is_not_strict(make_nats_server: MakeServers, tmp_path: Path) -> None:
+    file = tmp_path / "accounts.conf"
+    file.write_text(one_account_for_all())
+    servers = make_nats_server(include=file, settings={"jetstream": {"strict": False}})
+    place = RestrictedServers(servers, tmp_path)
+    with place.app("operator") as operator:
+        operator.manager()
+    servers_, settings = parse_url(place.url("submitter"), NatsSettings())
+    facts = read_facts(servers_, settings, SystemClock())
+    assert "the JetStream API accepts requests with unknown fields" in [f.what for f in check_rights(facts)]

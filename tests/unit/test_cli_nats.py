@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from mainspring import EngineUnavailable, Mainspring
 from mainspring.cli.nats_process import HeldPorts
 from tests.nats.raw_clients import add_stream, answered, connected
 from tests.programs import Program, program, read_line
@@ -103,6 +104,28 @@ def test_a_store_that_is_given_is_kept(start_cli: StartCli, port: int, tmp_path:
         assert asyncio.run(store(said["url"], f"number {expected}")) == expected
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE)
+
+
+def test_with_roles_there_are_urls_whose_rights_differ(start_cli: StartCli, port: int, tmp_path: Path) -> None:
+    process = start_cli("--port", str(port), "--roles", "shop", "--json")
+    urls = read_json(process)["roles"]
+    assert list(urls) == ["submitter", "worker", "operator"]
+    with Mainspring(urls["operator"]) as operator:
+        operator.tokens.create("front end", scopes=["submit"])
+    with Mainspring(f"{urls['submitter']}&timeout=5") as submitter:
+        assert [token.name for token in submitter.tokens.list()] == ["front end"]
+        with pytest.raises(EngineUnavailable, match=r"no permission to publish to 'shop\.guarded\.token"):
+            submitter.tokens.revoke("front end")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE)
+    assert list(tmp_path.iterdir()) == []  # no passwords stay
+
+
+def test_a_flag_for_roles_means_the_usual_prefix_and_excludes_other_files(start_cli: StartCli, port: int) -> None:
+    urls = read_json(start_cli("--port", str(port), "--roles", "--json"))["roles"]
+    assert urls["worker"].endswith(f"@127.0.0.1:{port}?prefix=mainspring&role=worker")
+    refused = start_cli("--roles", "--include", __file__)
+    assert refused.wait(PATIENCE) == USAGE
 
 
 def test_sync_always_is_in_the_configuration(start_cli: StartCli, port: int, tmp_path: Path) -> None:

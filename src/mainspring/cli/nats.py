@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from secrets import token_hex
 from threading import Event
 from typing import Any
+from urllib.parse import quote
 
 import click
 from rich.console import Console
@@ -15,10 +21,13 @@ from rich.table import Table
 
 from mainspring.cli.commands import CommandGroup
 from mainspring.cli.nats_certificates import certificates
-from mainspring.cli.nats_permissions import permissions
+from mainspring.cli.nats_permissions import Grant, make_grant, permissions, to_configuration
 from mainspring.cli.nats_servers import NatsServers
 from mainspring.cli.options import NumberRange
 from mainspring.cli.output import print_message
+from mainspring.engines.nats.settings import ROLES, Role
+from mainspring.engines.nats.subject_names import DEFAULT_PREFIX
+from mainspring.errors import EngineUnavailable
 
 CHECK_SECONDS = 1.0  # seconds between two checks whether the servers run
 CHECKS_UNTIL_RESTART = 5  # checks until a killed node is restarted; until then the cluster runs without it
@@ -49,10 +58,26 @@ nats = CommandGroup(
     help="Include this file in the configuration of the servers, to try permissions out.",
     metavar="FILE",
 )
+@click.option(
+    "--roles",
+    "prefix",
+    is_flag=False,
+    flag_value=DEFAULT_PREFIX,
+    help="Separate submitters, workers and operators, as `nats permissions` does; without a prefix, that of URLs "
+    "without one.",
+    metavar="[PREFIX]",
+)
 @click.option("--sync-always", is_flag=True, help="Confirm a write only when it is on the disk.")
 @click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
 def dev(
-    *, nodes: int, port: int, store: Path | None, include: Path | None, sync_always: bool, as_json: bool
+    *,
+    nodes: int,
+    port: int,
+    store: Path | None,
+    include: Path | None,
+    prefix: str | None,
+    sync_always: bool,
+    as_json: bool,
 ) -> None:
     """Run NATS with JetStream on this machine until Ctrl+C or SIGTERM.
 
@@ -62,15 +87,24 @@ def dev(
         raise click.BadParameter(
             f"a cluster of {nodes} servers is not supported; give 1 or 3", param_hint="--nodes"
         )
+    if prefix is not None and include is not None:
+        raise click.UsageError("--roles includes a file of its own; give --include or --roles")
+    users = {} if prefix is None else _make_users(prefix)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     console = Console(highlight=False, soft_wrap=True)
     try:
-        with NatsServers(nodes=nodes, port=port, store=store, sync_always=sync_always, include=include) as servers:
+        with ExitStack() as stack:
+            if users:
+                include = stack.enter_context(_configuration_of(users))
+            servers = stack.enter_context(
+                NatsServers(nodes=nodes, port=port, store=store, sync_always=sync_always, include=include)
+            )
+            urls = {grant.role: _url_of(grant, password, servers) for grant, password in users.items()}
             if as_json:
-                click.echo(json.dumps(_describe(servers)))
+                click.echo(json.dumps(_describe(servers) | ({"roles": urls} if urls else {})))
             else:
-                _show(console, servers, is_kept=store is not None)
+                _show(console, servers, urls, is_kept=store is not None)
             away: dict[str, int] = {}
             while not Event().wait(CHECK_SECONDS):  # returns True when a signal has arrived
                 _restart_killed(servers, away)
@@ -80,6 +114,35 @@ def dev(
 
 
 nats.add_command(permissions)
+
+
+def _make_users(prefix: str) -> dict[Grant, str]:
+    """Return the users of all roles below a prefix, with their passwords."""
+    try:
+        grants = [make_grant(prefix, role) for role in ROLES]
+    except EngineUnavailable as error:  # the prefix is invalid
+        raise click.BadParameter(str(error), param_hint="--roles") from None
+    return {grant: os.environ.get(grant.password_variable) or f"p{token_hex(8)}" for grant in grants}
+
+
+@contextmanager
+def _configuration_of(users: Mapping[Grant, str]) -> Iterator[Path]:
+    """Yield a file with the accounts of these users, which only this user of the machine can read."""
+    text = to_configuration(list(users))
+    for grant, password in users.items():
+        text = text.replace(f"${grant.password_variable}", json.dumps(password))
+    with tempfile.TemporaryDirectory(prefix="mainspring-roles-") as folder:
+        file = Path(folder) / "accounts.conf"
+        file.write_text(text)
+        yield file
+
+
+def _url_of(grant: Grant, password: str, servers: NatsServers) -> str:
+    login = f"{grant.user}:{quote(password, safe='')}"
+    hosts = ",".join(f"{login}@{url.partition('://')[2]}" for url in servers.urls)
+    return f"nats://{hosts}?prefix={grant.prefix}&role={grant.role}"
+
+
 nats.add_command(certificates)
 
 
@@ -125,14 +188,18 @@ def _describe(servers: NatsServers) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, servers: NatsServers, *, is_kept: bool) -> None:
+def _show(console: Console, servers: NatsServers, urls: Mapping[Role, str], *, is_kept: bool) -> None:
     console.print(f"[bold]NATS {servers.version}[/] with JetStream is ready")
     table = Table("node", "url", "monitor", "pid", box=None)
     for node in servers.nodes:
         table.add_row(node.name, node.url, node.monitor_url, str(node.process.pid))
     console.print(table)
     console.print(f"store: {servers.store} ({'kept' if is_kept else 'removed at the end'})", style="dim")
-    code = f'\nfrom mainspring import Mainspring\n\napp = Mainspring("{servers.url}")\n'
+    if urls:
+        console.print("first let the operator create the streams: mainspring queues list --url URL")
+        for role, url in urls.items():
+            console.print(f"{role}: {url}", markup=False)
+    code = f'\nfrom mainspring import Mainspring\n\napp = Mainspring("{urls.get("worker", servers.url)}")\n'
     console.print(
         Syntax("", "python", background_color="default").highlight(code)
     )  # printed as text, because the console would crop it

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from mainspring.clock import Clock
+from mainspring.doctor.nats_server_writes import find_server_writes, is_strict
 from mainspring.engines.nats.jetstream import NOT_FOUND, JetStream, ServerError
 from mainspring.engines.nats.overdue import find_overdue
 from mainspring.engines.nats.reading import BacklogReader
@@ -60,6 +61,10 @@ class NatsFacts:
     """Why the server stores no messages; None if it has stored a test message, or if that is unknown."""
     overdue: Sequence[int] = ()
     """The times of the overdue ones among the first `MAX_SCHEDULED` scheduled messages."""
+    server_writes: Sequence[str] = ()
+    """The ways in which the server publishes for this user what the user may not publish: `nats_server_writes`."""
+    is_strict: bool = True
+    """Whether the server refuses requests with unknown fields; True if that is unknown."""
     monitor: Mapping[str, Any] | None = None
     """The reply of `/varz`; None if the user has given no monitoring address, or it does not respond."""
     routes_need_password: bool | None = None
@@ -101,8 +106,13 @@ class _FactReader:
         consumers = self._consumers() if stream is not None else {}
         storage_problem: StorageProblem | None = None
         overdue: list[int] = []
+        server_writes: tuple[str, ...] = ()
+        is_api_strict = True
         if stream is not None:
             self._test_write()
+            server_writes = find_server_writes(self._jetstream, self._names)
+            is_api_strict = is_strict(self._jetstream, self._names)
+            self._record_denial()
             storage_problem, overdue = self._test_storage(), self._find_overdue()
             # Read the stream's state again, because its replicas have had time to catch up.
             stream = self._request(f"STREAM.INFO.{self._names.stream}")
@@ -121,6 +131,8 @@ class _FactReader:
             denied=tuple(self._denied),
             storage_problem=storage_problem,
             overdue=overdue,
+            server_writes=server_writes,
+            is_strict=is_api_strict,
             monitor=monitor,
         )
 

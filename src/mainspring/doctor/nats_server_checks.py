@@ -167,13 +167,32 @@ def check_payload(facts: NatsFacts, max_payload: int) -> Finding:
     )
 
 
-def check_rights(facts: NatsFacts) -> Finding:
-    """Report an error with the requests that the NATS server denied; OK if it denied none."""
+def check_rights(facts: NatsFacts) -> Iterator[Finding]:
+    """Report errors with the requests that the NATS server denied, and with what it publishes beyond the rights.
+
+    Report a warning if the JetStream API accepts unknown fields and this user has a role.
+    """
+    prefix, role = facts.settings.prefix, facts.settings.role
+    if facts.server_writes:
+        yield error(
+            f"the server publishes for the {role} what it may not publish itself: by {some(facts.server_writes)}",
+            "So this user can write tokens, and send any request of JetStream, such as to delete a stream.",
+            f"Replace the accounts of the servers by those that mainspring nats permissions --prefix {prefix} "
+            "prints: docs/nats.md, Rights",
+        )
+    if role is not None and not facts.is_strict:
+        yield warning(
+            "the JetStream API accepts requests with unknown fields",
+            "A submitter can let the server send the confirmation of a message as a request, such as to purge a "
+            "stream.",
+            "Remove strict: false from the jetstream block of the servers.",
+        )
     if not facts.denied:
-        return ok("the server has denied nothing")
-    return error(
+        yield ok("the server has denied nothing")
+        return
+    yield error(
         f"the server denies requests that a process needs: {some(sorted(set(facts.denied)))}",
         "Workers and submitters with these permissions fail.",
-        f"Grant this user what mainspring nats permissions --prefix {facts.settings.prefix} prints, and name "
+        f"Grant this user what mainspring nats permissions --prefix {prefix} prints, and name "
         "the role in the URL, such as ?role=worker",
     )

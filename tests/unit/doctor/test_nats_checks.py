@@ -146,7 +146,8 @@ def test_arguments_may_be_larger_than_messages() -> None:
 
 def test_what_is_forbidden_is_told() -> None:
     denied = facts(denied=("Permissions Violation for Publish to shop.settings",))
-    assert_finding(server.check_rights(denied), Severity.ERROR, "shop.settings")
+    (finding,) = server.check_rights(denied)
+    assert_finding(finding, Severity.ERROR, "shop.settings")
     assert why_not_open(denied) == "the server denies requests that are needed to read them"
     unseen = facts(denied=("Permissions Violation for Publish to $JS.API.STREAM.INFO.shop",), stream=None)
     assert "stream" not in [check.name for check in checks_of_server(unseen, 1)]
