@@ -128,6 +128,26 @@ def test_time_travel_runs_the_default_retries_in_a_moment() -> None:
     assert len(server.requests) == 10
 
 
+def test_time_travel_passes_pauses_in_a_moment() -> None:
+    with receiver() as server:
+        policy = CallbackPolicy(allow=[server.url("/*")], allow_http=True, allow_private=True)
+        app = Mainspring("memory://", callbacks=policy)
+        paid = app.http_job("paid", url=server.url())
+        server.answer = lambda _: Reply(503, {"Retry-After": "240"})
+        with app, time_travel(app, start=datetime(2026, 1, 5, 12, tzinfo=UTC)) as travel:
+            first = paid.submit()
+            travel.settle()
+            second = paid.submit()
+            travel.fast_forward(minutes=3)
+            assert len(server.requests) == 1
+            assert (first.status(), second.status()) == (JobStatus.PENDING, JobStatus.PENDING)
+            server.answer = lambda _: Reply()
+            travel.fast_forward(minutes=2)
+            assert (first.status(), second.status()) == (JobStatus.COMPLETED, JobStatus.COMPLETED)
+            assert app.callback_pauses() == []
+    assert len(server.requests) == 3
+
+
 def test_a_request_names_the_span_of_its_attempt(url: str) -> None:
     spans = RecordedSpans()
     with receiver() as server:
