@@ -13,13 +13,13 @@ from mainspring.engines.nats.engine import NatsEngine
 from mainspring.engines.nats.write_batch import Write
 from tests.nats.chaos_workers import projection_in
 from tests.nats.servers import Servers
-from tests.stress.injected_errors import AFTER, BEFORE, READS, WRITES, Fault, Figures, run_with_errors
+from tests.stress.injected_errors import AFTER, BEFORE, LEAVE, READS, WRITES, Fault, Figures, run_with_errors
 from tests.support import eventually
 
-REQUIRED = tuple(verb for verb in (*WRITES, *READS) if verb not in ("events", "renew", "record_activity"))
+REQUIRED = tuple(verb for verb in (*WRITES, *READS) if verb not in ("renew", "record_activity"))
 """All calls but those that a worker makes only a few times a minute."""
 FAULTS = [
-    *(Fault(verb, BEFORE, error) for verb in (*WRITES, *READS) for error in ("unavailable", "unexpected")),
+    *(Fault(verb, BEFORE, error) for verb in (*WRITES, *READS, LEAVE) for error in ("unavailable", "unexpected")),
     *(Fault(verb, AFTER, "lost reply") for verb in WRITES),
 ]
 
