@@ -57,7 +57,6 @@ from mainspring.jobs.submit_options import SubmitOptions
 from mainspring.jobs.worker import stop_report
 from mainspring.jobs.worker.stop_report import StopReport
 from mainspring.jobs.worker_hooks import WorkerHooks
-from mainspring.jobs.worker_status import Liveness, to_worker_status
 from mainspring.runners.runner import TaskRunner
 from mainspring.runners.thread_pool import ThreadPool
 from mainspring.runners.validation import require_positive
@@ -421,6 +420,8 @@ class JobManager(JobQueries):
         worker, and `WorkerAlive` if it is a process of the application that is alive. `check` may raise another
         error for the worker that was found.
         """
+        from mainspring.jobs.worker_status import Liveness, to_worker_status  # noqa: PLC0415 - see `mainspring.public`
+
         worker = next((each for each in self.engine.workers() if each.number == number), None)
         if worker is None:
             raise WorkerNotFound(number=number)
