@@ -4,12 +4,17 @@ OLD and NEW are wheels, or revisions of this repository, from which wheels are b
 environment of its own, and both are measured in turn. The table has the medians of both, and the median of the
 ratios of the pairs. A ratio above 1 means that NEW is better, also for times. With `--keyed`, jobs in sequences
 and under limits on NATS are measured instead.
+
+On NATS, submitters and workers have the rights of their roles, with the configuration that each version prints.
+Each measurement has a server of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import subprocess
 import sys
 import venv
@@ -24,6 +29,9 @@ from mainspring.cli.nats_servers import NatsServers
 ROOT = Path(__file__).parents[1]
 ROWS = Path(__file__).with_name("compare_rows.py")
 KEYED_ROWS = Path(__file__).with_name("nats") / "keyed_rows.py"
+PREFIXES = 12
+"""How many prefixes a server has; no more rows on NATS are measured with one."""
+PASSWORD = "benchmark"
 LEAST = 0.95
 """The ratio below which the program ends with an error."""
 
@@ -38,7 +46,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a regular expression that the names of rows contain")
     options = parser.parse_args()
     rows = KEYED_ROWS if options.keyed else ROWS
-    with TemporaryDirectory(prefix="mainspring-compare-") as folder, nats_server(Path(folder) / "nats") as url:
+    with TemporaryDirectory(prefix="mainspring-compare-") as folder:
         pythons = [
             install(wheel_of(version, Path(folder) / name), Path(folder) / name / "venv")
             for name, version in (("old", options.old), ("new", options.new))
@@ -47,20 +55,28 @@ def main() -> int:
         for number in range(options.pairs):
             print(f"pair {number + 1} of {options.pairs}", file=sys.stderr, flush=True)
             turn = pythons if number % 2 == 0 else pythons[::-1]
-            figures = {python: measure(python, rows, url, options.only) for python in turn}
+            figures = {python: measure(python, rows, options.only) for python in turn}
             pairs.append((figures[pythons[0]], figures[pythons[1]]))
     return show(pairs)
 
 
 @contextmanager
-def nats_server(store: Path) -> Iterator[str]:
-    """Run a server while the block lasts."""
-    servers = NatsServers(store=store)
-    servers.start()
-    try:
-        yield servers.nodes[0].url
-    finally:
-        servers.kill()
+def nats_server(python: Path) -> Iterator[str]:
+    """Run a server with the accounts that a version prints; yield its URL, with `{user}` for the user.
+
+    There is a prefix for each row, because rows declare the same jobs with different options.
+    """
+    prefixes = [f"row{number}" for number in range(PREFIXES)]
+    options = [part for prefix in prefixes for part in ("--prefix", prefix)]
+    command = [str(python), "-P", "-m", "mainspring", "nats", "permissions", *options]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    for variable in re.findall(r"password: \$(\w+)", printed):
+        os.environ[variable] = PASSWORD
+    with TemporaryDirectory(prefix="mainspring-compare-nats-") as folder:
+        file = Path(folder) / "accounts.conf"
+        file.write_text(printed)
+        with NatsServers(include=file) as servers:
+            yield servers.url.replace("nats://", f"nats://{{user}}:{PASSWORD}@")
 
 
 def wheel_of(version: str, folder: Path) -> Path:
@@ -97,9 +113,10 @@ def install(wheel: Path, folder: Path) -> Path:
     return python
 
 
-def measure(python: Path, rows: Path, nats_url: str, only: str) -> dict[str, float]:
+def measure(python: Path, rows: Path, only: str) -> dict[str, float]:
     """Return the figures of one version; -P, because this folder has a package `nats`, too."""
-    done = subprocess.run([python, "-P", rows, nats_url, only], check=True, stdout=subprocess.PIPE, text=True)
+    with nats_server(python) as url:
+        done = subprocess.run([python, "-P", rows, url, only], check=True, stdout=subprocess.PIPE, text=True)
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
 

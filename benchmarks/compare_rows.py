@@ -152,14 +152,29 @@ def bulk(folder: str) -> float:
         return BULK / seconds_of(lambda: later.submit_many([() for _ in range(BULK)]))
 
 
-def drain(app: Mainspring, count: int) -> float:
+def role_url(nats_url: str, role: str) -> str:
+    """Return the URL of a role; `nats_url` has `{user}` for its user."""
+    return f"{nats_url.format(user=f'row0-{role}')}?prefix=row0&role={role}"
+
+
+def drain_on_nats(nats_url: str, count: int) -> float:
+    """Run jobs that a submitter has stored, in a worker with the rights of its role, a second."""
+    with Mainspring(role_url(nats_url, "operator")) as operator:
+        operator.counts()  # creates the streams
+    with Mainspring(role_url(nats_url, "submitter"), threads=1) as submitter:
+        submitter.job(name="step")(_nothing).submit_many([() for _ in range(count)])
+    return drain(Mainspring(role_url(nats_url, "worker"), threads=8), count, is_submitted=True)
+
+
+def drain(app: Mainspring, count: int, *, is_submitted: bool = False) -> float:
     """Run jobs that do nothing and are due already, a second."""
     countdown = Countdown(count)
     with Mainspring("memory://") as first, first.running():
         pass  # the first worker of a process imports modules
     with app:
         job = app.job(name="step")(countdown.step)
-        job.submit_many([() for _ in range(count)])
+        if not is_submitted:
+            job.submit_many([() for _ in range(count)])
 
         def work() -> None:
             with app.running():
@@ -317,9 +332,7 @@ def main(nats_url: str, only: str) -> None:
             "delayed post, arm": lambda: timers()[0],
             "delayed post, cancel": lambda: timers()[1],
             "delayed post, memory (B)": lambda: timers()[2],
-            "drain on NATS": lambda: drain(
-                Mainspring(f"{nats_url}?prefix=compare-{uuid4().hex[:8]}", threads=8), NATS_DRAIN
-            ),
+            "drain on NATS": lambda: drain_on_nats(nats_url, NATS_DRAIN),
         }
         figures = {name: measure() for name, measure in rows.items() if re.search(only, name)}
     print(json.dumps(figures))

@@ -1,8 +1,8 @@
 """Measures jobs in sequences and under limits on NATS, with one installed version, and prints the figures as JSON.
 
-`python keyed_rows.py NATS_URL [PART OF A ROW'S NAME …]`. It uses public names only: `benchmarks.compare --keyed`
-runs it with the interpreters of two versions in turn. Each worker is a process with 8 threads. A rate counts from
-the moment at which every worker has run a job.
+`python keyed_rows.py NATS_URL [PART OF A ROW'S NAME …]`, with `{user}` in the URL for the user of a role. It
+uses public names only: `benchmarks.compare --keyed` runs it with the interpreters of two versions in turn. Each
+worker is a process with 8 threads. A rate counts from the moment at which every worker has run a job.
 """
 
 from __future__ import annotations
@@ -70,16 +70,20 @@ def work(url: str, kind: str, wait_ms: float) -> None:
             sys.stdin.readline()
 
 
-def submit(url: str, row: Row) -> None:
+def submit(urls: dict[str, str], row: Row) -> None:
     """Submit the jobs of a row, key by key in turn."""
-    with Mainspring(url, threads=1) as app:
 
-        def refuse(key: str) -> None:
-            raise RuntimeError(f"the submitter ran a job of {key}")
+    def refuse(key: str) -> None:
+        raise RuntimeError(f"the submitter ran a job of {key}")
 
-        step = app.job(name="step", **options_of(row.kind))(refuse)
-        with app.running():
+    with Mainspring(urls["operator"]) as operator:
+        operator.counts()  # creates the streams
+    with Mainspring(urls["worker"], threads=1) as worker:
+        worker.job(name="step", **options_of(row.kind))(refuse)
+        with worker.running():
             pass  # this stores the limits
+    with Mainspring(urls["submitter"], threads=1) as app:
+        step = app.job(name="step", **options_of(row.kind))(refuse)
         step.submit_many([(f"key{number % row.keys}",) for number in range(row.jobs)])
 
 
@@ -119,11 +123,19 @@ class WorkerProcess:
         self._reader.join(PATIENCE)
 
 
+def urls_of(url: str, prefix: str) -> dict[str, str]:
+    """Return the URL of each role; without `{user}` in the URL, all have the same, with a prefix of their own."""
+    roles = ("operator", "submitter", "worker")
+    if "{user}" not in url:
+        return dict.fromkeys(roles, f"{url}?prefix=keyed-{uuid4().hex[:8]}")
+    return {role: f"{url.format(user=f'{prefix}-{role}')}?prefix={prefix}&role={role}" for role in roles}
+
+
 def measure(url: str, row: Row) -> float:
     """Return jobs per second."""
-    own = f"{url}?prefix=keyed-{uuid4().hex[:8]}"
-    submit(own, row)
-    workers = [WorkerProcess(own, row) for _ in range(row.workers)]
+    urls = urls_of(url, f"row{ROWS.index(row)}")
+    submit(urls, row)
+    workers = [WorkerProcess(urls["worker"], row) for _ in range(row.workers)]
     try:
         for worker in workers:
             worker.tell()
