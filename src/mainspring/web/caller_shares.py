@@ -15,6 +15,32 @@ from mainspring.security.http_limits import HttpLimits
 from mainspring.web.problems import refuse
 
 
+class CallerCounts:
+    """Counts what each caller does at this moment. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # guards the counter
+        self._counts: Counter[str] = Counter()
+
+    @contextmanager
+    def count(self, caller: str, most: int | None = None) -> Iterator[int]:
+        """Return a context manager that counts one more for a caller, and yields the count with it.
+
+        If the count is `most` already, it counts nothing and yields 0.
+        """
+        with self._lock:
+            found = self._counts[caller]
+            is_counted = most is None or found < most
+            self._counts[caller] = found + is_counted
+        try:
+            yield found + 1 if is_counted else 0
+        finally:
+            with self._lock:
+                self._counts[caller] -= is_counted
+                if not self._counts[caller]:
+                    del self._counts[caller]
+
+
 class CallerShares:
     """Counts how many of the places of one kind each caller uses. Any thread may use it.
 
@@ -29,14 +55,13 @@ class CallerShares:
         self._limit = limit
         self._problem = problem
         self._what = what
-        self._lock = Lock()  # guards the counter
-        self._used: Counter[str] = Counter()
+        self._counts = CallerCounts()
 
     @contextmanager
     def use(self, caller: str) -> Iterator[None]:
         """Return a context manager that takes a place for a caller; raise `Refused` (429) if it has its share."""
-        with self._lock:
-            if self._used[caller] >= self._most:
+        with self._counts.count(caller, self._most) as place:
+            if not place:
                 raise refuse(
                     429,
                     self._problem,
@@ -44,11 +69,4 @@ class CallerShares:
                     f"some, use another token, or raise {self._limit} or caller_share of HttpLimits",
                     retry_after="10",
                 )
-            self._used[caller] += 1
-        try:
             yield
-        finally:
-            with self._lock:
-                self._used[caller] -= 1
-                if not self._used[caller]:
-                    del self._used[caller]

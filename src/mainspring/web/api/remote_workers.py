@@ -6,7 +6,6 @@ in the memory of the server, so each request may go to another server of the sam
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -41,7 +40,7 @@ from mainspring.web.api.endpoint import (
     Instant,
     NoQuery,
 )
-from mainspring.web.caller_shares import CallerShares
+from mainspring.web.caller_shares import CallerCounts, CallerShares
 from mainspring.web.credentials import Authenticator
 from mainspring.web.event_hub import EventHub
 from mainspring.web.problems import Problem, Refused, refuse
@@ -273,7 +272,7 @@ class RemoteWorkerEndpoints:
     def __init__(self) -> None:
         self._shares: CallerShares | None = None  # of waiting claims; made with the limits of the first request
         self._claiming: set[tuple[str, int]] = set()  # the callers and workers whose claims wait
-        self._enrolling: Counter[str] = Counter()  # by caller: the enrollments in progress
+        self._enrolling = CallerCounts()  # the enrollments in progress
 
     async def enroll(self, call: ApiCall[EnrollBody, NoQuery]) -> ApiAnswer:
         """Enroll a remote worker for job types and queues, and answer its number.
@@ -311,12 +310,12 @@ class RemoteWorkerEndpoints:
     async def _enroll(self, call: ApiCall[EnrollBody, NoQuery], info: WorkerInfo, caller: str) -> int:
         """Enroll a worker, unless its caller has as many as it may have: then raise `Refused` (429)."""
         manager, most = call.app.manager(), call.limits.caller_workers
-        self._enrolling[caller] += 1  # before the list is read, so that simultaneous requests count each other
-        try:
+        # Counted before the list is read: the last one of simultaneous requests counts all others.
+        with self._enrolling.count(caller) as enrolling:
             workers = await call.app.off_loop.read(manager.engine.workers)
             found = [each.info.remote for each in workers if not each.is_gone]
             own = sum(terms is not None and terms.caller == caller for terms in found)
-            if own + self._enrolling[caller] > most:
+            if own + enrolling > most:
                 raise refuse(
                     429,
                     "too-many-workers",
@@ -325,10 +324,6 @@ class RemoteWorkerEndpoints:
                     retry_after="10",
                 )
             return await manager.remote_workers.enroll(info)
-        finally:
-            self._enrolling[caller] -= 1
-            if not self._enrolling[caller]:
-                del self._enrolling[caller]
 
     @contextmanager
     def _waiting(self, call: ApiCall[ClaimBody, NoQuery], number: int) -> Iterator[None]:

@@ -9,7 +9,6 @@ Invariants
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,6 +71,7 @@ from mainspring.web.api.schedule_views import (
     to_schedule_view,
 )
 from mainspring.web.api.submitting import require_rights
+from mainspring.web.caller_shares import CallerCounts
 from mainspring.web.guard import header_of
 from mainspring.web.schedule_density import require_room, require_sparse
 
@@ -233,7 +233,7 @@ class ScheduleEndpoints:
     """The endpoints that read and change schedules."""
 
     def __init__(self) -> None:
-        self._storing: Counter[str] = Counter()  # by caller: the requests that store a schedule now
+        self._storing = CallerCounts()  # the requests that store a schedule now
 
     async def list(self, call: ApiCall[None, ScheduleListQuery]) -> ApiAnswer:
         """Answer a page of the schedules that match filters and that the caller may read, sorted by name."""
@@ -298,19 +298,15 @@ class ScheduleEndpoints:
         """Store a schedule on a thread; raise `Refused` if the caller may have no other one, or too many jobs."""
         caller, engine = call.identity.caller, call.app.manager().engine
         schedules = _schedules(call, check)
-        self._storing[caller] += 1  # before the list is read, so that simultaneous requests count each other
 
-        def store() -> ScheduleInfo:
+        def store(storing: int) -> ScheduleInfo:
             own = [each for each in engine.schedules() if each.maker == caller and each.name != definition.name]
-            require_room(definition.rule, own, engine.now(), call.limits, in_progress=self._storing[caller] - 1)
+            require_room(definition.rule, own, engine.now(), call.limits, in_progress=storing - 1)
             return schedules.store(replace(definition, maker=caller))
 
-        try:
-            return await call.app.off_loop.write(store)
-        finally:
-            self._storing[caller] -= 1
-            if not self._storing[caller]:
-                del self._storing[caller]
+        # Counted before the list is read: the last one of simultaneous requests counts all others.
+        with self._storing.count(caller) as storing:
+            return await call.app.off_loop.write(store, storing)
 
     async def remove(self, call: ApiCall[None, NoQuery]) -> ApiAnswer:
         """Delete a schedule with its history; its jobs stay.
