@@ -319,6 +319,10 @@ class Shop:
             if kind != "far"
         )
 
+    def is_stored(self) -> bool:
+        """Return whether no job is RUNNING in the store: a handler has ended before its outcome is stored."""
+        return self.app.counts()[JobStatus.RUNNING] == 0
+
     def check(self, *, may_store_refused: bool) -> None:
         """Compare the ledger with the store, which can be read again."""
         jobs = {job.id: job for job in self.app.jobs(limit=1_000_000)}
@@ -404,6 +408,8 @@ def run_with_errors(
             rounds += 1
         assert errors.left(required) == [], f"seed {seed}: these calls have not failed"
         errors.end()
+        app.schedules.pause("tick")
+        assert drive(shop.is_stored), f"seed {seed}: outcomes are not stored"
         shop.check(may_store_refused=may_store_refused)
     finally:
         errors.end()
