@@ -5,7 +5,9 @@ A caller that finds the queue empty and the engine free makes its call on its ow
 Operations of the same kind become one call of the engine. If the transaction fails, the io layer commits each
 operation alone, so that no caller gets an error that the operation of another caller has caused. If the engine is
 unavailable, all operations fail. If the engine cannot commit several calls in one transaction, each call is
-committed by itself; the engine checks the arguments of the call before it stores anything.
+committed by itself; the engine checks the arguments of the call before it stores anything. If one of these calls
+finds after a while that the engine is unavailable, the operations that were queued before this call fail, too:
+otherwise each would wait as long, and the last one for the sum.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from contextlib import suppress
 from threading import TIMEOUT_MAX, Lock
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
-from mainspring.clock import SystemClock
+from mainspring.clock import NANOSECONDS, SystemClock
 from mainspring.errors import EngineUnavailable, RunnerClosed
 from mainspring.jobs.activity import ActivityRecorder, CountCall
 from mainspring.jobs.audit_drafts import AuditDraft
@@ -43,6 +45,9 @@ Value_contra = TypeVar("Value_contra", contravariant=True)
 
 MAX_ITEMS = 5_000  # items in one transaction; a limit, so that no caller waits long for a bulk operation
 MAX_BYTES = 16_777_216
+NOT_QUEUED = 1 << 62
+WAITED_NS = NANOSECONDS
+"""A call that fails after so long has waited for the engine in vain; one that is refused at once has not."""
 CHANGES = "submits jobs or changes the store"
 
 _monotonic_ns = SystemClock.monotonic_ns  # real time, because a commit takes real time in tests, too
@@ -127,7 +132,7 @@ class Reply(Protocol[Value_contra]):
 class Operation(Generic[Item, Result]):
     """A batch of items for one kind of engine call, with the reply that gets the results."""
 
-    __slots__ = ("call", "durable", "items", "place", "reply", "size", "worker")
+    __slots__ = ("call", "durable", "items", "place", "queued", "reply", "size", "worker")
 
     def __init__(
         self,
@@ -146,6 +151,7 @@ class Operation(Generic[Item, Result]):
         self.worker = worker
         self.durable = durable
         self.size = size  # size of the data in the items, in bytes
+        self.queued = NOT_QUEUED  # the monotonic time at which it was queued
 
     def load(self) -> None:
         """Collect the batch right before the transaction begins. Here it does nothing: subclasses override it."""
@@ -183,7 +189,7 @@ class DeferredOperation(Operation[Item, Result]):
 class SingleOperation(Generic[Result]):
     """One call of the engine, made by the function `run`, that is not merged with other operations."""
 
-    __slots__ = ("durable", "items", "place", "reply", "run", "size", "worker")
+    __slots__ = ("durable", "items", "place", "queued", "reply", "run", "size", "worker")
 
     def __init__(
         self, run: Callable[[Engine], Result], reply: Reply[Result], *, worker: int = 0, durable: bool = True
@@ -195,6 +201,7 @@ class SingleOperation(Generic[Result]):
         self.worker = worker
         self.durable = durable
         self.size = 0
+        self.queued = NOT_QUEUED
 
     def load(self) -> None:
         """Do nothing: a single call has no batch to collect."""
@@ -227,6 +234,8 @@ class IoLayer:
         self._is_atomic = Capability.ATOMIC_UNIT in engine.capabilities
         self._allows_callers = Capability.ANY_THREAD in engine.capabilities
         self._queue: FuncQueue[AnyOperation] = FuncQueue(self._handle, runner, batch=True, name="io")
+        self._failure: tuple[int, EngineUnavailable] | None = None
+        """The last call, if it has waited in vain: when it began, and its error."""
         self._turn = EngineTurn(runner, is_queue_idle=self._queue.is_idle, description=engine.description)
 
     def dispatch(self, operation: AnyOperation) -> None:
@@ -235,6 +244,7 @@ class IoLayer:
         The io thread calls its reply; if the io layer is closed, this call fails the reply.
         """
         import_guard.require_imported(CHANGES)
+        operation.queued = _monotonic_ns()
         try:
             self._queue.dispatch(operation)
         except RunnerClosed:
@@ -283,7 +293,11 @@ class IoLayer:
             return answers
         if self._allows_callers and seconds is None:  # with a timeout, the call must run on another thread
             began = _monotonic_ns()
-            results = self._turn.call(call.run, self._engine, worker, items)
+            try:
+                results = self._turn.call(call.run, self._engine, worker, items)
+            except EngineUnavailable as error:
+                self._note_failure(began, error)
+                raise
             if not isinstance(results, MustQueue):
                 if self._activity is not None:
                     self._activity.count_call(call.count, items, results, _monotonic_ns() - began)
@@ -369,11 +383,25 @@ class IoLayer:
         parts = [operations] if self._is_atomic else _by_call(operations)
         for part in parts:
             for batch in _bounded(part):
-                self._commit(batch)
+                left = batch if self._failure is None else self._without_late(batch, *self._failure)
+                if left:
+                    self._commit(left)
         if len(operations) > 1 and operations[0].place == operations[-1].place == SUBMIT.place:
             # The callers that got a reply may submit again at once. Let their threads run, so that the next
             # transaction contains these submits and the queued submits. Then transactions are fewer and larger.
             time.sleep(0)  # noqa: TID251 - some 60 microseconds, less than an fsync
+
+    def _without_late(
+        self, operations: list[AnyOperation], began: int, error: EngineUnavailable
+    ) -> list[AnyOperation]:
+        """Fail the operations that were queued before a call that has waited in vain, and return the others."""
+        late = [operation for operation in operations if operation.queued < began]
+        _fail(late, error)
+        return [operation for operation in operations if operation.queued >= began]
+
+    def _note_failure(self, began: int, error: EngineUnavailable) -> None:
+        if _monotonic_ns() - began >= WAITED_NS:
+            self._failure = began, error
 
     def _commit(self, batch: list[AnyOperation]) -> None:
         began = _monotonic_ns()
@@ -381,8 +409,8 @@ class IoLayer:
         try:
             answers = self._call_in_unit(batch, made)
         except EngineUnavailable as error:
-            for operation in batch:
-                operation.reply.fail(error)
+            self._note_failure(began, error)
+            _fail(batch, error)
         except Exception as error:  # every operation must get a reply
             if len(batch) == 1:
                 batch[0].reply.fail(error)
@@ -390,6 +418,7 @@ class IoLayer:
                 for operation in batch:
                     self._commit([operation])
         else:
+            self._failure = None
             if self._activity is not None:  # before the replies, so that a caller finds its own jobs counted
                 size = sum([len(op.items) or 1 for op in batch])
                 self._activity.count_transaction(made, size, _monotonic_ns() - began)
@@ -433,6 +462,11 @@ class IoLayer:
                 made.append((first.call.count, items, results))
                 answers += _divided(group, results)
         return answers
+
+
+def _fail(operations: Sequence[AnyOperation], error: Exception) -> None:
+    for operation in operations:
+        operation.reply.fail(error)
 
 
 def _do_nothing(_engine: Engine) -> None:

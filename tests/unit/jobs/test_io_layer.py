@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from mainspring import EngineUnavailable, ThreadPool
+from mainspring.jobs import io_layer
 from mainspring.jobs.engine import Capability, Engine
 from mainspring.jobs.io_layer import (
     CHANGE,
@@ -305,6 +306,23 @@ def test_an_engine_without_transactions_gets_each_verb_in_a_unit_of_its_own(pool
     for answer in (answers[1], answers[3]):
         with pytest.raises(EngineUnavailable):
             within(answer.get)
+
+
+def test_a_call_that_waits_in_vain_ends_the_calls_behind_it(
+    pool: ThreadPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(io_layer, "WAITED_NS", 0)
+    recorder = Recorder(Capability.SHARED)
+    io = IoLayer(cast(Engine, recorder), pool)
+    with busy(io, recorder):
+        answers = [ask(io, verb, (number,)) for verb, number in (("change", 1), ("submit", AWAY), ("settle", 2))]
+    for answer in answers:
+        with pytest.raises(EngineUnavailable):
+            within(answer.get)
+    assert not any(unit for unit in recorder.units if unit != [("submit", [0])]), "no other call was made"
+    with pytest.raises(EngineUnavailable):
+        io.call(NUMBERS, (AWAY,))
+    assert io.call(NUMBERS, (1,)) == [10]
 
 
 def test_a_unit_is_bounded_by_the_bytes_that_its_operations_carry(io: IoLayer, recorder: Recorder) -> None:
