@@ -28,6 +28,7 @@ from mainspring.engines.nats import connection, deliveries, replies
 from mainspring.engines.nats.client import ReceivedMessage
 from mainspring.engines.nats.engine import NatsEngine
 from mainspring.engines.sqlite import SqliteProjection
+from tests.support import PATIENCE
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 _COMMAND = re.compile(rb"H?PUB (\S+) (\S*) ?(?:\d+ )?(\d+)\r\n")
@@ -38,6 +39,7 @@ NOT_FOUND = {"error": {"code": 404, "err_code": 10037, "description": "no messag
 class Answers(Enum):
     """What a server answers."""
 
+    EVERYTHING = "requests that read, and that every message is stored"
     NOTHING = "nothing"
     READS = "requests that read, and no writes, as after an error of its disk"
     REFUSALS = "requests that read, and that its storage is full"
@@ -103,7 +105,8 @@ class SilentServer:
         self._clock = clock
         self.until = float("inf")
         """The time after which a request is an error, because a call goes on without an end."""
-        self.answers = Answers.READS
+        self.answers = Answers.EVERYTHING
+        self._stored = 0
         self.server: dict[str, Any] = {"server_id": "S", "client_id": 7}
         self.options: dict[str, Any] = {}
         self._receivers: list[tuple[str, Callable[[ReceivedMessage], None]]] = []
@@ -116,6 +119,11 @@ class SilentServer:
 
     async def close(self) -> None:
         """Do nothing."""
+
+    @property
+    def is_mute(self) -> bool:
+        """Whether the server does not answer some messages."""
+        return self.answers in (Answers.NOTHING, Answers.READS, Answers.NO_LEADER)
 
     def new_inbox(self) -> str:
         return f"_INBOX.{len(self._receivers):022}"
@@ -148,7 +156,7 @@ class SilentServer:
         else:
             message = ReceivedMessage(reply, "", json.dumps(answer).encode())
         for pattern, receive in self._receivers:
-            if reply.split(".")[:-1] == pattern.split(".")[:-1]:
+            if _matches(reply.split("."), pattern.split(".")):
                 asyncio.get_running_loop().call_later(ANSWER_SECONDS, receive, message)
 
     def _answer(self, subject: str, body: bytes) -> bytes | dict[str, Any] | None:
@@ -162,6 +170,9 @@ class SilentServer:
             return {"error": {"code": 503, "err_code": 10023, "description": "insufficient resources"}}
         if self.answers is Answers.CONFLICTS:
             return {"error": {"code": 400, "err_code": 10071, "description": "wrong last sequence: 1"}}
+        if self.answers is Answers.EVERYTHING:
+            self._stored += 1
+            return {"stream": "shop", "seq": self._stored}
         return None
 
     def _answer_api(self, verb: str, body: bytes) -> bytes | dict[str, Any] | None:
@@ -192,6 +203,12 @@ class SilentServer:
         return {}
 
 
+def _matches(subject: list[str], pattern: list[str]) -> bool:
+    return len(subject) == len(pattern) and all(
+        theirs in (own, "*") for own, theirs in zip(subject, pattern, strict=True)
+    )
+
+
 class SilentStore:
     """An engine whose server is a `SilentServer`, in virtual time."""
 
@@ -205,7 +222,7 @@ class SilentStore:
 
         def wait(collected: replies.CollectedReplies, seconds: float) -> None:
             # the answers that the server gives come in the same turn of the loop
-            if not collected._done.acquire(timeout=0.05):
+            if not collected._done.acquire(timeout=0.05 if self.server.is_mute else PATIENCE):
                 clock.skip(seconds)
 
         monkeypatch.setattr(replies.CollectedReplies, "wait", wait)

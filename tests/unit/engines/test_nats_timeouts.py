@@ -141,7 +141,7 @@ def make_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[flo
 def require_bound(
     store: SilentStore, call: Callable[[NatsEngine], object], answers: Answers, timeout: float
 ) -> None:
-    store.server.answers = Answers.READS
+    store.server.answers = Answers.EVERYTHING
     store.engine.open(lambda: None)
     try:
         store.engine._workers._ours[OWN] = (INFO, 17)
