@@ -26,11 +26,13 @@ class _Way:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         is_open: asyncio.Event,
+        lag: Callable[[], float],
         count: Callable[[int], None] = lambda size: None,
     ) -> None:
         self._reader = reader
         self.writer = writer
         self._is_open = is_open
+        self._lag = lag
         self._count = count
 
     async def carry(self) -> None:
@@ -38,6 +40,7 @@ class _Way:
             while data := await self._reader.read(CHUNK):
                 self._count(len(data))
                 await self._is_open.wait()
+                await asyncio.sleep(self._lag())
                 self.writer.write(data)
                 await self.writer.drain()
         self.writer.close()
@@ -48,7 +51,8 @@ class Proxy:
 
     `cut()` is a network that says so: connections break, new ones are refused. `freeze()` is one that does not:
     connections stay, new ones are taken, and nothing arrives, in both directions or in one. What was frozen
-    arrives after `heal()`, or is lost with a `cut()` or `drop()`.
+    arrives after `heal()`, or is lost with a `cut()` or `drop()`. `lag_to_server` and `lag_to_client` are the
+    seconds that everything takes longer in these directions.
     """
 
     def __init__(self, target_port: int, *, scheme: str = "nats") -> None:
@@ -64,6 +68,7 @@ class Proxy:
         self._held = HeldPorts()  # while it is cut, too
         self.port = self._held.choose()
         self.accepted = 0  # connections so far
+        self.lag_to_server = self.lag_to_client = 0.0
         self._bytes_to_freeze: int | None = None
         self._thread.start()
         self._to_server.set()
@@ -178,8 +183,8 @@ class Proxy:
             if self._server is None:
                 return  # it was on its way when the network was cut
             server_reader, server_writer = await asyncio.open_connection(HOST, self._target_port)
-            ways.append(_Way(reader, server_writer, self._to_server, self._count_sent))
-            ways.append(_Way(server_reader, writer, self._to_client))
+            ways.append(_Way(reader, server_writer, self._to_server, lambda: self.lag_to_server, self._count_sent))
+            ways.append(_Way(server_reader, writer, self._to_client, lambda: self.lag_to_client))
             self._ways.update(ways)
             await asyncio.gather(*(way.carry() for way in ways))
         except (OSError, asyncio.CancelledError):

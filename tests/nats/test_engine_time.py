@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from queue import Queue
 from threading import Event
 
 import pytest
 
 from mainspring import Mainspring, NatsSettings
 from mainspring.clock import SystemClock
-from mainspring.engines.nats import streams
+from mainspring.engines.nats import engine, streams
+from mainspring.engines.nats.server_clock import TimeSample
 from mainspring.jobs.timestamps import MICROSECONDS, to_instant
 from mainspring.testing.conformance.bench import seconds
 from tests.nats.chaos_workers import projection_in
 from tests.nats.fault_bench import FaultBench, MakeBench
-from tests.nats.servers import Servers
-from tests.support import PATIENCE
+from tests.nats.servers import MakeServers, Servers
+from tests.support import PATIENCE, eventually
 
 TOLERANCE = seconds(PATIENCE)
 """What a busy machine may be late by; a clock that is believed wrongly is off by an hour."""
@@ -111,7 +113,8 @@ def test_a_wall_clock_that_is_set_while_an_engine_is_open_does_not_matter_to_it(
 
 def drift(bench: FaultBench) -> None:
     """Let an engine be an hour behind."""
-    bench.jetstream.set_time(true_now() - seconds(3_600), bench.jetstream.monotonic())
+    now = bench.jetstream.monotonic()
+    bench.jetstream.add_time(TimeSample(now, now, true_now() - seconds(3_600)))
     assert not is_true(bench.now)
 
 
@@ -133,7 +136,59 @@ def test_the_time_is_measured_again_when_the_server_was_away(make_bench: MakeBen
     assert is_true(bench.now)
 
 
+LAG = 0.04
+"""Seconds that one direction takes longer, so that the middle of a round trip is wrong by 20 ms."""
+
+
+def test_a_delay_is_not_shorter_than_asked_if_replies_are_late(
+    make_nats_server: MakeServers, nats_prefix: str, tmp_path: Path
+) -> None:
+    proxy = make_nats_server().proxy()
+    proxy.lag_to_client = LAG
+    with Mainspring(f"{proxy.url}?{projection_in(tmp_path)}", nats=NatsSettings(prefix=nats_prefix)) as app:
+        job = app.job(name="job")(print)
+        before = true_now()
+        handle = job.after(AFTER).submit()
+        assert to_instant(app.get(handle.id).due, "due") >= before + seconds(AFTER)
+        before = true_now()
+        assert handle.reschedule(delay=2 * AFTER)
+        assert to_instant(app.get(handle.id).due, "due") >= before + seconds(2 * AFTER)
+        store = app.manager().engine
+        assert store.now() <= true_now() <= store.latest()
+
+
+def test_the_bounds_stay_narrow_while_nothing_calls_the_engine(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "SAMPLE_SECONDS", 0.01)
+    bench = make_bench()
+    drift(bench)
+    assert eventually(lambda: is_true(bench.now))
+
+
 # -- whole applications
+
+
+@pytest.mark.long
+def test_no_job_starts_early_if_requests_are_late(
+    make_nats_server: MakeServers, nats_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "START_LEAD", seconds(0.5))  # so that starts are stored long before they are due
+    proxy = make_nats_server().proxy()
+    proxy.lag_to_server = LAG
+    app = Mainspring(f"{proxy.url}?{projection_in(tmp_path)}", nats=NatsSettings(prefix=nats_prefix), threads=8)
+    begun: Queue[int] = Queue()
+
+    @app.job
+    def note() -> None:
+        begun.put(true_now())
+
+    with app, app.running():
+        due = true_now() + seconds(AFTER)
+        for _ in range(8):
+            note.at(datetime.fromtimestamp(due / MICROSECONDS, UTC)).submit()
+        first = min(begun.get(timeout=PATIENCE) for _ in range(8))
+    assert first >= due, f"{due - first} microseconds early"
 
 
 @pytest.mark.long

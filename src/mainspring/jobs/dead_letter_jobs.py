@@ -109,8 +109,12 @@ def letter_jobs(
     now: int,
     new_id: Callable[[], str],
     sign: SignLetter | None = None,
+    *,
+    latest: int | None = None,
 ) -> list[NewJob]:
     """Return a job for each dead letter and each dead-letter handler, signed by `sign`.
+
+    A delay begins at `latest`, or at `now` without it.
 
     A job of such a handler that becomes a dead letter itself gets none, nor does a job that results from one, so
     that there is no loop. The header `MARK` shows which jobs these are.
@@ -118,7 +122,7 @@ def letter_jobs(
     all_handlers = tuple(handlers)
     own = {name for handler in all_handlers for name in (handler.type, *handler.aliases)}
     pairs = [
-        (handler, _job(letter, handler, now, new_id()))
+        (handler, _job(letter, handler, latest if latest is not None and handler.plan.delay else now, new_id()))
         for letter in letters
         if letter.type not in own and MARK not in letter.headers
         for handler in all_handlers

@@ -14,7 +14,7 @@ Invariants of every engine
   survives a power failure when `take` or `start` returns.
 - The transaction that makes a job a dead letter also stores a job for each dead-letter handler: see
   `dead_letter_jobs`.
-- Times are microseconds of the engine's own clock, `now()`.
+- Times are microseconds of the engine's own clock, `now()`; delays begin at `latest()`.
 - Each attempt that a job's `starts` counts has one `started` event. The engine writes it when the worker reports
   that the handler begins, at the latest before the next event of the job. A job that is handed back has none.
 """
@@ -511,7 +511,17 @@ class Engine(JobStore, WorkerStore, ScheduleStore, EventLog, Admin, Monitoring, 
         """The abilities that this engine has, of those that only some engines have."""
 
     def now(self) -> int:
-        """Return the engine's own time, in microseconds since 1970."""
+        """Return the engine's own time, in microseconds since 1970.
+
+        If the engine measures the time of a server, this is the earliest that it may be: a job that is due by it
+        is due by the server's clock, too.
+        """
+
+    def latest(self) -> int:
+        """Return the latest that the engine's own time may be; `now()` if the engine does not measure it.
+
+        A delay that begins at this time is never shorter than asked.
+        """
 
     def open(self, wake: Callable[[], None]) -> None:
         """Open the store. From then on the engine calls `wake`, on any thread, when a worker should fetch jobs."""

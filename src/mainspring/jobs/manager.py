@@ -318,7 +318,7 @@ class JobManager(JobQueries):
         return (await self.change_async(await self._signed_async(command))).is_done
 
     def _reschedule(self, job_id: str, delay: Duration | None, at: datetime | None) -> Reschedule:
-        due = SubmitOptions().changed(delay=delay, at=at).due(self.engine.now())
+        due = SubmitOptions().changed(delay=delay, at=at).due(self.engine.now(), self.engine.latest())
         return Reschedule(require_id(job_id), due)
 
     def retry(self, job_id: str) -> None:
@@ -589,6 +589,7 @@ class JobManager(JobQueries):
         invoker = HandlerInvoker(
             self.serializer,
             self.engine.now,
+            latest=self.engine.latest,
             max_result=self.max_payload,
             draw=None if self._settings.has_jitter else lambda: 0.5,
             new_id=self.submission.new_id,

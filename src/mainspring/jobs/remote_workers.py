@@ -183,9 +183,10 @@ class RemoteWorkers:
         self._store_declarations = store_declarations
         self._signer = manager.signer
         self._on_settled = manager.waiter.announce
-        follow_ups = FollowUpFactory(manager.registry, manager.submission.new_id, manager.engine.now)
+        engine = manager.engine
+        follow_ups = FollowUpFactory(manager.registry, manager.submission.new_id, engine.now, engine.latest)
         self._factory = OutcomeFactory(
-            manager.serializer, manager.engine.now, follow_ups, max_result=manager.max_payload
+            manager.serializer, engine.now, follow_ups, latest=engine.latest, max_result=manager.max_payload
         )
         self._registry = manager.registry
         self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}  # of claims that wait for jobs

@@ -47,12 +47,14 @@ if TYPE_CHECKING:
 class JobTemplate:
     """The values that all jobs of one submit have in common. The method `job` makes one of these jobs."""
 
-    def __init__(self, handler: Handler, options: SubmitOptions, limits: LimitRegistry, now: int) -> None:
+    def __init__(
+        self, handler: Handler, options: SubmitOptions, limits: LimitRegistry, now: int, latest: int | None = None
+    ) -> None:
         own = handler.options
         self._handler = handler
         self._options = options
         self.now = now
-        self.due = options.due(now)
+        self.due = options.due(now, latest)
         self.queue = options.queue or own.queue
         self.priority = int(own.priority if options.priority is None else options.priority)
         self._families = limits.families(handler, self.queue)
@@ -571,7 +573,8 @@ class Submission:
             yield submit
 
     def _template(self, handler: Handler, options: SubmitOptions) -> JobTemplate:
-        return JobTemplate(handler, options, self._limits, self._engine.now())
+        latest = self._engine.latest() if options.delay else None
+        return JobTemplate(handler, options, self._limits, self._engine.now(), latest)
 
     def _make(
         self,

@@ -88,12 +88,14 @@ class SubmitOptions(Struct, frozen=True, kw_only=True):
         changes |= {name: _CHECKS[name](value) for name, value in given.items() if value is not None}
         return replace(self, **changes)
 
-    def due(self, now: int) -> int:
+    def due(self, now: int, latest: int | None = None) -> int:
         """Return the due instant of a job that is submitted at `now`, in microseconds since 1970.
 
-        Raises `ValueError` if the store cannot represent it.
+        A delay begins at `latest`, the engine's time at the latest, or at `now` without it. Raises `ValueError` if
+        the store cannot represent the due instant.
         """
-        due = now + (self.delay or 0) if self.at is None else self.at
+        start = latest if self.delay and latest is not None else now
+        due = start + (self.delay or 0) if self.at is None else self.at
         if due > LAST_INSTANT:
             raise ValueError(
                 f"the job would be due {(due - now) // MICROSECONDS:,} s from now, after {LAST:%Y-%m-%d} UTC, the "

@@ -125,7 +125,7 @@ CALLS: dict[str, list[Callable[[NatsEngine], object]]] = {
     "end_requests": [lambda engine: engine.end_requests([RequestEnd(caller="a", key="k", owner="o")])],
     "open": [open_again],
 }
-WITHOUT_REQUESTS = {"now", "unit", "close", "sign_letters", "take_notes", "backup"}
+WITHOUT_REQUESTS = {"now", "latest", "unit", "close", "sign_letters", "take_notes", "backup"}
 
 
 def test_every_call_of_the_protocol_is_measured() -> None:

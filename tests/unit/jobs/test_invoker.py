@@ -409,3 +409,12 @@ def test_a_job_runs_between_its_start_and_its_end() -> None:
     job.claim_end()
     states.append(job.is_running)
     assert states == [False, True, False]
+
+
+def test_delays_begin_at_the_latest_time_that_it_may_be() -> None:
+    """Retries without a delay, and results, begin at the earliest: they would wait for no reason."""
+    invoker = HandlerInvoker(JsonSerializer(), lambda: NOW, latest=lambda: NOW + 70, max_result=1_000)
+    policy = Retry(max_attempts=3, base=2, jitter=0)
+    assert plainly(invoker, make_leased_job(raising(ValueError()), retry=policy)).due == NOW + 70 + 2 * SECOND
+    assert plainly(invoker, make_leased_job(raising(Snooze(5)))).due == NOW + 70 + 5 * SECOND
+    assert plainly(invoker, make_leased_job(raising(Snooze(0)))).due == NOW

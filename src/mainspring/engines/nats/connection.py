@@ -23,6 +23,7 @@ from mainspring.clock import Clock
 from mainspring.engines.nats.client import NO_TLS, BatchingClient, ReceivedMessage, encode_message
 from mainspring.engines.nats.deliveries import PullRequests
 from mainspring.engines.nats.replies import DeniedSubject, ReplyInbox, parse_denied_subject
+from mainspring.engines.nats.server_clock import TimeBounds, TimeSample, narrowed
 from mainspring.engines.nats.settings import NatsSettings, without_secrets
 from mainspring.errors import EngineUnavailable
 from mainspring.jobs.timestamps import to_instant
@@ -81,8 +82,7 @@ class Connection:
         self._thread: Thread | None = None
         self._client: BatchingClient | None = None
         self._inbox = ReplyInbox(self.permission_error)
-        # local monotonic time, and the server's time at that moment
-        self._time_sample: tuple[int | None, int] = (None, 0)
+        self._time: TimeBounds | None = None
         self.on_connection: Callable[[bool], None] = lambda _is_connected: None
         self.pulls = PullRequests(self._publish_soon)
         self._last_error: str | None = None  # the last error that the client reported
@@ -293,9 +293,17 @@ class Connection:
     # -- time
 
     def now(self) -> int:
-        """Return the server's time, in microseconds since 1970; the local time until `set_time` was called."""
-        since, server = self._time_sample
-        return self.local_time() if since is None else server + self.monotonic() - since
+        """Return the earliest time that the server may have, in microseconds since 1970.
+
+        Until the first sample (`add_time`), return the local time.
+        """
+        bounds = self._time
+        return self.local_time() if bounds is None else bounds.earliest_at(self.monotonic())
+
+    def latest(self) -> int:
+        """Return the latest time that the server may have; until the first sample, the local time."""
+        bounds = self._time
+        return self.local_time() if bounds is None else bounds.latest_at(self.monotonic())
 
     def monotonic(self) -> int:
         """Return the local monotonic clock, in microseconds."""
@@ -303,19 +311,20 @@ class Connection:
 
     @property
     def has_time(self) -> bool:
-        """Whether the server's time is known, because `set_time` was called."""
-        return self._time_sample[0] is not None
+        """Whether the server's time is known, because there was a sample."""
+        return self._time is not None
 
     def local_time(self) -> int:
         """Return the time of the local wall clock, in microseconds since 1970."""
         return to_instant(self._clock.now(), "now")
 
-    def set_time(self, server: int, monotonic: int) -> None:
-        """Record the server's time, and the instant of the local monotonic clock at which the time was measured.
+    def add_time(self, sample: TimeSample) -> TimeBounds:
+        """Narrow the bounds of the server's time by a sample, and return them.
 
         From then on, `now` does not depend on the local wall clock, which may be wrong or may be set.
         """
-        self._time_sample = (monotonic, server)
+        self._time = bounds = narrowed(self._time, sample)
+        return bounds
 
     # -- threads
 

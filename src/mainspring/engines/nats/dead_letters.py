@@ -38,7 +38,10 @@ class DeadLetterWriter:
         transaction.put_job(job)
         if handlers:
             now = transaction.now
-            jobs = letter_jobs([letter_of(job)], handlers, now, lambda: self._ids.make(now)[0], self.sign)
+            latest = transaction.latest()
+            jobs = letter_jobs(
+                [letter_of(job)], handlers, now, lambda: self._ids.make(now)[0], self.sign, latest=latest
+            )
             for letter_job in jobs:
                 transaction.assume(transaction.names.job(letter_job.id), 0, b"")  # the id is new
                 self._submitter.add(transaction, letter_job, token_hex(8))

@@ -166,6 +166,9 @@ class NatsEngine:
     def now(self) -> int:
         return self._jetstream.now()
 
+    def latest(self) -> int:
+        return self._jetstream.latest()
+
     # -- opening and closing
 
     @_bounded
@@ -179,6 +182,7 @@ class NatsEngine:
             self.components.streams.prepare()
             if self.settings.creates_streams:
                 take_over(self._jetstream, self._names)
+            self.components.streams.sample_time()
             self._jetstream.on_connection = self._on_connection
             self._jetstream.subscribe(f"{self._names.notifications}*", self._on_notification)
             self._hears_others = False

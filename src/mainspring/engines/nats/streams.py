@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from contextvars import Context
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from msgspec import Struct
 
 from mainspring.engines.nats.deliveries import IDLE_SECONDS
 from mainspring.engines.nats.jetstream import NOT_FOUND, JetStream, ServerError
+from mainspring.engines.nats.server_clock import TimeSample
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.subject_names import SubjectNames, digest
 from mainspring.errors import EngineUnavailable
@@ -39,8 +41,9 @@ deletions.
 NANOSECONDS = 1_000_000_000
 MISSING_RETRY = 10 * MICROSECONDS  # a missing consumer is looked up again after this time
 CLOCK_KEPT = 60 * MICROSECONDS
-CLOCK_SLACK = MICROSECONDS // 10
+CLOCK_FAST = MICROSECONDS // 1_000
 CLOCK_TRIES = 4
+SAMPLE_SECONDS = 5.0
 CLOCK_JUMP = MICROSECONDS
 ALREADY_IN_USE = (10058, 10148, 10013)  # another process has created the object at the same time
 NO_PEERS = 10005  # too few servers of the cluster are online, for example just after its start
@@ -78,6 +81,7 @@ class Streams:
         self._consumers: set[str] = set()
         self._missing_until: dict[str, int] = {}  # subjects without a consumer, and until when they are skipped
         self._measured = self._gap = 0
+        self._sampling: asyncio.Task[None] | None = None
         self.must_measure = False
         self._stores_audit = False
         self.on_new_stream: Callable[[], None] = lambda: None
@@ -424,22 +428,49 @@ class Streams:
         self._consumers.clear()
 
     def measure_time(self) -> None:
-        """Measure the server's time with a few requests. The fastest reply is the most exact.
+        """Measure the server's time: with one request if the reply is fast, otherwise with a few.
 
-        If even that took longer than `CLOCK_SLACK`, an earlier measurement stays. The requests also notice that
-        the main stream was deleted, and create it again, if this process may.
+        The requests also notice that the main stream was deleted, and create it again, if this process may.
         """
-        best: tuple[int, str | None, int] | None = None
         for _ in range(CLOCK_TRIES):
-            before = self._jetstream.monotonic()
-            info = self._info()
-            after = self._jetstream.monotonic()
-            if best is None or after - before < best[0]:
-                best = (after - before, info.get("ts"), (before + after) // 2)
+            sent = self._jetstream.monotonic()
+            self._add_time(sent, self._info())
+            if self._jetstream.monotonic() - sent <= CLOCK_FAST:
+                break
         self._measured = self._jetstream.monotonic()
         self._gap = self._jetstream.local_time() - self._measured
-        if best is not None and (best[0] <= CLOCK_SLACK or not self._jetstream.has_time):
-            self._set_time(best[1], best[2])
+
+    def _add_time(self, sent: int, info: dict[str, Any]) -> None:
+        """Add the time of a reply to the bounds of the server's time; the reply has just come."""
+        received = self._jetstream.monotonic()
+        stamp = info.get("ts")
+        if stamp:
+            text = re.sub(r"\.(\d{6})\d*", r".\1", stamp.replace("Z", "+00:00"))
+            server = to_instant(datetime.fromisoformat(text), "the server's time")
+            leader = str(info.get("cluster", {}).get("leader", ""))
+            self._jetstream.add_time(TimeSample(sent, received, server, leader))
+
+    def sample_time(self) -> None:
+        """Begin to ask for the server's time every five seconds, until the connection is closed.
+
+        So a call that needs the time finds narrow bounds, and does not wait for a reply.
+        """
+        self._jetstream.call_soon(self._start_sampling)
+
+    def _start_sampling(self) -> None:
+        if self._sampling is None or self._sampling.done():
+            self._sampling = asyncio.get_running_loop().create_task(
+                self._sample_regularly(),
+                context=Context(),  # the deadline of the call that opens the engine is not that of the samples
+            )
+
+    async def _sample_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_SECONDS)
+            with suppress(EngineUnavailable, ServerError):  # the bounds grow until a server replies
+                if self._jetstream.is_connected:
+                    sent = self._jetstream.monotonic()
+                    self._add_time(sent, await self._jetstream.api_async(f"STREAM.INFO.{self._names.stream}"))
 
     def _info(self) -> dict[str, Any]:
         """Return the server's description of the main stream; create the stream if it was deleted.
@@ -460,11 +491,6 @@ class Streams:
             self._consumers.clear()
             self.on_new_stream()
         return info
-
-    def _set_time(self, stamp: str | None, instant: int) -> None:
-        if stamp:
-            text = re.sub(r"\.(\d{6})\d*", r".\1", stamp.replace("Z", "+00:00"))
-            self._jetstream.set_time(to_instant(datetime.fromisoformat(text), "the server's time"), instant)
 
     def measure_time_if_old(self) -> None:
         """Measure the server's time if the last measurement is old, the connection was lost, or a clock jumped.

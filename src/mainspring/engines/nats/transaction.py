@@ -82,6 +82,10 @@ class Transaction:
 
     # -- records
 
+    def latest(self) -> int:
+        """Return the latest that the server's time may be now, in microseconds: delays begin at it."""
+        return self._jetstream.latest()
+
     def prefetch(self, subjects: Iterable[str]) -> None:
         """Read many subjects at once, except those that were read already."""
         unread = [subject for subject in subjects if subject not in self._read]

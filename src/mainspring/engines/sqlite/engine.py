@@ -151,7 +151,7 @@ class SqliteEngine:
     def _assemble(self, database: Database, clock: Clock | None, *, is_shared: bool, max_crashes: int) -> None:
         self._database = database
         self._clock = clock or SystemClock()
-        self.now = instants_of(self._clock)
+        self.now = self.latest = instants_of(self._clock)
         self._is_shared = is_shared
         self._database.after_commit = self._after_commit
         self._database.after_rollback = self._after_rollback

@@ -47,14 +47,20 @@ class HandlerInvoker:
         now: Callable[[], int],
         *,
         max_result: int,
+        latest: Callable[[], int] | None = None,
         draw: Callable[[], float] | None = None,
         new_id: Callable[[], str] | None = None,
         registry: HandlerRegistry | None = None,
         middlewares: Middlewares | None = None,
     ) -> None:
+        """Delays of retries and follow-up jobs begin at `latest`, or at `now` without it."""
         ids = JobIds()
-        follow_ups = FollowUpFactory(registry or HandlerRegistry(), new_id or (lambda: ids.make(now())[0]), now)
-        self._outcomes = OutcomeFactory(serializer, now, follow_ups, max_result=max_result, draw=draw)
+        latest = latest or now
+        make_id = new_id or (lambda: ids.make(now())[0])
+        follow_ups = FollowUpFactory(registry or HandlerRegistry(), make_id, now, latest)
+        self._outcomes = OutcomeFactory(
+            serializer, now, follow_ups, latest=latest, max_result=max_result, draw=draw
+        )
         self._middlewares = middlewares or Middlewares()
         self.max_result = max_result
         self._complete = self._outcomes.for_result

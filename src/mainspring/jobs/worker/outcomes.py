@@ -71,12 +71,14 @@ class OutcomeFactory:
         now: Callable[[], int],
         follow_ups: FollowUpFactory,
         *,
+        latest: Callable[[], int],
         max_result: int,
         draw: Callable[[], float] | None = None,
     ) -> None:
-        """`draw` returns the numbers behind the jitter of retries; None for random ones."""
+        """Delays begin at `latest`. `draw` returns the numbers behind the jitter of retries; None: random ones."""
         self._serializers = Serializers(serializer)
         self._now = now
+        self._latest = latest
         self._follow_ups = follow_ups
         self._max_result = max_result
         self._draw = draw or random.random
@@ -244,7 +246,7 @@ class OutcomeFactory:
         return Outcome(job.lease, OutcomeKind.FAILED, error=error, cause=Cause.CRASH)
 
     def _after(self, delay: int) -> int:
-        return min(LAST_INSTANT, self._now() + delay)
+        return min(LAST_INSTANT, self._latest() + delay if delay else self._now())
 
 
 def for_interruption(job: LeasedJob) -> Outcome:
@@ -320,17 +322,24 @@ _UNKNOWN = Arguments("a handler that is not known here", _anything, JsonSerializ
 class FollowUpFactory:
     """Makes the follow-up job, which the engine stores in the transaction that completes the job before it."""
 
-    def __init__(self, registry: HandlerRegistry, new_id: Callable[[], str], now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        registry: HandlerRegistry,
+        new_id: Callable[[], str],
+        now: Callable[[], int],
+        latest: Callable[[], int],
+    ) -> None:
         self._registry = registry
         self._new_id = new_id
         self._now = now
+        self._latest = latest
 
     def make(self, lease: Lease, plan: FollowUp, result: bytes, serializers: Serializers) -> NewJob:
         """Make the job that follows `lease` by its `plan`: with the encoded result and the bound arguments.
 
         The new job inherits the headers of `lease` that are not reserved, and has the id of `lease` in a header.
         """
-        due = min(LAST_INSTANT, self._now() + plan.delay)
+        due = min(LAST_INSTANT, self._latest() + plan.delay if plan.delay else self._now())
         serializer = serializers.get(lease.codec)
         arguments = _bound_arguments(plan, serializer, serializers)
         if plan.argument is not None:

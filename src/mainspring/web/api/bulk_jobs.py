@@ -201,7 +201,7 @@ class BulkEndpoints:
                 f"the action {action} concerns jobs that are {' or '.join(action.statuses)}, and status is "
                 f"{body.status}; leave status out, or give one of these"
             )
-        due = _due(body, action, now)
+        due = _due(body, action, manager.engine.latest())
         with checked_values():
             check_ids(selection)
         if body.dry_run:
@@ -239,7 +239,7 @@ def _change(
     return change_jobs(manager, selection, action, due=due, after=after)
 
 
-def _due(body: JobChangeBody, action: BulkAction, now: int) -> int | None:
+def _due(body: JobChangeBody, action: BulkAction, latest: int) -> int | None:
     """Return the new due time in microseconds for `reschedule`, None for other actions.
 
     Raises `Refused` if the due time is missing, wrong, given twice, or given for another action.
@@ -252,7 +252,7 @@ def _due(body: JobChangeBody, action: BulkAction, now: int) -> int | None:
         raise invalid_value("the action reschedule needs one new due time; give either delay or at")
     with checked_values():
         wait = None if body.delay is None else timedelta(seconds=body.delay)
-        return SubmitOptions().changed(delay=wait, at=body.at).due(now)
+        return SubmitOptions().changed(delay=wait, at=body.at).due(latest)
 
 
 def endpoints(_app: Mainspring) -> list[Endpoint]:
