@@ -275,7 +275,7 @@ def test_a_server_without_room_says_so_and_the_move_goes_on_when_there_is_some(
     jetstream = {"store_dir": str(tmp_path / "jetstream")}
     full = make_nats_server(settings={"jetstream": jetstream | {"max_file_store": 2_000_000}})
     with pytest.raises(EngineUnavailable, match="insufficient resources; give JetStream more storage"):
-        move(path, Target(full.url, "shop", tmp_path, timeout=1))
+        move(path, Target(full.url, "shop", tmp_path, timeout=3))  # the first batch may get no answer for 2 s
     full.stop()
     larger = make_nats_server(settings={"jetstream": jetstream})
     target = Target(larger.url, "shop", tmp_path)
