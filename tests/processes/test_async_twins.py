@@ -202,6 +202,10 @@ READS: dict[str, tuple[Call, Any]] = {
     "Mainspring.backup": (lambda s: s.app.backup_async(f"{s.app.url.removeprefix('sqlite:///')}.copy"), None),
     "Mainspring.workers": (lambda s: s.app.workers_async(), []),
     "Mainspring.callback_pauses": (lambda s: s.app.callback_pauses_async(), []),
+    "Mainspring.resume_callbacks": (
+        lambda s: s.app.resume_callbacks_async("hooks.example.com"),
+        0,
+    ),  # without a pause, it writes nothing
     "Mainspring.audit": (lambda s: s.app.audit_async(), []),
     "Mainspring.close": (lambda s: s.app.close_async(), None),
     "JobHandle.info": (lambda s: s.handle("done").info_async(), ...),
@@ -229,7 +233,6 @@ WRITES: dict[str, tuple[Call, Any]] = {
     "Mainspring.retry": (lambda s: s.app.retry_async("letter"), None),
     "Mainspring.events": (lambda s: s.app.events_async(), ...),
     "Mainspring.prune": (lambda s: s.app.prune_async(), 0),
-    "Mainspring.resume_callbacks": (lambda s: s.app.resume_callbacks_async("hooks.example.com"), 0),
     "Mainspring.remove_redaction": (lambda s: s.app.remove_redaction_async("unheard"), False),
     "Mainspring.running": (run_worker, 8),
     "JobHandle.cancel": (cancel_and_wait, JobStatus.CANCELED),
