@@ -164,11 +164,22 @@ class SettingsCache:
                 record(transaction, None)
 
         self._transactions.run(work)
-        is_changed = any(attempts)
+        is_changed = any(attempts) and (attempts[-1] or self._is_stored(arrangement))
         if is_changed and not attempts[-1]:
             self._transactions.jetstream.send([(f"{self._transactions.names.notifications}settings", b"")])
         self.refresh()
         return is_changed
+
+    def _is_stored(self, arrangement: SettingsChange) -> bool:
+        """Return whether an earlier attempt stored a change, as far as the record shows.
+
+        Another process may have replaced the same record of a paused receiver. Every other change states what is
+        stored then, so it does not matter which process has stored it.
+        """
+        if not isinstance(arrangement, ChangeCallbackPause):
+            return True
+        pauses = self.callback_pauses()
+        return arrangement.before not in pauses if arrangement.after is None else arrangement.after in pauses
 
     def clear(self) -> None:
         """Discard the cached copy, because the stream was created again."""
