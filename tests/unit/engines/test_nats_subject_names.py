@@ -88,7 +88,7 @@ def test_parts_of_a_digest_are_told_apart() -> None:
     assert digest("a") == digest("a")
 
 
-def test_everything_that_is_kept_is_in_the_stream_and_news_are_not() -> None:
+def test_everything_that_is_kept_is_in_one_stream_and_news_are_in_none() -> None:
     names_ = SubjectNames("p")
     patterns = [re.escape(subject).replace(">", ".+") for subject in names_.stored_subjects]
 
@@ -97,8 +97,10 @@ def test_everything_that_is_kept_is_in_the_stream_and_news_are_not() -> None:
 
     kept = [names_.job("a"), names_.scheduled("job", "a"), names_.reminder("enter", "a"), names_.limiter("f", "g")]
     kept += [names_.waiting_job("g", "", "a"), names_.key("k"), names_.occurrence("s", 1), names_.schedule("s")]
-    kept += [names_.skipped("s"), names_.worker(1), names_.lane("q", "t", 1), names_.ready_of("q", "t", 1, "a")]
+    kept += [names_.skipped("s"), names_.lane("q", "t", 1), names_.ready_of("q", "t", 1, "a")]
     assert all(is_kept(subject) for subject in (*kept, names_.settings, names_.listeners))
+    guarded = [names_.worker(1), names_.guarded_audit_entry("e"), f"{names_.tokens}a", f"{names_.spent}a"]
+    assert all(subject.startswith(names_.guarded) and not is_kept(subject) for subject in guarded)
     assert not is_kept(f"{names_.notifications}lane")
     assert not is_kept(names_.events)
 

@@ -1,6 +1,6 @@
 """The workers of a process on NATS: a heartbeat does not bring back a worker that was given up meanwhile."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -9,6 +9,7 @@ from mainspring.engines.nats.jetstream import JetStream
 from mainspring.engines.nats.settings import NatsSettings
 from mainspring.engines.nats.subject_names import SubjectNames
 from mainspring.engines.nats.workers import WorkerRegistry
+from mainspring.engines.nats.write_batch import StoredMessage
 from mainspring.jobs.records import WorkerInfo
 
 
@@ -26,6 +27,9 @@ class StubJetStream:
     def commit(self, _draft: Any) -> int:
         self.during_commit()
         return 1
+
+    def scan_all(self, _subject: str, *, most: int) -> Iterator[tuple[str, StoredMessage]]:
+        return iter(())
 
     def monotonic(self) -> int:
         return 0
