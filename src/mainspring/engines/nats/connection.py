@@ -401,19 +401,24 @@ class Connection:
     def seconds_left(self, most: float) -> float:
         """Return how many seconds this call may wait for something that it can do without: at most `most`."""
         deadline = self._deadline()
-        return most if deadline is None else min(most, max(0.05, deadline - self.monotonic() / 1e6))
+        return most if deadline is None else min(most, max(0.05, deadline - self._deadline_time()))
 
     def _seconds_left(self) -> float:
         """Return how many seconds a thread waits for a reply before it sends the request again."""
         shared = _shared_deadline.get()
-        return TRY_SECONDS if shared is None else min(TRY_SECONDS, shared - self.monotonic() / 1e6)
+        return TRY_SECONDS if shared is None else min(TRY_SECONDS, shared - self._deadline_time())
+
+    def _deadline_time(self) -> float:
+        """Return the time of deadlines: that of the event loop, whatever clock the engine has."""
+        loop = self._loop
+        return self.monotonic() / 1e6 if loop is None else loop.time()
 
     def _deadline(self) -> float | None:
         timeout = self.settings.timeout
         if timeout is None:
             return None
         shared = _shared_deadline.get()
-        return self.monotonic() / 1e6 + timeout if shared is None else shared
+        return self._deadline_time() + timeout if shared is None else shared
 
     @contextmanager
     def shared_deadline(self) -> Iterator[None]:
@@ -433,7 +438,7 @@ class Connection:
     def begin_deadline(self) -> None:
         """Apply one timeout to all requests of this thread together, until `end_deadline` is called."""
         timeout = self.settings.timeout
-        _shared_deadline.set(None if timeout is None else self.monotonic() / 1e6 + timeout)
+        _shared_deadline.set(None if timeout is None else self._deadline_time() + timeout)
 
     def end_deadline(self) -> None:
         """End the timeout of `begin_deadline`."""
@@ -446,7 +451,7 @@ class Connection:
         """
         timeout = self.settings.timeout
         if timeout is not None and _shared_deadline.get() is not None:
-            _shared_deadline.set(self.monotonic() / 1e6 + timeout)
+            _shared_deadline.set(self._deadline_time() + timeout)
 
     def _connected(self) -> BatchingClient:
         if self._client is None:
