@@ -13,6 +13,7 @@ import pytest
 from mainspring import JobStatus, Mainspring, Retry
 from mainspring.clock import SystemClock
 from mainspring.doctor.findings import Severity
+from mainspring.foreground.health_files import FOLDER_VARIABLE
 from tests.cli.shop_program import ENVIRONMENT, CommandResult, ShopProgram
 from tests.nats.servers import Servers
 from tests.nats.stream_edits import edit_stream
@@ -97,6 +98,12 @@ def read_items() -> dict[int, Item]:
 
 
 ALL = read_items()
+
+
+@pytest.fixture(autouse=True)
+def own_health_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `healthcheck` see the workers of one test only, not others of this user."""
+    monkeypatch.setitem(ENVIRONMENT, FOLDER_VARIABLE, str(tmp_path))
 
 
 def severities(report: dict[str, Any]) -> dict[str, Severity]:

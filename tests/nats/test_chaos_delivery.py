@@ -136,7 +136,7 @@ def test_the_late_word_of_a_worker_that_stood_still_is_refused(sandbox: Sandbox,
     assert {handle.wait(PATIENCE) for handle in handles} == {JobStatus.COMPLETED}
     stopped = workers.faults[0].processes
     zombie = next(worker for worker in workers.workers if worker.pid in stopped)
-    zombie.expect_all("was declared dead")
+    zombie.expect_all("counts as dead")
     workers.stop()
     for handle in handles:
         info = handle.info()
