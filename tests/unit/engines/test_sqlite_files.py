@@ -6,7 +6,8 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import apsw
 import pytest
@@ -54,6 +55,22 @@ def fail_to_open(path: Path) -> EngineUnavailable:
 def test_nothing_is_written_before_the_first_use(path: Path) -> None:
     SqliteEngine(path)
     assert not path.exists()
+
+
+def test_a_store_that_another_process_makes_meanwhile_is_no_foreign_database() -> None:
+    class Connection:
+        """A connection to an empty file, in which another process makes a store between two reads."""
+
+        application = 0
+
+        def pragma(self, name: str) -> int:
+            return {"application_id": self.application, "user_version": 0}[name]
+
+        def execute(self, _statement: str) -> Any:
+            self.application = schema.APPLICATION_ID
+            return SimpleNamespace(get=12)
+
+    assert schema.require_own(cast("apsw.Connection", Connection()), "shop.db")
 
 
 @pytest.mark.long

@@ -511,6 +511,8 @@ def require_own(connection: apsw.Connection, path: str) -> bool:
     version = int(connection.pragma("user_version"))
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
     if application != 0 or version != 0 or tables:
+        if connection.pragma("application_id") == APPLICATION_ID:  # another process has just made the store
+            return True
         raise StoreCorrupt(
             engine=f"SQLite file {path}",
             reason="it is a database of another application, or a projection",
